@@ -1,0 +1,44 @@
+"""scikit-learn's digits: 1,797 grey 8x8 images that come with the package, so that a run needs no download."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import torch
+from timedrun.errors import DataError
+from torch import Tensor
+
+TOTAL = 1797
+EVALUATION = 540
+"""Held-out images. The permutation that separates them is fixed and part of the task, not of a run's seed."""
+SPLIT_SEED = 0
+
+
+def require() -> None:
+    """Check that scikit-learn is there, without importing it.
+
+    Raises:
+        DataError: it is not.
+    """
+    if importlib.util.find_spec("sklearn") is None:
+        raise DataError("the digits come with scikit-learn, which is not installed: pip install 'timedrun[digits]'.")
+
+
+def read(split: str) -> tuple[Tensor, Tensor]:
+    """Images (N, 1, 8, 8) uint8 (the set's 0-16 scaled to 0-255) and labels (N,) int64 of "train" or "evaluation".
+
+    Raises:
+        DataError: scikit-learn is missing or carries another set.
+    """
+    require()
+    from sklearn.datasets import load_digits
+
+    bundle = load_digits()
+    pixels, labels = np.asarray(bundle.images), np.asarray(bundle.target)
+    if pixels.shape != (TOTAL, 8, 8):
+        raise DataError(f"scikit-learn's digits are {pixels.shape}, not ({TOTAL}, 8, 8): this is another dataset.")
+    order = np.random.default_rng(SPLIT_SEED).permutation(TOTAL)
+    chosen = order[:EVALUATION] if split == "evaluation" else order[EVALUATION:]
+    images = np.rint(pixels[chosen] * (255 / 16)).astype(np.uint8)[:, None]
+    return torch.from_numpy(images), torch.from_numpy(labels[chosen].astype(np.int64))

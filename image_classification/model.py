@@ -1,0 +1,139 @@
+"""Residual networks as plain modules: ResNet-18/50/101 v1.5 for ImageNet and the small ones for 32x32 and 8x8 images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from timedrun.initialisation import batch_norm_uniform, kaiming_normal
+from timedrun.tracked import seed_everything
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A residual network. State dicts have torchvision's names wherever torchvision has the layer."""
+
+    block: Literal["basic", "bottleneck"]
+    layers: tuple[int, ...]
+    """Blocks in each stage."""
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+    """Inner channels of each stage; a bottleneck's output has four times as many."""
+    stem: Literal["imagenet", "small"] = "imagenet"
+    """imagenet: 7x7 stride 2 and 3x3 max-pool; small: 3x3 stride 1, no pool (He et al. 2015, section 4.2)."""
+    channels: int = 3
+    classes: int = 1000
+    initialisation: Literal["torch", "kaiming", "kaiming_bn_uniform"] = "kaiming_bn_uniform"
+    """torch: its layers' own; kaiming: normal, fan-in, convolutions and classifier; bn_uniform: batch norm scales
+    uniform in [0, 1) besides, as in MosaicML's 2022 runs."""
+
+
+RESNET18 = ModelConfig(block="basic", layers=(2, 2, 2, 2))
+RESNET50 = ModelConfig(block="bottleneck", layers=(3, 4, 6, 3))
+RESNET101 = ModelConfig(block="bottleneck", layers=(3, 4, 23, 3))
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions; the first one strides (He et al. 2015)."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut(inputs, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) -> (N, width, H / stride, W / stride)."""
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.bn2(self.conv2(out))
+        identity = x if self.downsample is None else self.downsample(x)
+        result: Tensor = self.relu(out + identity)
+        return result
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3, 1x1; the 3x3 strides, which is what "v1.5" means."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(4 * width)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut(inputs, 4 * width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, H, W) -> (N, 4 * width, H / stride, W / stride)."""
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        identity = x if self.downsample is None else self.downsample(x)
+        result: Tensor = self.relu(out + identity)
+        return result
+
+
+def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
+    """A strided 1x1 convolution where the shapes of a block's two sides differ, else None."""
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+
+class ResNet(nn.Module):
+    """Stem, stages of residual blocks, global average pool, linear classifier."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        block = {"basic": BasicBlock, "bottleneck": Bottleneck}[config.block]
+        inputs = config.widths[0]
+        large = config.stem == "imagenet"
+        self.conv1 = nn.Conv2d(
+            config.channels, inputs, 7 if large else 3, 2 if large else 1, padding=3 if large else 1, bias=False
+        )
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, padding=1) if large else nn.Identity()
+        self.stages: list[str] = []
+        for number, (count, width) in enumerate(zip(config.layers, config.widths, strict=True), 1):
+            strides: Sequence[int] = [1 if number == 1 else 2] + [1] * (count - 1)
+            layers = []
+            for stride in strides:
+                layers.append(block(inputs, width, stride))
+                inputs = width * block.expansion
+            self.add_module(f"layer{number}", nn.Sequential(*layers))
+            self.stages.append(f"layer{number}")
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(inputs, config.classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(N, channels, H, W) normalised images -> (N, classes) logits."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        for stage in self.stages:
+            x = self.get_submodule(stage)(x)
+        logits: Tensor = self.fc(torch.flatten(self.avgpool(x), 1))
+        return logits
+
+
+def build_model(config: ModelConfig, seed: int) -> ResNet:
+    """The network with weights drawn from `seed` alone, whatever was drawn before."""
+    if len(config.layers) != len(config.widths):
+        raise ValueError(f"model has {len(config.layers)} stages in layers but {len(config.widths)} in widths")
+    seed_everything(seed)
+    model = ResNet(config)
+    if config.initialisation != "torch":
+        kaiming_normal(model)
+    if config.initialisation == "kaiming_bn_uniform":
+        batch_norm_uniform(model)
+    return model

@@ -1,0 +1,151 @@
+"""The run of image classification, top to bottom: build, warm up, start the clock, train, evaluate until the target."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import torch
+from timedrun.loss import binary_cross_entropy, cross_entropy
+from timedrun.methods import stack
+from timedrun.optim import build_optimizer
+from timedrun.precision import Precision
+from timedrun.ranks import Ranks, local_batch
+from timedrun.run import TimedRun
+from torch import Tensor, nn
+
+from image_classification.configs import ImageRunConfig
+from image_classification.data import Batch, ImageData, facts
+from image_classification.model import build_model
+
+LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
+
+
+def train(config: ImageRunConfig, run: TimedRun) -> None:
+    """Train to `config.evaluation.target` top-1 accuracy or to the end of the schedule."""
+    ranks, device = run.ranks, run.ranks.device
+    known = facts(config.data, run.data_folder)
+    methods = stack(*config.methods)
+    model = methods.model(build_model(config.model, config.seed)).to(device)
+    optimizer = build_optimizer(config.optimizer, model)
+    precision = Precision(config.precision, device)
+    schedule, total_epochs = config.schedule, config.schedule.epochs_scaled
+    batches_per_epoch = max(1, known.train_samples // config.global_batch)
+    run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
+
+    parallel = ranks.wrap(torch.compile(model) if config.compile else model)
+    share = local_batch(config.global_batch, ranks.world)
+    micro = min(config.micro_batch or share, share)
+    loss_function = LOSSES[config.loss]
+
+    def step(batch: Batch, *, epoch: int, step_in_epoch: int) -> Tensor:
+        """One optimizer step over all ranks; returns this rank's mean loss."""
+        elapsed = epoch - 1 + step_in_epoch / batches_per_epoch  # epochs
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * schedule.factor(elapsed)
+        # Methods see whole epochs, as in the 2022 runs: input sizes change between epochs only (facts of that code).
+        images, targets = methods.batch(batch.images, batch.labels, (epoch - 1) / total_epochs, known.classes)
+        total = torch.zeros((), device=device)
+        pieces = list(zip(images.split(micro), targets.split(micro), strict=True))
+        for number, (inputs, labels) in enumerate(pieces, 1):
+            # DDP averages over ranks; this weight makes that the mean over the whole batch even where shares differ.
+            weight = len(inputs) * ranks.world / batch.global_samples
+            with ranks.accumulate(parallel, last=number == len(pieces)), precision.autocast():
+                loss = loss_function(parallel(inputs), labels)
+            precision.backward(loss * weight)
+            total += loss.detach() * (len(inputs) / len(images))
+        precision.step(optimizer)
+        optimizer.zero_grad(set_to_none=True)
+        return total
+
+    def warm_up_step(batch: tuple[int, Batch]) -> None:
+        epoch, synthetic = batch
+        model.train()
+        step(synthetic, epoch=epoch, step_in_epoch=1)
+        with torch.inference_mode():
+            model.eval()
+            count_correct(model, synthetic, precision)
+
+    run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, total_epochs, known.channels))
+    run.start_clock(
+        train_samples=known.train_samples,
+        eval_samples=known.eval_samples,
+        hyperparameters=hyperparameters(config, optimizer, micro, share),
+        methods=methods.report,
+    )
+    data = ImageData(config.data, run.data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
+    for block in run.blocks(total_epochs):
+        model.train()
+        for epoch in run.epochs(block):
+            for batch in data.train(epoch, first_step=run.position.step_in_epoch):
+                loss = step(batch, epoch=epoch, step_in_epoch=run.position.step_in_epoch)
+                methods.after_step(model, run.position.step + 1)
+                run.step_done(batch.global_samples, loss)
+        with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
+            measurement.value = accuracy(model, data, precision, ranks, known.eval_samples)
+
+
+def count_correct(model: nn.Module, batch: Batch, precision: Precision) -> Tensor:
+    """Number of samples whose highest logit is their label."""
+    with precision.autocast():
+        logits = model(batch.images)
+    return (logits.argmax(1) == batch.labels).sum()
+
+
+def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Ranks, expected: int) -> float:
+    """Top-1 accuracy over the whole evaluation set, every image counted once over all ranks.
+
+    Raises:
+        RuntimeError: the images counted are not the `expected` number.
+    """
+    counts = torch.zeros(2, dtype=torch.int64, device=ranks.device)
+    model.eval()
+    with torch.inference_mode():
+        for batch in data.evaluation():
+            counts[0] += count_correct(model, batch, precision)
+            counts[1] += len(batch.labels)
+    correct, seen = ranks.sum(counts).tolist()
+    if seen != expected:
+        raise RuntimeError(f"evaluation saw {seen} images, but the set has {expected}; its accuracy would be wrong.")
+    return float(correct / seen)
+
+
+def synthetic_batches(
+    config: ImageRunConfig, ranks: Ranks, share: int, total_epochs: int, channels: int
+) -> Iterator[tuple[int, Batch]]:
+    """`warm_up_steps` batches of noise for every input size that the run will have, each with the epoch it stands for."""
+    size = config.data.train_size
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(share, channels, size, size, generator=generator).to(ranks.device)
+    labels = torch.zeros(share, dtype=torch.int64, device=ranks.device)
+    seen: set[int] = set()
+    for epoch in range(1, total_epochs + 1):
+        inputs, _ = stack(*config.methods).batch(images[:1], labels[:1], (epoch - 1) / total_epochs, config.model.classes)
+        if inputs.shape[-1] not in seen:
+            seen.add(inputs.shape[-1])
+            for _ in range(config.warm_up_steps):
+                yield epoch, Batch(images, labels, share * ranks.world)
+
+
+def hyperparameters(
+    config: ImageRunConfig, optimizer: torch.optim.Optimizer, micro: int, share: int
+) -> dict[str, str | int | float | bool]:
+    """What the log says of this run, from the objects that were built, by MLPerf's names where it has them."""
+    group = optimizer.param_groups[0]
+    return {
+        "gradient_accumulation_steps": -(-share // micro),
+        "opt_name": config.optimizer.kind,
+        "opt_base_learning_rate": group["initial_lr"],
+        "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
+        "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
+        "opt_weight_decay": group["weight_decay"],
+        "sgd_opt_momentum": config.optimizer.momentum,
+        "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
+        "precision": config.precision,
+    }
+
+
+if __name__ == "__main__":
+    from timedrun.cli import main
+
+    sys.exit(main(["run", "image_classification", *sys.argv[1:]]))

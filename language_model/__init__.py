@@ -1,0 +1,1 @@
+"""Language models: masked (BERT) and causal (GPT), trained to a fixed quality on the clock."""

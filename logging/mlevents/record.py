@@ -1,0 +1,222 @@
+"""Reads any submitter's MLPerf training log into a RunRecord; what cannot be read becomes a finding, never an error."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from mlevents import keys
+from mlevents.event import MARK, Event, LineReader, is_number
+from mlevents.finding import Finding
+from mlevents.rounds import BENCHMARK_DATASET
+
+__all__ = ["Event", "QualityPoint", "RunRecord", "read", "result_files"]
+
+HEAD_BYTES: Final = 1 << 16  # of a candidate, searched for a first record
+
+
+@dataclass(frozen=True)
+class QualityPoint:
+    """One evaluation: minutes since run_start, progress (metadata epoch_num or samples_count), the metric's value."""
+
+    minutes: float
+    progress: float
+    value: float
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What one log says. Events are in the order of the file; `problems` are findings about its form."""
+
+    path: Path
+    events: tuple[Event, ...]
+    problems: tuple[Finding, ...]
+    sha256: str
+
+    @cached_property
+    def _by_key(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event.key, []).append(event)
+        return found
+
+    def all(self, key: str) -> list[Event]:
+        """Every event with `key`, in the file's order."""
+        return list(self._by_key.get(key, ()))
+
+    def first(self, key: str) -> Event | None:
+        """The first event with `key`, or None."""
+        return next(iter(self._by_key.get(key, ())), None)
+
+    def last(self, key: str) -> Event | None:
+        """The last event with `key`, or None."""
+        return next(reversed(self._by_key.get(key, ())), None)
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """The value of the last event with `key`, or `default` where there is none."""
+        event = self.last(key)
+        return default if event is None else event.value
+
+    def _text(self, key: str) -> str | None:
+        value = self.value(key)
+        return value if isinstance(value, str) else None
+
+    @property
+    def benchmark(self) -> str | None:
+        """The value of submission_benchmark; like the next ones None where it is not logged as a text."""
+        return self._text(keys.SUBMISSION_BENCHMARK)
+
+    @property
+    def division(self) -> str | None:
+        """The value of submission_division."""
+        return self._text(keys.SUBMISSION_DIVISION)
+
+    @property
+    def organization(self) -> str | None:
+        """The value of submission_org."""
+        return self._text(keys.SUBMISSION_ORG)
+
+    @property
+    def platform(self) -> str | None:
+        """The value of submission_platform."""
+        return self._text(keys.SUBMISSION_PLATFORM)
+
+    @property
+    def dataset(self) -> str | None:
+        """The value of dataset, a key of this project."""
+        return self._text(keys.DATASET)
+
+    @property
+    def config_name(self) -> str | None:
+        """The value of config_name, a key of this project."""
+        return self._text(keys.CONFIG_NAME)
+
+    @property
+    def seed(self) -> int | None:
+        """The value of seed, None where it is not logged as an integer."""
+        value = self.value(keys.SEED)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    @cached_property
+    def stopped(self) -> Event | None:
+        """The first run_stop: the end of the timed region, as MLCommons' summary takes it."""
+        return self.first(keys.RUN_STOP)
+
+    @cached_property
+    def started(self) -> Event | None:
+        """The last run_start before the first run_stop: the start of the timed region, taken from the same place."""
+        starts = [event for event in self._before_stop if event.key == keys.RUN_START]
+        return starts[-1] if starts else None
+
+    @cached_property
+    def _before_stop(self) -> tuple[Event, ...]:
+        return tuple(itertools.takewhile(lambda event: event is not self.stopped, self.events))
+
+    @property
+    def status(self) -> str | None:
+        """The metadata status of run_stop: "success" or "aborted"."""
+        status = self.stopped.metadata.get(keys.STATUS) if self.stopped else None
+        return status if isinstance(status, str) else None
+
+    @property
+    def minutes(self) -> float | None:
+        """Time to train in minutes, (run_stop - run_start) / 60000; None where one is missing or time ran back."""
+        if self.started is None or self.stopped is None or self.stopped.time_ms < self.started.time_ms:
+            return None
+        return (self.stopped.time_ms - self.started.time_ms) / 60_000
+
+    @property
+    def init_minutes(self) -> float | None:
+        """Minutes from the first init_start to the last init_stop; None where one is missing."""
+        start, stop = self.first(keys.INIT_START), self.last(keys.INIT_STOP)
+        return None if start is None or stop is None else (stop.time_ms - start.time_ms) / 60_000
+
+    @cached_property
+    def quality(self) -> list[QualityPoint]:
+        """The evaluations of the timed region that have a number and a progress, in order."""
+        if self.started is None:
+            return []
+        timed = itertools.dropwhile(lambda event: event is not self.started, self._before_stop)
+        points = []
+        for event in timed:
+            progress = event.metadata.get(keys.EPOCH_NUM, event.metadata.get(keys.SAMPLES_COUNT))
+            if event.key == keys.EVAL_ACCURACY and is_number(event.value) and is_number(progress):
+                minutes = (event.time_ms - self.started.time_ms) / 60_000
+                points.append(QualityPoint(minutes, float(progress), float(event.value)))
+        return points
+
+    @property
+    def final_quality(self) -> float | None:
+        """The value of the last eval_accuracy before run_stop, None where there is none or it is no number."""
+        values = [event.value for event in self._before_stop if event.key == keys.EVAL_ACCURACY]
+        return float(values[-1]) if values and is_number(values[-1]) else None
+
+    @property
+    def evaluation_share(self) -> float | None:
+        """The part of the time to train spent between eval_start and eval_stop, 0..1; None where it cannot be known."""
+        if not self.minutes:
+            return None
+        spent_ms, since, pairs = 0.0, None, 0
+        for event in self._before_stop:
+            if event.key == keys.EVAL_START:
+                since = event.time_ms
+            elif event.key == keys.EVAL_STOP and since is not None:
+                spent_ms, since, pairs = spent_ms + event.time_ms - since, None, pairs + 1
+        return spent_ms / (self.minutes * 60_000) if pairs else None
+
+    @property
+    def is_demonstration(self) -> bool:
+        """Whether the log names data that are not the benchmark's own, so that it can never be a submission."""
+        return self.dataset is not None and self.dataset != BENCHMARK_DATASET.get(self.benchmark or "")
+
+
+def read(path: Path) -> RunRecord:
+    """Read the log at `path`, whatever its bytes. Raises FileNotFoundError or IsADirectoryError only."""
+    events: list[Event] = []
+    problems: list[Finding] = []
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, start=1):
+            digest.update(raw)
+            if MARK.encode() in raw:
+                reader = LineReader(str(path), number)
+                events.extend(reader.events(raw))
+                problems.extend(reader.problems)
+    if not events:
+        message = f"holds no readable {MARK} record, so it is no MLPerf log"
+        problems.append(Finding(level="error", rule="log-empty", message=message, path=str(path)))
+    return RunRecord(path, tuple(events), tuple(problems), digest.hexdigest())
+
+
+def result_files(path: Path) -> list[Path]:
+    """The result files at `path`: a file itself, or every result_*.txt below a folder that is a log or empty.
+
+    A log is known by an MLLOG mark in its first 64 KiB. Sorted as people count (result_2 before result_10). Symbolic
+    links below `path` are not followed. Raises FileNotFoundError where `path` does not exist.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; name a result file, or a folder that holds some")
+    if not path.is_dir():
+        return [path]
+    found = []
+    for folder, _, names in os.walk(path):
+        for name in names:
+            candidate = Path(folder, name)
+            if re.fullmatch(r"result_.*\.txt", name) and not candidate.is_symlink() and candidate.is_file():
+                with open(candidate, "rb") as file:
+                    head = file.read(HEAD_BYTES)
+                if not head or MARK.encode() in head:
+                    found.append(candidate)
+    return sorted(found, key=lambda file: [_counted(part) for part in file.relative_to(path).parts])
+
+
+def _counted(name: str) -> list[tuple[int, int, str]]:
+    """A sort key under which result_2 comes before result_10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(1, int(part), part) if part.isdigit() and part.isascii() else (0, 0, part) for part in parts]

@@ -1,0 +1,177 @@
+"""The description of a system, its software environment and the provenance of the source."""
+
+from __future__ import annotations
+
+import getpass
+import importlib.metadata
+import json
+import os
+import socket
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from mlperf_logging.system_desc_checker import system_desc_checker
+
+from timedrun import hardware, system
+
+
+def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) -> None:
+    description = system.describe("Example", "box-baseline", ranks=1, device="cpu")
+    assert tuple(description) == system.SYSTEM_KEYS
+    assert len(description) == 33
+    path = tmp_path / "box-baseline.json"
+    path.write_text(json.dumps(description))
+    valid, name, _, _ = system_desc_checker.check_system_desc(str(path), "training", "2.0.0")
+    assert valid and name == "box-baseline"
+    software = description.pop("other_software_stack")
+    assert isinstance(software, dict) and software["mlperf-logging"] == importlib.metadata.version("mlperf-logging")
+    assert all(isinstance(value, str) for value in [*description.values(), *software.values()])
+
+
+def test_description_agrees_with_the_machine() -> None:
+    description = system.describe("Example", "box", ranks=2, device="cpu", division="closed", status="research")
+    assert description["division"] == "closed" and description["status"] == "research"
+    assert description["number_of_nodes"] == "1"
+    assert description["host_memory_capacity"] == f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
+    if (sockets := description["host_processors_per_node"]) and (cores := psutil.cpu_count(logical=False)):
+        assert description["host_processor_core_count"] == str(cores // int(str(sockets)))
+    assert torch.__version__ in str(description["framework"])
+
+
+def test_without_accelerator_their_keys_are_answered_not_open() -> None:
+    description = system.describe("Example", "box", ranks=1, device="cpu")
+    assert description["accelerators_per_node"] == "0"
+    assert description["accelerator_model_name"] == "N/A"
+    assert not [key for key in system.unknown(description) if key.startswith("accelerator")]
+
+
+class _Refused(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("per_node", "interconnect"), [(1, "N/A"), (8, "NVLink, 18 links per accelerator")])
+def test_accelerator_is_described_from_torch_and_the_driver(
+    monkeypatch: pytest.MonkeyPatch, per_node: int, interconnect: str
+) -> None:
+    card = types.SimpleNamespace(
+        name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20, memory_bus_width=5120, uuid="abc"
+    )
+
+    def link_state(handle: object, link: int) -> int:
+        if link >= 18:
+            raise _Refused
+        return 1
+
+    library = types.SimpleNamespace(
+        NVMLError=_Refused,
+        NVML_CLOCK_SM=1,
+        NVML_NVLINK_MAX_LINKS=36,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetMaxClockInfo=lambda handle, kind: 1980,
+        nvmlDeviceGetMaxPcieLinkGeneration=lambda handle: 5,
+        nvmlDeviceGetMaxPcieLinkWidth=lambda handle: 16,
+        nvmlDeviceGetNvLinkState=link_state,
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    found = hardware.accelerator(per_node)
+    assert found["accelerators_per_node"] == str(per_node)
+    assert found["accelerator_model_name"] == "Example GPU"
+    assert found["accelerator_memory_capacity"] == "80 GiB"
+    assert found["accelerator_host_interconnect"] == "PCIe 5.0 x16"
+    assert found["accelerator_frequency"] == "1980 MHz"
+    assert found["accelerator_interconnect"] == interconnect
+    assert set(found) <= set(system.SYSTEM_KEYS)
+
+
+def test_given_answers_win_and_unknown_keys_are_refused() -> None:
+    description = system.describe("Example", "box", ranks=1, device="cpu", given={"cooling": "liquid"})
+    assert description["cooling"] == "liquid"
+    with pytest.raises(ValueError, match="no coolnig"):
+        system.describe("Example", "box", ranks=1, device="cpu", given={"coolnig": "liquid"})
+    with pytest.raises(ValueError, match="3 ranks on 2 nodes"):
+        system.describe("Example", "box", ranks=3, nodes=2, device="cpu")
+
+
+def test_unknown_names_what_the_rules_need_and_nothing_else() -> None:
+    answered = dict.fromkeys(system.SYSTEM_KEYS, "known")
+    assert system.unknown(answered) == []
+    assert system.unknown(answered | {"cooling": "", "hw_notes": "", "submitter": ""}) == ["submitter", "cooling"]
+    assert system.unknown(answered | {"host_processor_core_count": ""}) == []
+    both = answered | {"host_processor_core_count": "", "host_processor_vcpu_count": ""}
+    assert system.unknown(both) == ["host_processor_core_count"]
+    assert len(system.unknown({})) == 33 - len(system.OPTIONAL_KEYS) + 1
+
+
+def test_environment_lists_every_distribution_and_gives_nothing_away() -> None:
+    text = system.environment()
+    listed = text.partition("installed distributions:\n")[2].split()
+    assert f"torch=={importlib.metadata.version('torch')}" in listed
+    assert listed == sorted(listed, key=lambda line: line.partition("==")[0].lower())
+    names = {line.partition("==")[0].lower() for line in listed}
+    assert {d.metadata["Name"].lower() for d in importlib.metadata.distributions()} == names
+    for secret in (str(Path.home()), str(Path(__file__).parents[2]), "://", "file:", " @ "):
+        assert secret not in text
+    words = set(text.replace("=", " ").replace(",", " ").split())
+    assert not words & {socket.gethostname(), getpass.getuser()} - {"linux", "python", "debian", "ubuntu"}
+
+
+def test_a_version_that_is_a_path_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = types.SimpleNamespace(metadata={"Name": "local-tool"}, version="file:///home/someone/tool")
+    nameless = types.SimpleNamespace(metadata={"Name": None}, version="1")
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: [odd, nameless])
+    assert system.environment().splitlines()[-1] == "local-tool==unknown"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    return subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    _git(folder, "init", "-q")
+    (folder / "train.py").write_text("pass\n")
+    _git(folder, "add", "train.py")
+    _git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+def test_provenance_of_a_clean_tree_is_its_commit(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = _git(repository, "rev-parse", "HEAD")
+    assert system.provenance(repository) == {"commit": head, "dirty": False}
+    (repository / "result.txt").write_text("a result is no code")
+    assert system.provenance(repository) == {"commit": head, "dirty": False}
+    monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
+    assert system.provenance(repository)["commit"] == head
+
+
+@pytest.mark.parametrize("name", ["train.py", "new.py", "sub/new ä.py"])
+def test_changed_or_added_code_makes_the_tree_dirty(repository: Path, name: str) -> None:
+    (repository / name).parent.mkdir(exist_ok=True)
+    (repository / name).write_text("changed = True\n")
+    assert system.provenance(repository)["dirty"] is True
+
+
+def test_provenance_is_unknown_where_git_cannot_tell(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = {"commit": "unknown", "dirty": "unknown"}
+    assert system.provenance(tmp_path) == unknown
+    assert system.provenance(tmp_path / "missing") == unknown
+    (repository / ".gitignore").write_text("env/\n")
+    (repository / "env").mkdir()
+    assert system.provenance(repository / "env") == unknown, "a folder inside a repository that does not hold it"
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    assert system.provenance(repository) == unknown

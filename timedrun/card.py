@@ -1,0 +1,116 @@
+"""What a benchmark says of itself, as data, and how one is found by its import name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+from timedrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from timedrun.config import RunConfig
+    from timedrun.run import TimedRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One benchmark: its MLPerf name and rules, and the data it can run on."""
+
+    title: str
+    mlperf_benchmark: str
+    """MLPerf's own short name, as in `submission_benchmark`: "resnet", "bert"."""
+    ruleset: str
+    """The ruleset of the round whose task this is, such as "2.0.0"."""
+    dataset: str
+    """The benchmark's own dataset; a run on any other is a demonstration."""
+    metric: str
+    unit: Literal["epoch", "samples"]
+    """What `epoch_num` counts in the log."""
+    default_data: str
+    """The dataset that needs nothing but the package: what `run` takes when `--data` is not given."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark package that was found: its card and its three modules."""
+
+    name: str
+    card: Card
+    package: ModuleType
+
+    def module(self, name: str) -> ModuleType:
+        """The benchmark's submodule `name`, imported on first use."""
+        return importlib.import_module(f"{self.name}.{name}")
+
+    @property
+    def config_functions(self) -> dict[str, Callable[[], RunConfig]]:
+        """Every config of `configs.py` by name, `<data>_<config>`, in the order of the file."""
+        configs = self.module("configs")
+        return {
+            name: function
+            for name, function in vars(configs).items()
+            if inspect.isfunction(function) and function.__module__ == configs.__name__ and not name.startswith("_")
+        }
+
+    def config(self, name: str, data: str | None = None) -> RunConfig:
+        """The config `<data>_<name>`, or the one whose whole name is given.
+
+        Raises:
+            UsageError: there is none; the nearest valid names are in the message.
+        """
+        functions = self.config_functions
+        for candidate in (f"{data or self.card.default_data}_{name}", name):
+            if candidate in functions:
+                return functions[candidate]()
+        wanted = f"{data or self.card.default_data}_{name}"
+        near = difflib.get_close_matches(wanted, functions, n=3, cutoff=0.5)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"{self.name} has no config '{wanted}'.{meant} There are: {', '.join(functions)}.")
+
+    @property
+    def train(self) -> Callable[[RunConfig, TimedRun], None]:
+        """The benchmark's `train(config, run)`."""
+        function: Callable[[RunConfig, TimedRun], None] = self.module("train").train
+        return function
+
+
+def find(name: str) -> Benchmark:
+    """Import the benchmark package `name` (`image_classification`, or anyone's own on the import path).
+
+    Raises:
+        UsageError: no such package, or it has no CARD.
+    """
+    if importlib.util.find_spec(name) is None:
+        near = difflib.get_close_matches(name, nearby(), n=1, cutoff=0.4)
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"no benchmark package '{name}' on the import path.{meant} There are: {', '.join(nearby())}.")
+    package = importlib.import_module(name)
+    card = getattr(package, "CARD", None)
+    if not isinstance(card, Card):
+        raise UsageError(f"package '{name}' is no benchmark: its __init__.py defines no CARD (a timedrun.card.Card).")
+    return Benchmark(name, card, package)
+
+
+def nearby() -> list[str]:
+    """Import names of the benchmark folders beside this package and in the working directory, found without import."""
+    folders = [Path(__file__).resolve().parent.parent, Path.cwd(), *(Path(entry) for entry in sys.path if entry)]
+    names = {
+        candidate.parent.name
+        for folder in dict.fromkeys(folders)
+        if folder.is_dir()
+        for candidate in folder.glob("*/configs.py")
+        if (candidate.parent / "train.py").exists() and "CARD" in _text(candidate.parent / "__init__.py")
+    }
+    return sorted(names)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

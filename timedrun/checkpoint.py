@@ -1,0 +1,160 @@
+"""Checkpoints that are whole or absent: written aside, digested, renamed into place, and checked before use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor, nn
+
+from timedrun.errors import TimedrunError
+
+_MAGIC = b"timedrun-sha256:"
+_FOOTER = len(_MAGIC) + 64  # follows the zip archive that torch.save wrote; torch.load reads past it
+_CHUNK = 1 << 20
+_PLAIN = (bool, int, float, str, bytes, type(None), torch.Size, torch.dtype, torch.device)
+
+
+class CheckpointError(TimedrunError, RuntimeError):
+    """A checkpoint could not be written, or must not be used."""
+
+
+class _Digesting:
+    """A file being written, and the SHA-256 of what went in."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write `state` to `path`, whole or not at all: an older file there stays until the new one is on disk.
+
+    Values are tensors, numbers, strings, bytes, None, and dicts, lists and tuples of them, which is what `load` admits.
+
+    Raises:
+        TypeError: a value of another kind, named by its place; nothing was written.
+        CheckpointError: the file could not be written; no partial file is left.
+    """
+    _check_plain(state, "state")
+    partial: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        partial = Path(name)
+        with os.fdopen(descriptor, "wb") as file:
+            writer = _Digesting(file)
+            torch.save(state, writer)  # type: ignore[arg-type]  # asks for IO[bytes], uses write and flush
+            file.write(_MAGIC + writer.digest.hexdigest().encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(partial, 0o666 & ~_umask())  # mkstemp makes it private
+        os.replace(partial, path)
+        partial = None
+        _fsync_folder(path.parent)
+    except Exception as error:
+        raise CheckpointError(f"checkpoint {path} was not written, no partial file is left: {error}") from error
+    finally:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+
+
+def load(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
+    """The state that `save` wrote to `path`, its digest checked first, no code in it run.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: the file is cut short, was changed, or holds something else than `save` writes.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size - _FOOTER
+        digest = hashlib.sha256()
+        for start in range(0, max(size, 0), _CHUNK):
+            digest.update(file.read(min(_CHUNK, size - start)))
+        footer = file.read()
+    if size <= 0 or not footer.startswith(_MAGIC):
+        raise CheckpointError(f"checkpoint {path} is cut short or was not written by timedrun; it was not used")
+    if footer[len(_MAGIC) :] != digest.hexdigest().encode():
+        raise CheckpointError(f"checkpoint {path} does not match its SHA-256 (damaged or changed); it was not used")
+    try:
+        state = torch.load(path, map_location=map_location, weights_only=True)
+    except Exception as error:
+        raise CheckpointError(f"checkpoint {path} is undamaged but cannot be read: {error}") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"checkpoint {path} holds a {type(state).__name__} instead of a state; it was not used")
+    return state
+
+
+def newest_valid(
+    folder: Path, skipped: Callable[[str], None] | None = None, map_location: str | torch.device = "cpu"
+) -> tuple[Path, dict[str, Any]] | None:
+    """The valid checkpoint *.pt in `folder` with the highest number at the end of its name, and its state, or None.
+
+    Each newer one that is not valid is named, with the reason, to `skipped` (default: warnings.warn).
+    """
+    tell = skipped or (lambda message: warnings.warn(message, stacklevel=3))
+    for path in sorted(folder.glob("*.pt"), key=_number, reverse=True):
+        try:
+            return path, load(path, map_location)
+        except (CheckpointError, OSError) as error:
+            tell(str(error))
+    return None
+
+
+def remove_partial(folder: Path) -> list[Path]:
+    """Delete what killed writers left in `folder`; returns the files. Not to be called while something is saved."""
+    leftovers = sorted(folder.glob(".*.partial"))
+    for path in leftovers:
+        path.unlink(missing_ok=True)
+    return leftovers
+
+
+def _number(path: Path) -> tuple[int, str]:
+    digits = re.findall(r"\d+", path.stem)
+    return (int(digits[-1]) if digits else -1, path.name)
+
+
+def _check_plain(value: object, place: str) -> None:
+    if type(value) in _PLAIN or type(value) in (Tensor, nn.Parameter):
+        return
+    if type(value) in (dict, OrderedDict):
+        for key, item in value.items():  # type: ignore[attr-defined]
+            _check_plain(key, f"a key of {place}")
+            _check_plain(item, f"{place}[{key!r}]")
+    elif type(value) in (list, tuple):
+        for index, item in enumerate(value):  # type: ignore[arg-type]
+            _check_plain(item, f"{place}[{index}]")
+    else:
+        raise TypeError(
+            f"{place} is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint cannot hold safely; "
+            "nothing was written; store tensors, numbers, strings, and dicts, lists or tuples of them"
+        )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

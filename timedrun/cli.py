@@ -1,0 +1,133 @@
+"""The `timedrun` command: reads the command line, calls the verb, turns errors into words and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from timedrun.errors import ExitCode, TimedrunError
+
+
+def parser() -> argparse.ArgumentParser:
+    """Every verb and its options. What `run` and `show` do not know is an override of the config, read by tyro."""
+    top = argparse.ArgumentParser(prog="timedrun", description="Train to a fixed quality on the clock, MLPerf style.")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def verb(name: str, words: str, *, reports: bool = True) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=words, description=words, allow_abbrev=False)
+        if reports:
+            added.add_argument("--json", action="store_true", help="machine-readable output")
+        return added
+
+    listing = verb("list", "benchmarks and their configs")
+    listing.add_argument("benchmark", nargs="?")
+
+    def add_config(to: argparse.ArgumentParser, *, several: bool = False, optional: bool = False) -> None:
+        to.add_argument("benchmark", help="import name, such as image_classification")
+        if several:
+            to.add_argument("configs", nargs="+", metavar="CONFIG")
+        else:
+            to.add_argument("config", nargs="?" if optional else None, default="baseline", help="baseline, methods, ...")
+        to.add_argument("--data", help="dataset, the first part of a config's name")
+
+    def add_methods(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="keep only these methods")
+        to.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="leave these methods out")
+
+    def add_launch(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--results", help="folder for result_N.txt and run_N/ (default: runs/<benchmark>/<config>)")
+        to.add_argument("--ranks", type=positive, default=1, help="processes on this machine (default 1)")
+        to.add_argument("--threads", type=int, default=0, help="CPU threads a rank (default: torch's choice)")
+        to.add_argument("--data-folder", default=os.environ.get("TIMEDRUN_DATA"), help="where the dataset lies")
+
+    show = verb("show", "every setting of a config, or the difference of two")
+    add_config(show, optional=True)
+    add_methods(show)
+    show.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only where these two differ")
+
+    prepare = verb("prepare", "check or index a dataset before any run")
+    add_config(prepare, optional=True)
+    prepare.add_argument("--data-folder", default=os.environ.get("TIMEDRUN_DATA"))
+    prepare.add_argument("--decode", action="store_true", help="decode every image and name the broken ones")
+    prepare.add_argument("--workers", type=positive, default=os.cpu_count() or 1)
+
+    run = verb("run", "one timed run", reports=False)
+    add_config(run)
+    add_methods(run)
+    add_launch(run)
+    run.add_argument("--number", type=int, help="N of result_N.txt (default: the next free one)")
+    run.add_argument("--resume", action="store_true", help="finish a run that a signal stopped")
+    run.add_argument("--label", help="what progress lines call this run")
+
+    race = verb("race", "several configs, N runs each, interleaved; checked, scored, packaged, drawn and compared")
+    add_config(race, several=True)
+    add_launch(race)
+    race.add_argument("--runs", type=positive, default=5, help="runs of each config (default 5)")
+    race.add_argument("--first-seed", type=int, default=1)
+
+    check = verb("check", "strict and MLCommons' checks of results, folders or packages")
+    check.add_argument("paths", nargs="+", metavar="PATH")
+    check.add_argument("--ruleset", help="such as 2.0.0 (default: that of the benchmark's round)")
+    check.add_argument("--official", action=argparse.BooleanOptionalAction, default=True, help="run MLCommons' checker too")
+
+    score = verb("score", "time to train of result sets")
+    score.add_argument("paths", nargs="+", metavar="PATH")
+
+    package = verb("package", "result sets as one package in MLPerf's layout")
+    package.add_argument("sets", nargs="+", metavar="RESULTS", help="folders written by run or race")
+    package.add_argument("--out", required=True)
+    package.add_argument("--submitter", default="unverified")
+    package.add_argument("--ruleset")
+
+    plot = verb("plot", "quality over time of result sets")
+    plot.add_argument("sets", nargs="+", metavar="RESULTS")
+    plot.add_argument("--out", required=True, help="a .png, .svg or .pdf file")
+    return top
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1, for argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is below 1")
+    return value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb; returns the exit code (0 fine, 1 error or findings, 2 usage, 3 target not reached, 75 resumable)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    top = parser()
+    arguments, rest = top.parse_known_args(words)
+    if rest and arguments.verb not in ("run", "show", "prepare"):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        return int(dispatch(arguments, rest, words))
+    except TimedrunError as error:
+        print(f"timedrun {arguments.verb}: {error}", file=sys.stderr)
+        return int(error.exit_code)
+
+
+def dispatch(arguments: argparse.Namespace, rest: list[str], words: list[str]) -> ExitCode:
+    """Call the verb. Its module is imported here so that a report does not wait for torch."""
+    if arguments.verb in ("list", "show"):
+        from timedrun.commands import configs
+
+        return configs.list_benchmarks(arguments) if arguments.verb == "list" else configs.show(arguments, rest)
+    if arguments.verb == "run":
+        from timedrun.commands import run
+
+        return run.run(arguments, rest, words)
+    if arguments.verb == "prepare":
+        from timedrun.commands import prepare
+
+        return prepare.prepare(arguments, rest)
+    if arguments.verb == "race":
+        from timedrun.commands import race
+
+        return race.race(arguments)
+    from timedrun.commands import reports
+
+    verb: ExitCode = getattr(reports, arguments.verb)(arguments)
+    return verb

@@ -1,0 +1,1 @@
+"""What each `timedrun` verb does, apart from reading its command line."""

@@ -1,0 +1,77 @@
+"""`timedrun run`: one timed run, from a config's name to a verdict read off the log."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from timedrun import launch, preflight, results
+from timedrun.card import Benchmark, find
+from timedrun.config import RunConfig, load, override
+from timedrun.errors import ExitCode, UsageError
+from timedrun.worker import LaunchOptions, execute
+
+
+def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
+    """The benchmark and the config that a command line asks for, overrides included.
+
+    Raises:
+        UsageError: something named does not exist.
+    """
+    benchmark = find(arguments.benchmark)
+    if arguments.config.endswith(".json"):
+        if rest:
+            raise UsageError(f"a config read from a file is run as it is; leave out {' '.join(rest)}.")
+        kind = type(next(iter(benchmark.config_functions.values()))())
+        return benchmark, load(kind, results.read_json(Path(arguments.config)))
+    config = benchmark.config(arguments.config, arguments.data)
+    prog = f"timedrun run {benchmark.name} {arguments.config}"
+    return benchmark, override(config, rest, only=arguments.only, without=arguments.without, prog=prog)
+
+
+def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:
+    """Check everything, run as one process or several, and print the verdict of the log."""
+    benchmark, config = settings_of(arguments, rest)
+    folder = Path(arguments.results or Path("runs") / benchmark.name / config.name)
+    number = arguments.number if arguments.number is not None else results.next_number(folder)
+    if arguments.resume and arguments.number is None:
+        number -= 1
+    paths = results.ResultPaths(folder, number)
+    options = LaunchOptions(
+        paths=paths,
+        ranks=arguments.ranks,
+        threads=arguments.threads,
+        data_folder=Path(arguments.data_folder) if arguments.data_folder else None,
+        resume=arguments.resume,
+        label=arguments.label or f"{config.name} #{number}",
+        command=shlex.join(["timedrun", *without_paths(argv)]),
+    )
+    if launch.under_launcher():
+        return execute(benchmark, config, options)
+    preflight.check(
+        benchmark, config, ranks=options.ranks, data_folder=options.data_folder, paths=paths, resume=options.resume
+    )
+    if options.ranks > 1:
+        launch.launch([*argv, "--number", str(number)], options.ranks, options.threads)
+        code, words = launch.verdict(paths.log, paths.checkpoints)
+    else:
+        code = execute(benchmark, config, options)
+        _, words = launch.verdict(paths.log, paths.checkpoints)
+    print(words, file=sys.stderr if code else sys.stdout)
+    return code
+
+
+def without_paths(argv: list[str]) -> list[str]:
+    """The command line as it may be published: options that name places of this machine are left out."""
+    kept: list[str] = []
+    skip = False
+    for word in argv:
+        if skip:
+            skip = False
+        elif word in ("--results", "--data-folder"):
+            skip = True
+        elif not word.startswith(("--results=", "--data-folder=")):
+            kept.append(word)
+    return kept

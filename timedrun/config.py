@@ -1,0 +1,196 @@
+"""The settings of a run: frozen dataclasses, overrides from the command line, a canonical dump and its digest."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
+from typing import Any, Literal, TypeVar
+
+import cattrs
+import tyro
+
+from timedrun.errors import UsageError
+from timedrun.methods import REGISTRY, Method
+from timedrun.schedule import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """Optimizer and its hyper-parameters; the learning rate of a step is `peak_lr` times the schedule's factor."""
+
+    kind: Literal["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "muon"]
+    peak_lr: float
+    momentum: float = 0.9
+    """adamw kinds: beta 1."""
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    """Decoupled kinds: shrinkage per step at peak rate. Others: torch's own meaning."""
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    other_lr: float = 0.0
+    """muon: peak rate of the parameters that are no hidden matrices (decoupled SGD with the same momentum)."""
+    other_weight_decay: float = 0.0
+    """muon: weight decay of those parameters."""
+    bias_lr_factor: float = 1.0
+    """The peak rate of batch norm's shifts is this many times that of other parameters (Jordan 2024, airbench)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """When quality is measured, in the benchmark's unit (epochs or samples), and what ends the run."""
+
+    target: float
+    every: int = 1
+    first: int = 1
+    """No evaluation before this point; the run's last point is always evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmissionConfig:
+    """Who runs, as the log and the system description both state it."""
+
+    organization: str = "unverified"
+    division: Literal["open", "closed"] = "open"
+    status: Literal["cloud", "onprem", "preview", "research"] = "research"
+    platform: str = ""
+    """System id; empty: made from the machine and the config's name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What every benchmark's config holds. A config holds no run-time object and never changes."""
+
+    benchmark: str
+    name: str
+    notes: str = ""
+    """How these numbers were found."""
+    dataset: str
+    seed: int = 1
+    global_batch: int
+    """Samples in one optimizer step over all ranks."""
+    micro_batch: int = 0
+    """At most this many samples in one forward pass of a rank; 0: the rank's whole share."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    compile: bool = False
+    """torch.compile the model during warm-up, before the clock."""
+    warm_up_steps: int = 2
+    """Steps on synthetic data before the clock, at each input size of the run."""
+    clear_cache: bool = False
+    """Drop the operating system's page cache before the run (needs root); otherwise logged as not done."""
+    budget_minutes: float = 0.0
+    """Stop on the clock after so many minutes; 0: no limit."""
+    schedule: Schedule
+    optimizer: OptimizerConfig
+    evaluation: EvaluationConfig
+    submission: SubmissionConfig = field(default_factory=SubmissionConfig)
+    methods: tuple[Method, ...] = ()
+
+
+Config = TypeVar("Config", bound=RunConfig)
+
+_converter = cattrs.Converter(forbid_extra_keys=True)
+_converter.register_unstructure_hook_func(
+    lambda kind: isinstance(kind, type) and issubclass(kind, Method),
+    lambda method: {"method": method.name, **dataclasses.asdict(method)},
+)
+_converter.register_structure_hook_func(
+    lambda kind: kind is Method,
+    lambda values, _: _method(dict(values)),
+)
+
+
+def _method(values: dict[str, Any]) -> Method:
+    name = values.pop("method", None)
+    if name not in REGISTRY:
+        raise UsageError(f"config names the method {name!r}, which does not exist; there are: {', '.join(REGISTRY)}.")
+    return cattrs.structure(values, REGISTRY[name])
+
+
+def dump(config: RunConfig) -> dict[str, Any]:
+    """Everything there is in `config`, as plain JSON values."""
+    plain: dict[str, Any] = _converter.unstructure(config)
+    plain["methods"] = [_converter.unstructure(method) for method in config.methods]
+    return json.loads(json.dumps(plain))  # type: ignore[no-any-return]  # tuples become lists, as a reader sees them
+
+
+def load(kind: type[Config], values: dict[str, Any]) -> Config:
+    """The inverse of `dump`.
+
+    Raises:
+        UsageError: an unknown key, a missing one or a value of the wrong type, each named.
+    """
+    try:
+        return _converter.structure(values, kind)
+    except cattrs.BaseValidationError as error:
+        raise UsageError(f"not a {kind.__name__}: {'; '.join(cattrs.transform_error(error))}") from None
+
+
+def digest(config: RunConfig) -> str:
+    """SHA-256 of the canonical dump without the seed: equal for all runs of one set."""
+    plain = dump(replace(config, seed=0))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def override(
+    config: Config, arguments: Sequence[str], *, only: Sequence[str] = (), without: Sequence[str] = (), prog: str = ""
+) -> Config:
+    """`config` with command-line overrides such as `--optimizer.peak-lr 8.5 --methods.ema.half-life 50`.
+
+    Args:
+        only: names of the methods to keep; without: names of those to leave out.
+
+    Raises:
+        UsageError: a method name that the config does not have.
+        SystemExit: 2, from tyro, which prints the unknown option and the nearest valid one.
+    """
+    names = [method.name for method in config.methods]
+    for name in (*only, *without):
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"config {config.name} has no method '{name}'.{meant} It has: {', '.join(names) or 'none'}.")
+    kept = [m for m in config.methods if (not only or m.name in only) and m.name not in without]
+    if not arguments:
+        return replace(config, methods=tuple(kept))
+    # One flag group a method: tyro addresses members of a tuple by position only, which no reader of a command can follow.
+    methods = make_dataclass("methods", [(m.name, type(m), field(default=m)) for m in kept], frozen=True)
+    rest = replace(config, methods=())
+    everything = make_dataclass(
+        "everything",
+        [
+            ("config", tyro.conf.OmitArgPrefixes[type(config)], field(default=rest)),  # type: ignore[misc]
+            ("methods", methods, field(default=methods())),
+        ],
+        frozen=True,
+    )
+    parsed: Any = tyro.cli(everything, args=list(arguments), prog=prog or None, config=(tyro.conf.SuppressFixed,))
+    chosen = tuple(getattr(parsed.methods, m.name) for m in kept)
+    changed: Config = replace(parsed.config, methods=chosen)
+    return changed
+
+
+def flatten(values: object, prefix: str = "") -> dict[str, object]:
+    """Nested plain values as `{"optimizer.peak_lr": 2.048}`; a method's fields stand under its name."""
+    if isinstance(values, dict):
+        items = [(str(key), value) for key, value in values.items() if key != "method"]
+        if "method" in values and not items:
+            return {prefix: "on"}
+    elif isinstance(values, list) and values and all(isinstance(v, dict) and "method" in v for v in values):
+        items = [(str(value["method"]), value) for value in values]
+    else:
+        return {prefix: values}
+    flat: dict[str, object] = {}
+    for key, value in items:
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else key)
+    return flat
+
+
+def difference(a: RunConfig, b: RunConfig) -> list[tuple[str, object, object]]:
+    """Every setting in which two configs differ: (name, value in a, value in b); "-" where one has none."""
+    left, right = flatten(dump(a)), flatten(dump(b))
+    return [(k, left.get(k, "-"), right.get(k, "-")) for k in (left | right) if left.get(k, "-") != right.get(k, "-")]

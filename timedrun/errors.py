@@ -1,0 +1,42 @@
+"""Errors that end a command with words instead of a traceback, each with the exit code that it stands for."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a `timedrun` command's exit status means."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    TARGET_NOT_REACHED = 3
+    STOPPED_RESUMABLE = 75
+
+
+class TimedrunError(Exception):
+    """Something went wrong that the user can act on: the message says what, where, what was prevented, what to do."""
+
+    exit_code: ExitCode = ExitCode.ERROR
+
+
+class UsageError(TimedrunError):
+    """The command line or a config asks for something that does not exist or cannot be."""
+
+    exit_code = ExitCode.USAGE
+
+
+class PreflightError(TimedrunError):
+    """The run would fail or would not count; found before the clock started."""
+
+    def __init__(self, failures: list[str]) -> None:
+        self.failures = failures
+        lines = "\n".join(f"  - {failure}" for failure in failures)
+        super().__init__(f"the run was not started; nothing was written:\n{lines}")
+
+
+class NonFiniteLoss(TimedrunError):
+    """The training loss became NaN or infinite."""
+
+
+class DataError(TimedrunError):
+    """A dataset is missing, damaged or not what its manifest says."""

@@ -1,0 +1,41 @@
+"""Classification losses on class indices or dense targets, with the reductions MLPerf's reference runs used."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def dense_targets(targets: Tensor, classes: int) -> Tensor:
+    """Targets as float probabilities [N, classes], from class indices [N] or from targets that are dense already.
+
+    Raises ValueError for any other shape or type.
+    """
+    if targets.is_floating_point() and targets.dim() == 2 and targets.shape[1] == classes:
+        return targets
+    if not targets.is_floating_point() and targets.dim() == 1:
+        return F.one_hot(targets.long(), classes).float()
+    raise ValueError(
+        f"targets are class indices [batch] or floating-point targets [batch, {classes}], "
+        f"not {targets.dtype} {list(targets.shape)}"
+    )
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Softmax cross-entropy of `logits` [N, K], mean over N examples, for class indices [N] or dense targets [N, K].
+
+    Dense: -sum(t * log p) / N, rescaled by N / sum(t), which changes nothing for targets that sum to 1. In float32.
+    """
+    if not targets.is_floating_point() and targets.dim() == 1:
+        return F.cross_entropy(logits.float(), targets.long())
+    dense = dense_targets(targets, logits.shape[1])
+    return -(dense * F.log_softmax(logits.float(), dim=1)).sum() / dense.sum()
+
+
+def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Binary cross-entropy of `logits` [N, K] with logits: summed over the K classes, divided by N. In float32.
+
+    K times PyTorch's mean reduction; N is the batch of this process. Targets are class indices [N] or dense [N, K].
+    """
+    dense = dense_targets(targets, logits.shape[1])
+    return F.binary_cross_entropy_with_logits(logits.float(), dense.float(), reduction="sum") / len(logits)

@@ -1,0 +1,36 @@
+"""Published methods that train a model faster, each usable alone or in a stack."""
+
+from timedrun.methods.blurpool import BlurPool, blurpool
+from timedrun.methods.channels_last import ChannelsLast, channels_last
+from timedrun.methods.ema import EMA, ema_update
+from timedrun.methods.label_smoothing import LabelSmoothing
+from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
+from timedrun.methods.method import Hooks, Method, NoEffect
+from timedrun.methods.progressive_resizing import ProgressiveResizing
+from timedrun.methods.stack import Stack, stack
+from timedrun.methods.whitening import whiten, whitening_weights
+
+REGISTRY: dict[str, type[Method]] = {
+    method.name: method for method in (BlurPool, ChannelsLast, EMA, LabelSmoothing, LogBias, ProgressiveResizing)
+}
+
+__all__ = [
+    "EMA",
+    "REGISTRY",
+    "BlurPool",
+    "ChannelsLast",
+    "Hooks",
+    "LabelSmoothing",
+    "LogBias",
+    "Method",
+    "NoEffect",
+    "ProgressiveResizing",
+    "Stack",
+    "blurpool",
+    "channels_last",
+    "ema_update",
+    "linear_log_constant_bias",
+    "stack",
+    "whiten",
+    "whitening_weights",
+]

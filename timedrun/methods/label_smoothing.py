@@ -1,0 +1,54 @@
+"""Label smoothing: train towards (1 - s) of the true class and s spread evenly over all classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from timedrun.loss import dense_targets
+from timedrun.methods.method import Hooks, Method
+
+
+def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:
+    """(1 - smoothing) * t + smoothing / classes for class indices [N] or dense targets [N, classes]; always dense."""
+    return dense_targets(targets, classes) * (1 - smoothing) + smoothing / classes
+
+
+class _LabelSmoothingHooks(Hooks):
+    def __init__(self, smoothing: float) -> None:
+        self._smoothing = smoothing
+        self._batches = 0
+
+    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+        if self._smoothing == 0:
+            return inputs, targets
+        self._batches += 1
+        return inputs, smoothed(targets, self._smoothing, classes)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batches": self._batches}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state.keys() != {"batches"}:
+            raise ValueError(f"label_smoothing restores 'batches', the saved state has {sorted(state)}")
+        self._batches = int(state["batches"])
+
+    def effect(self) -> str | None:
+        return f"{self._batches} batches of targets smoothed by {self._smoothing}" if self._batches else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSmoothing(Method):
+    """Training targets only; evaluation counts the true class (Szegedy 2015, arXiv 1512.00567)."""
+
+    name: ClassVar[str] = "label_smoothing"
+    smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing <= 1:
+            raise ValueError(f"label_smoothing.smoothing is a fraction between 0 and 1, not {self.smoothing}")
+
+    def hooks(self) -> Hooks:
+        return _LabelSmoothingHooks(self.smoothing)

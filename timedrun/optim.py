@@ -1,0 +1,287 @@
+"""Optimizers whose weight decay follows the schedule but not the size of the learning rate, and Muon."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from timedrun.config import OptimizerConfig
+
+ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Group = dict[str, Any]
+
+
+class _Decoupled(Optimizer):
+    """What the optimizers here share: the peak learning rate kept a group, and the walk over groups."""
+
+    def __init__(self, params: ParamsT, defaults: Group) -> None:
+        for name in ("lr", "weight_decay", "momentum", "eps"):
+            if not defaults.get(name, 0.0) >= 0:
+                raise ValueError(f"{type(self).__name__}: {name} must be 0 or more, not {defaults[name]}")
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group; its learning rate now is its peak ("initial_lr"), which schedules then scale in "lr"."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        group.setdefault("initial_lr", group["lr"])
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Take one step with the gradients there are; parameters without one are left alone."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            params = [param for param in group["params"] if param.grad is not None]
+            grads = [param.grad for param in params]
+            if any(grad.is_sparse for grad in grads):
+                raise RuntimeError(f"{type(self).__name__} does not take sparse gradients; nothing was changed")
+            if params:
+                self._update(group, params, grads)
+        return loss
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        raise NotImplementedError
+
+    def _decay(self, group: Group, params: list[Tensor]) -> None:
+        """w <- w * (1 - (lr / initial lr) * weight decay); an initial rate of 0 counts as a ratio of 1."""
+        if group["weight_decay"]:
+            ratio = group["lr"] / group["initial_lr"] if group["initial_lr"] else 1.0
+            factor = 1 - ratio * group["weight_decay"]
+            if group["foreach"]:
+                torch._foreach_mul_(params, factor)
+            else:
+                for param in params:
+                    param.mul_(factor)
+
+    def _sgd(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        """Decay, then w <- w - lr * d, with d the gradient, its momentum, or Nesterov's look-ahead."""
+        directions = self._directions(group, params, grads)
+        self._decay(group, params)
+        if group["foreach"]:
+            torch._foreach_add_(params, directions, alpha=-group["lr"])
+        else:
+            for param, direction in zip(params, directions, strict=True):
+                param.add_(direction, alpha=-group["lr"])
+
+    def _directions(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+        """b <- momentum * b + (1 - dampening) * g, with b = g at the first step; b, or g + momentum * b (Nesterov)."""
+        momentum = group["momentum"]
+        if not momentum:
+            return grads
+        started = [index for index, param in enumerate(params) if "momentum_buffer" in self.state[param]]
+        for index in set(range(len(params))).difference(started):
+            self.state[params[index]]["momentum_buffer"] = grads[index].detach().clone()
+        buffers: list[Tensor] = [self.state[param]["momentum_buffer"] for param in params]
+        fresh = 1 - group["dampening"]
+        if group["foreach"]:
+            if started:
+                running = [buffers[index] for index in started]
+                torch._foreach_mul_(running, momentum)
+                torch._foreach_add_(running, [grads[index] for index in started], alpha=fresh)
+            return list(torch._foreach_add(grads, buffers, alpha=momentum)) if group["nesterov"] else buffers
+        for index in started:
+            buffers[index].mul_(momentum).add_(grads[index], alpha=fresh)
+        if group["nesterov"]:
+            return [grad.add(buffer, alpha=momentum) for grad, buffer in zip(grads, buffers, strict=True)]
+        return buffers
+
+
+class DecoupledSGD(_Decoupled):
+    """SGD with momentum and a weight decay of `weight_decay` a step at the peak rate, scaled by the schedule alone.
+
+    Decay enters neither the gradient nor the momentum. In the steady state torch.optim.SGD's coupled decay c is
+    `weight_decay` = lr * c / (1 - momentum). The rate given here is the peak; set group["lr"] before each step.
+    Source: Loshchilov and Hutter (arXiv 1711.05101), in the form of MosaicML Composer's DecoupledSGDW.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        *,
+        foreach: bool = True,
+    ) -> None:
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("DecoupledSGD: Nesterov needs a momentum above 0 and no dampening")
+        defaults: Group = {"lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov}
+        super().__init__(params, {**defaults, "weight_decay": weight_decay, "foreach": foreach})
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        self._sgd(group, params, grads)
+
+
+class DecoupledAdamW(_Decoupled):
+    """AdamW with the same decay: equal to torch.optim.AdamW with its weight decay at `weight_decay` / lr.
+
+    Defaults are those of MosaicML Composer 0.10 (betas 0.9 and 0.95, weight decay 1e-5).
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.95),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-5,
+        *,
+        foreach: bool = True,
+    ) -> None:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"DecoupledAdamW: betas must be in [0, 1), not {betas}")
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach}
+        )
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        beta1, beta2 = group["betas"]
+        states = [self.state[param] for param in params]
+        for param, state in zip(params, states, strict=True):
+            if not state:
+                state["step"] = 0
+                state["exp_avg"] = torch.zeros_like(param)
+                state["exp_avg_sq"] = torch.zeros_like(param)
+            state["step"] += 1
+        self._decay(group, params)
+        means = [state["exp_avg"] for state in states]
+        squares = [state["exp_avg_sq"] for state in states]
+        steps = [-group["lr"] / (1 - beta1 ** state["step"]) for state in states]
+        roots = [math.sqrt(1 - beta2 ** state["step"]) for state in states]
+        if group["foreach"]:
+            torch._foreach_lerp_(means, grads, 1 - beta1)
+            torch._foreach_mul_(squares, beta2)
+            torch._foreach_addcmul_(squares, grads, grads, 1 - beta2)
+            divisors = torch._foreach_sqrt(squares)
+            torch._foreach_div_(divisors, roots)
+            torch._foreach_add_(divisors, group["eps"])
+            torch._foreach_addcdiv_(params, means, divisors, steps)
+            return
+        for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
+            means[index].lerp_(grad, 1 - beta1)
+            squares[index].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+            divisor = (squares[index].sqrt() / roots[index]).add_(group["eps"])
+            param.addcdiv_(means[index], divisor, value=steps[index])
+
+
+def newton_schulz(matrices: Tensor, iterations: int = 5) -> Tensor:
+    """Nearly orthogonal matrices [..., rows, cols]: the singular values of each are pushed to about 0.7 .. 1.2.
+
+    The quintic iteration of Jordan et al. (Muon, 2024), after scaling by the Frobenius norm; bfloat16 on CUDA.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    orthogonal: Tensor = (x.mT if tall else x).to(matrices.dtype)
+    return orthogonal
+
+
+class Muon(_Decoupled):
+    """Momentum whose direction is orthogonalised, for hidden matrices; group the rest with `"rule": "sgd"`.
+
+    Filters are matrices [out, everything else]. The step is lr * sqrt(max(1, rows / cols)) * newton_schulz(d). With
+    `unit_filters` each weight is first scaled to Frobenius norm sqrt(rows), as the CIFAR-10 runs of airbench do.
+    Embeddings, the last layer and vectors belong in a group such as {"params": rest, "rule": "sgd", "lr": 0.1}, which
+    takes DecoupledSGD's step. Raises ValueError for a vector in a "muon" group. Source: Jordan et al. 2024.
+    """
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        weight_decay: float = 0.0,
+        *,
+        iterations: int = 5,
+        unit_filters: bool = False,
+        foreach: bool = True,
+    ) -> None:
+        defaults: Group = {"lr": lr, "momentum": momentum, "dampening": 0.0, "nesterov": nesterov}
+        defaults |= {"weight_decay": weight_decay, "iterations": iterations, "unit_filters": unit_filters}
+        super().__init__(params, {**defaults, "rule": "muon", "foreach": foreach})
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group with the rule "muon" (matrices and filters only) or "sgd"."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if group["rule"] not in ("muon", "sgd"):
+            raise ValueError(f"Muon: a group's rule is 'muon' or 'sgd', not {group['rule']!r}")
+        if group["rule"] == "muon" and (flat := [p for p in group["params"] if p.dim() < 2]):
+            raise ValueError(
+                f"Muon: {len(flat)} parameters of a 'muon' group are no matrices (the first is {list(flat[0].shape)}); "
+                "put them in a group with 'rule': 'sgd'"
+            )
+
+    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
+        if group["rule"] == "sgd":
+            self._sgd(group, params, grads)
+            return
+        directions = self._directions(group, params, grads)
+        self._decay(group, params)
+        # Matrices of one shape go through the iteration together: few large products instead of many small ones.
+        alike: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for index, param in enumerate(params):
+            alike[len(param), param[0].numel()].append(index)
+        for (rows, cols), indices in alike.items():
+            stacked = torch.stack([directions[index].reshape(rows, cols) for index in indices])
+            updates = newton_schulz(stacked, group["iterations"]) * math.sqrt(max(1.0, rows / cols))
+            for index, update in zip(indices, updates, strict=True):
+                if group["unit_filters"]:
+                    params[index].mul_(math.sqrt(rows) / params[index].norm())
+                params[index].add_(update.view(params[index].shape), alpha=-group["lr"])
+
+
+def hidden_matrices(model: nn.Module) -> list[Tensor]:
+    """Trainable weights of every Conv2d and Linear but the first and the last such layer: what Muon is meant for."""
+    layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+    return [layer.weight for layer in layers[1:-1] if layer.weight.requires_grad]
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
+    """The optimizer that `config` names, over the trainable parameters; each group keeps its peak rate as "initial_lr".
+
+    Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`.
+    """
+    params = [param for param in model.parameters() if param.requires_grad]
+    lr, momentum, decay = config.peak_lr, config.momentum, config.weight_decay
+    betas = (momentum, config.beta2)
+    fused = all(param.is_cuda for param in params)
+    optimizer: Optimizer
+    if config.kind == "decoupled_sgd":
+        optimizer = DecoupledSGD(params, lr, momentum, nesterov=config.nesterov, weight_decay=decay)
+    elif config.kind == "sgd":
+        optimizer = torch.optim.SGD(params, lr, momentum, nesterov=config.nesterov, weight_decay=decay, fused=fused)
+    elif config.kind == "decoupled_adamw":
+        optimizer = DecoupledAdamW(params, lr, betas, config.epsilon, decay)
+    elif config.kind == "adamw":
+        optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=fused)
+    else:
+        hidden = hidden_matrices(model)
+        chosen = {id(param) for param in hidden}
+        rest = [param for param in params if id(param) not in chosen]
+        groups: list[Group] = [{"params": hidden}, {"params": rest, "rule": "sgd", "lr": config.other_lr}]
+        optimizer = Muon([group for group in groups if group["params"]], lr, momentum, weight_decay=decay)
+    for group in optimizer.param_groups:
+        group.setdefault("initial_lr", group["lr"])
+    return optimizer

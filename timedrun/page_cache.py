@@ -1,0 +1,23 @@
+"""Dropping the operating system's page cache before a run, as MLPerf asks, and saying so when it was not done."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+DROP_CACHES = ("/sbin/sysctl", "-w", "vm.drop_caches=3")
+
+
+def clear(asked_for: bool, command: Sequence[str] = DROP_CACHES) -> tuple[bool, str]:
+    """Drop caches on this node when `asked_for`; returns whether it was done and, if not, why, for the log."""
+    if not asked_for:
+        return False, "not asked for"
+    try:
+        subprocess.run(["/bin/sync"], check=True, timeout=120)
+        done = subprocess.run(list(command), capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.SubprocessError) as error:
+        return False, f"{command[0].rsplit('/', 1)[-1]} failed: {type(error).__name__}"
+    if done.returncode == 0:
+        return True, ""
+    complaint = (done.stderr or done.stdout).strip().splitlines()
+    return False, complaint[-1] if complaint else f"exit code {done.returncode}"

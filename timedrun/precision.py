@@ -1,0 +1,44 @@
+"""Numeric precision of a run: plain fp32, bf16 autocast, or fp16 autocast with a loss scale."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from timedrun.errors import UsageError
+
+
+class Precision:
+    """Autocast, backward and optimizer step for one precision; its state is the loss scale."""
+
+    def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
+        if name == "fp16" and device.type != "cuda":
+            raise UsageError("precision fp16 needs a CUDA device (its loss scale does); use --precision bf16 or fp32 here.")
+        self.dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+        self.device = device
+        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context of a forward pass."""
+        return torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of `loss`, scaled where the precision needs it."""
+        self.scaler.scale(loss).backward()
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """The optimizer step; skipped by the scaler where fp16 gradients overflowed."""
+        self.scaler.step(optimizer)
+        self.scaler.update()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loss scale and its history."""
+        return dict(self.scaler.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        if state:
+            self.scaler.load_state_dict(state)

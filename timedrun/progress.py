@@ -1,0 +1,47 @@
+"""What a person sees while a run works: one line a second at most, on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+
+class Progress:
+    """Prints elapsed time, position, throughput and loss; silent on ranks other than the first."""
+
+    def __init__(self, label: str, *, shown: bool, stream: TextIO | None = None, every_seconds: float = 1.0) -> None:
+        self.label = label
+        self.shown = shown
+        self.stream = stream or sys.stderr
+        self.every = every_seconds
+        self.began = self.last = time.monotonic()
+        self.live = self.stream.isatty()
+        if not self.live:
+            self.every = max(every_seconds, 5.0)
+
+    def start(self) -> None:
+        """Count elapsed time from now."""
+        self.began = self.last = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether a line is to be printed at this step."""
+        return self.shown and time.monotonic() - self.last >= self.every
+
+    def step(self, position: str, samples: int, loss: float) -> None:
+        """The line of a training step; overwritten in place on a terminal."""
+        self.last = time.monotonic()
+        elapsed = self.last - self.began
+        text = f"{self.label}  {elapsed:7.1f} s  {position}  {samples / max(elapsed, 1e-9):,.0f} samples/s  loss {loss:.4f}"
+        self._print(f"\r{text}\033[K" if self.live else f"{text}\n")
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self.shown:
+            elapsed = time.monotonic() - self.began
+            self._print(f"{chr(13) if self.live else ''}{self.label}  {elapsed:7.1f} s  {text}{chr(27) + '[K' if self.live else ''}\n")
+
+    def _print(self, text: str) -> None:
+        self.stream.write(text)
+        self.stream.flush()

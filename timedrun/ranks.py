@@ -1,0 +1,125 @@
+"""The processes of one run: who this one is, its device, and what all of them decide together."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from timedrun.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process's place among all of the run, as torchrun's variables say it."""
+
+    rank: int
+    world: int
+    local_rank: int
+    device: torch.device
+
+    @classmethod
+    def join(cls, device: str = "auto", timeout_seconds: float = 60.0) -> Ranks:
+        """Read RANK, WORLD_SIZE and LOCAL_RANK and join the process group (nccl on CUDA, gloo on CPU) when there is one.
+
+        Raises:
+            UsageError: CUDA is asked for and not there.
+        """
+        rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        local_rank = int(os.environ.get("LOCAL_RANK", 0))
+        chosen = choose_device(device, local_rank)
+        if world > 1 and not dist.is_initialized():
+            if chosen.type == "cuda":
+                torch.cuda.set_device(chosen)
+            dist.init_process_group(
+                "nccl" if chosen.type == "cuda" else "gloo", timeout=timedelta(seconds=timeout_seconds)
+            )
+        return cls(rank, world, local_rank, chosen)
+
+    @property
+    def is_first(self) -> bool:
+        """True on the one rank that writes the log."""
+        return self.rank == 0
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum of `values` over all ranks, on every rank."""
+        if self.world > 1:
+            dist.all_reduce(values, op=dist.ReduceOp.SUM)
+        return values
+
+    def maximum(self, values: list[float]) -> list[float]:
+        """Elementwise maximum over all ranks: how a flag raised on one becomes a decision of all."""
+        if self.world == 1:
+            return values
+        shared = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX)
+        return [float(value) for value in shared.tolist()]
+
+    def from_first(self, value: object) -> object:
+        """Rank 0's `value`, on every rank."""
+        if self.world == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """`model` with gradients averaged over ranks; the model itself where there is one rank.
+
+        Buffers are rank 0's on every rank, as in the 2022 runs.
+        """
+        if self.world == 1:
+            return model
+        ids = [self.device.index] if self.device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=ids)
+
+    def accumulate(self, parallel: nn.Module, *, last: bool) -> AbstractContextManager[None]:
+        """The context of one backward pass of several: gradients are exchanged in the last one only."""
+        if isinstance(parallel, DistributedDataParallel) and not last:
+            return parallel.no_sync()
+        return nullcontext()
+
+    def leave(self) -> None:
+        """Leave the process group."""
+        if self.world > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def choose_device(device: str, local_rank: int = 0) -> torch.device:
+    """The torch device for "auto" (CUDA where there is one), "cpu" or "cuda".
+
+    Raises:
+        UsageError: "cuda" without a CUDA device, or fewer devices than local ranks.
+    """
+    count = torch.cuda.device_count()
+    if device == "cpu" or (device == "auto" and count == 0):
+        return torch.device("cpu")
+    if count == 0:
+        raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu, or install a CUDA build of torch.")
+    if local_rank >= count:
+        raise UsageError(f"local rank {local_rank} has no CUDA device: this machine has {count}; use at most --ranks {count}.")
+    return torch.device("cuda", local_rank)
+
+
+def local_batch(global_batch: int, world: int) -> int:
+    """Samples a rank takes of each global batch.
+
+    Raises:
+        UsageError: the ranks do not divide the batch; valid choices are named.
+    """
+    if global_batch < 1:
+        raise UsageError(f"global batch {global_batch}: needs at least 1 sample.")
+    if global_batch % world == 0:
+        return global_batch // world
+    near = max(world, round(global_batch / world) * world)
+    fitting = [n for n in range(1, world + 4) if global_batch % n == 0]
+    ranks = min(fitting, key=lambda n: abs(n - world))
+    raise UsageError(
+        f"global batch {global_batch} is not divisible by {world} ranks; use --ranks {ranks} or --global-batch {near}."
+    )

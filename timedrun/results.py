@@ -1,0 +1,80 @@
+"""Where a run's files lie: `result_N.txt` and, beside it, `run_N/` with its config, system and environment."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timedrun.errors import TimedrunError
+
+
+@dataclass(frozen=True)
+class ResultPaths:
+    """Paths of run number `number` in the results folder `folder`."""
+
+    folder: Path
+    number: int
+
+    @property
+    def log(self) -> Path:
+        """The MLPerf log."""
+        return self.folder / f"result_{self.number}.txt"
+
+    @property
+    def side(self) -> Path:
+        """The folder of everything that belongs to the run but not in the log."""
+        return self.folder / f"run_{self.number}"
+
+    @property
+    def config(self) -> Path:
+        """The run's whole config."""
+        return self.side / "config.json"
+
+    @property
+    def system(self) -> Path:
+        """MLPerf's system description of the machine."""
+        return self.side / "system.json"
+
+    @property
+    def environment(self) -> Path:
+        """Versions of everything installed."""
+        return self.side / "environment.txt"
+
+    @property
+    def provenance(self) -> Path:
+        """Source commit and command of the run."""
+        return self.side / "provenance.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What a stopped run is resumed from."""
+        return self.side / "checkpoint"
+
+
+def next_number(folder: Path) -> int:
+    """The lowest number above every result and run folder in `folder`."""
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    taken = [int(match[1]) for name in names if (match := re.fullmatch(r"(?:result|run)_(\d+)(?:\.txt)?", name))]
+    return max(taken, default=-1) + 1
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write `values` as indented JSON, whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(values, indent=2) + "\n")
+    part.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """The JSON in `path`.
+
+    Raises:
+        TimedrunError: missing or no JSON.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise TimedrunError(f"{path}: cannot be read as JSON ({error}).") from None

@@ -1,0 +1,300 @@
+"""The timed protocol: order of events, clock, target, budget and stop of one run. MLPerf's timing rules live here only."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import torch
+from mlevents import keys
+from mlevents.runlog import RunLog, Scalar
+from torch import Tensor
+
+from timedrun import checkpoint, page_cache
+from timedrun.card import Card
+from timedrun.config import RunConfig, digest
+from timedrun.errors import ExitCode, NonFiniteLoss
+from timedrun.progress import Progress
+from timedrun.ranks import Ranks
+from timedrun.stop import StopRequest
+from timedrun.tracked import Stateful, Tracked
+
+T = TypeVar("T")
+
+
+class Outcome(Enum):
+    """How a run ended, when no error ended it."""
+
+    REACHED = "target reached"
+    NOT_REACHED = "target not reached"
+    BUDGET_SPENT = "budget spent"
+    STOPPED = "stopped by signal"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The command's exit status for this outcome."""
+        if self is Outcome.REACHED:
+            return ExitCode.OK
+        return ExitCode.STOPPED_RESUMABLE if self is Outcome.STOPPED else ExitCode.TARGET_NOT_REACHED
+
+
+class _Ended(Exception):
+    """Unwinds the training loop when a run ends between two evaluations."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The stretch of training between two evaluations, both ends included, in the benchmark's unit, counted from 1."""
+
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        """Units in the block."""
+        return self.last - self.first + 1
+
+
+@dataclass
+class Position:
+    """Where training stands: steps and samples of the whole run, the epoch under way (from 1) and steps done in it."""
+
+    epoch: int = 1
+    step_in_epoch: int = 0
+    step: int = 0
+    samples: int = 0
+
+
+@dataclass
+class Measurement:
+    """What an evaluation found; the evaluation sets `value` before it ends."""
+
+    value: float | None = None
+
+
+def plan_blocks(total: int, every: int, first: int) -> list[Block]:
+    """Blocks of a run of `total` units evaluated at `first`, `first + every`, ... and at the end.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    if min(total, every, first) < 1:
+        raise ValueError(f"cannot plan evaluations: total {total}, every {every}, first {first} must all be at least 1")
+    ends = sorted({*range(first, total, every), total})
+    return [Block(begin + 1, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+class TimedRun:
+    """One timed run. Used as a context, it always ends in run_stop: success, or aborted with the reason."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        card: Card,
+        ranks: Ranks,
+        log: RunLog,
+        *,
+        platform: str,
+        progress: Progress,
+        stop: StopRequest | None = None,
+        data_folder: Path | None = None,
+        checkpoints: Path | None = None,
+        resume_from: dict[str, Any] | None = None,
+        check_every: int | None = None,
+    ) -> None:
+        self.config = config
+        self.card = card
+        self.ranks = ranks
+        self.log = log
+        self.platform = platform
+        self.progress = progress
+        self.stop = stop or StopRequest()
+        self.data_folder = data_folder
+        self.checkpoints = checkpoints
+        self.tracked = Tracked()
+        self.position = Position(**resume_from["position"]) if resume_from else Position()
+        self.outcome: Outcome | None = None
+        self._resume_from = resume_from
+        self._check_every = check_every or (50 if ranks.device.type == "cuda" else 10)
+        self._started: float | None = None
+        self._last_loss: Tensor | None = None
+
+    def __enter__(self) -> Self:
+        if self._resume_from is None:
+            done, reason = page_cache.clear(self.config.clear_cache)
+            self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
+            self.log.start(keys.INIT_START)
+            submission = self.config.submission
+            self.log.event(keys.SUBMISSION_BENCHMARK, self.card.mlperf_benchmark)
+            self.log.event(keys.SUBMISSION_DIVISION, submission.division)
+            self.log.event(keys.SUBMISSION_ORG, submission.organization)
+            self.log.event(keys.SUBMISSION_PLATFORM, self.platform)
+            self.log.event(keys.SUBMISSION_STATUS, submission.status)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if self.outcome is not Outcome.REACHED:
+            if error is None or isinstance(error, _Ended):
+                self.outcome = self.outcome or Outcome.NOT_REACHED
+                reason = self.outcome.value
+            else:
+                reason = f"{type(error).__name__}: {error}"
+            self.log.close(reason=reason)
+        self.log.close()
+        return isinstance(error, _Ended)
+
+    def track(self, **parts: Stateful) -> None:
+        """Name what training changes (model, optimizer, methods ...): warm-up restores it, a checkpoint holds it."""
+        self.tracked.add(**parts)
+
+    def warm_up(self, step: Callable[[T], object], batches: Iterable[T]) -> None:
+        """Run `step` on synthetic `batches`, so that compilation and allocation come before the clock, and put every
+        tracked state and random generator back: training starts as if nothing had happened.
+
+        Resumed runs are then set to their checkpoint.
+        """
+        before = self.tracked.state()
+        for batch in batches:
+            step(batch)
+        self.tracked.restore(self._resume_from["state"] if self._resume_from else before)
+
+    def start_clock(
+        self, *, train_samples: int, eval_samples: int, hyperparameters: Mapping[str, Scalar], methods: Iterable[str] = ()
+    ) -> None:
+        """Log what is about to run and start the clock. No datum may have been read before; rank 0's run_start is on
+        disk before any rank goes on. A resumed run keeps its first run_start.
+        """
+        if self._resume_from is not None:
+            self.log.event(keys.RESUMED, self.position.step, epoch_num=self.position.epoch)
+        else:
+            config = self.config
+            for key, value in {
+                keys.SEED: config.seed,
+                keys.GLOBAL_BATCH_SIZE: config.global_batch,
+                keys.DATASET: config.dataset,
+                keys.QUALITY_TARGET: config.evaluation.target,
+                keys.CONFIG_NAME: config.name,
+                keys.CONFIG_DIGEST: digest(config),
+                keys.TRAIN_SAMPLES: train_samples,
+                keys.EVAL_SAMPLES: eval_samples,
+                **hyperparameters,
+            }.items():
+                self.log.event(key, value)
+            for method in methods:
+                self.log.event(keys.METHOD, method)
+            self._synchronize()
+            self.log.end(keys.INIT_STOP)
+            self.log.start(keys.RUN_START)
+        self._synchronize()
+        self._started = time.monotonic()
+        self.progress.start()
+
+    def blocks(self, total: int) -> Iterator[Block]:
+        """The blocks to train, until the target is reached or `total` units are done."""
+        evaluation = self.config.evaluation
+        for block in plan_blocks(total, evaluation.every, evaluation.first):
+            if block.last < self.position.epoch:
+                continue
+            if self.position.step_in_epoch == 0:  # else resumed inside this block, which is in the log already
+                self.log.start(keys.BLOCK_START, first_epoch_num=block.first, epoch_count=block.count)
+            yield block
+            if self.outcome is Outcome.REACHED:
+                return
+
+    def epochs(self, block: Block) -> Iterator[int]:
+        """The epochs of `block` that are still to train, each logged from its start to its end."""
+        for epoch in range(max(block.first, self.position.epoch), block.last + 1):
+            if self.position.step_in_epoch == 0:
+                self.log.start(keys.EPOCH_START, epoch_num=epoch)
+            yield epoch
+            self._check()
+            self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
+            self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
+
+    def step_done(self, samples: int, loss: Tensor) -> None:
+        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is looked at only
+        when a check or a line of progress is due, so that the device is not waited for.
+
+        Raises:
+            NonFiniteLoss: the loss is NaN or infinite.
+        """
+        position = self.position
+        position.step += 1
+        position.step_in_epoch += 1
+        position.samples += samples
+        self._last_loss = loss
+        if position.step % self._check_every == 0 or (self.ranks.world == 1 and self.stop.requested):
+            self._check()
+        if self.progress.due:
+            self.progress.step(f"{self.card.unit} {position.epoch}, step {position.step}", position.samples, float(loss))
+
+    @contextmanager
+    def evaluation(self, block: Block, before_success: Callable[[], None] = lambda: None) -> Iterator[Measurement]:
+        """The evaluation that ends `block`. Stops the clock when the target is reached; all ranks take rank 0's value.
+
+        `before_success` may raise to keep a run from counting (a method that changed nothing, say).
+
+        Raises:
+            ValueError: the evaluation set no value.
+        """
+        self.log.start(keys.EVAL_START, epoch_num=block.last)
+        measurement = Measurement()
+        yield measurement
+        value = self.ranks.from_first(measurement.value)
+        if not isinstance(value, float):
+            raise ValueError(f"the evaluation after {self.card.unit} {block.last} measured {value!r}: set .value to a float")
+        self.log.event(keys.EVAL_ACCURACY, value, epoch_num=block.last)
+        self.log.end(keys.EVAL_STOP, epoch_num=block.last)
+        self.log.end(keys.BLOCK_STOP, first_epoch_num=block.first, epoch_count=block.count)
+        if value >= self.config.evaluation.target:
+            before_success()
+            self.outcome = Outcome.REACHED
+            elapsed_ms = round((time.monotonic() - self._started) * 1e3) if self._started is not None else 0
+            known = {} if self._resume_from else {keys.ELAPSED_MS: elapsed_ms}  # a resumed run's clock began elsewhere
+            self.log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=block.last, **known)
+            self.log.close()
+        verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
+        self.progress.say(f"{self.card.unit} {block.last}: {self.card.metric} {value:.4f} ({verdict})")
+
+    def _check(self) -> None:
+        """Decide with all ranks whether the run goes on."""
+        loss = float(self._last_loss) if self._last_loss is not None else 0.0
+        minutes = (time.monotonic() - self._started) / 60 if self._started is not None else 0.0
+        over_budget = 0 < self.config.budget_minutes < minutes
+        broken, stopping, spent = self.ranks.maximum(
+            [float(not math.isfinite(loss)), float(self.stop.requested), float(over_budget)]
+        )
+        if broken:
+            where = f"rank {self.ranks.rank}, " if self.ranks.world > 1 else ""
+            raise NonFiniteLoss(
+                f"{where}step {self.position.step}: the training loss is {loss}; the run is aborted. Lower the learning"
+                " rate, lengthen the warm-up or use a wider precision."
+            )
+        if stopping:
+            self._save()
+            self.outcome = Outcome.STOPPED
+        elif spent:
+            self.outcome = Outcome.BUDGET_SPENT
+        if stopping or spent:
+            self.progress.say(f"stopping at step {self.position.step}: {self.outcome.value if self.outcome else ''}")
+            raise _Ended
+
+    def _save(self) -> None:
+        if self.checkpoints is not None:
+            path = self.checkpoints / f"rank_{self.ranks.rank}" / f"step_{self.position.step:08d}.pt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            checkpoint.save(path, {"state": self.tracked.state(), "position": asdict(self.position)})
+
+    def _synchronize(self) -> None:
+        if self.ranks.device.type == "cuda":
+            torch.cuda.synchronize(self.ranks.device)
+        self.ranks.maximum([0.0])

@@ -1,0 +1,142 @@
+"""Learning-rate schedules: pure functions of the progress made, as factors of the peak learning rate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+Kind = Literal["constant", "cosine", "linear", "polynomial", "multistep", "trapezoid"]
+_KINDS = ("constant", "cosine", "linear", "polynomial", "multistep", "trapezoid")
+
+
+def warm_up(at: float, length: float) -> float:
+    """at / length, from exactly 0 at the start to 1 at `length` and after it; 1 everywhere where `length` is 0."""
+    return 1.0 if at >= length else max(at, 0.0) / length
+
+
+def constant(progress: float) -> float:
+    """1 everywhere."""
+    return 1.0
+
+
+def cosine(progress: float, final: float = 0.0) -> float:
+    """Half a cosine from 1 at progress 0 to `final` at progress 1 (Loshchilov and Hutter, arXiv 1608.03983)."""
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * _clipped(progress)))
+
+
+def linear(progress: float, final: float = 0.0) -> float:
+    """A straight line from 1 at progress 0 to `final` at progress 1; after a warm-up, a one-cycle triangle."""
+    return 1 + (final - 1) * _clipped(progress)
+
+
+def polynomial(progress: float, final: float = 0.0, power: float = 2.0) -> float:
+    """(1 - progress)^power, from 1 down to `final`."""
+    return float(final + (1 - final) * (1 - _clipped(progress)) ** power)
+
+
+def multistep(at: float, milestones: Sequence[float], factor: float) -> float:
+    """`factor` to the power of the number of milestones reached; a milestone counts from the moment it names."""
+    return float(factor ** sum(at >= milestone for milestone in milestones))
+
+
+def trapezoid(progress: float, final: float = 0.0, cooldown: float = 0.2) -> float:
+    """1, then a straight line down to `final` over the last `cooldown` of progress (warm-up, stable, decay)."""
+    if cooldown <= 0:
+        return 1.0
+    return linear(1 - (1 - _clipped(progress)) / cooldown, final)
+
+
+def _clipped(progress: float) -> float:
+    return min(max(progress, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A curve over `epochs`: a linear warm-up from exactly 0, then `kind` from 1 to `final_factor` at the end.
+
+    Raises ValueError for settings that leave no epochs, or none after the warm-up.
+    """
+
+    kind: Kind
+    epochs: int
+    """Length of the unscaled run."""
+    warmup_epochs: float = 0.0
+    final_factor: float = 0.0
+    """Factor at the end (cosine, linear, polynomial, trapezoid)."""
+    scale: float = 1.0
+    """Scale-schedule ratio: the run lasts int(epochs x scale) epochs, and milestones and cool-down shrink with it."""
+    scale_warmup: bool = False
+    """Whether the warm-up shrinks as well; MosaicML's runs of 2022 did not do so."""
+    milestones: tuple[float, ...] = ()
+    """Epochs of the unscaled run at which multistep multiplies by `milestone_factor`."""
+    milestone_factor: float = 0.1
+    power: float = 2.0
+    """Exponent of polynomial."""
+    cooldown_epochs: float = 0.0
+    """Epochs of the unscaled run over which trapezoid comes down."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise ValueError(f"schedule {self.kind!r} does not exist; there are: {', '.join(_KINDS)}")
+        numbers = (self.epochs, self.warmup_epochs, self.scale, self.cooldown_epochs, *self.milestones)
+        if any(number < 0 or not math.isfinite(number) for number in numbers):
+            raise ValueError(
+                "epochs, warmup_epochs, scale, milestones and cooldown_epochs must be finite and 0 or more"
+            )
+        if self.epochs_scaled < 1:
+            raise ValueError(
+                f"a schedule of {self.epochs} epochs at scale {self.scale} has no whole epoch left; use more of either"
+            )
+        if self.warmup_epochs_scaled >= self.epochs_scaled and self.warmup_epochs_scaled > 0:
+            raise ValueError(
+                f"a warm-up of {self.warmup_epochs_scaled:g} epochs leaves nothing of the {self.epochs_scaled} epochs "
+                f"of this schedule ({self.epochs} at scale {self.scale}); shorten warmup_epochs or set scale_warmup"
+            )
+        if (self.kind == "multistep") != bool(self.milestones):
+            raise ValueError(f"milestones go with multistep and only with it, not {self.milestones} with {self.kind}")
+        if (self.kind == "trapezoid") != bool(self.cooldown_epochs):
+            raise ValueError(f"cooldown_epochs goes with trapezoid and only with it, not with {self.kind}")
+        if self.warmup_epochs_scaled + self.cooldown_epochs_scaled > self.epochs_scaled:
+            raise ValueError(
+                f"warm-up ({self.warmup_epochs_scaled:g}) and cool-down ({self.cooldown_epochs_scaled:g}) are longer "
+                f"than the {self.epochs_scaled} epochs of this schedule; shorten one of them"
+            )
+
+    @property
+    def epochs_scaled(self) -> int:
+        """int(epochs x scale) of the numbers as written: 90 x 0.32 = 28, 100 x 0.29 = 29 (floats would give 28)."""
+        return int(Fraction(str(self.epochs)) * Fraction(str(self.scale)))
+
+    @property
+    def warmup_epochs_scaled(self) -> float:
+        """Length of the warm-up in epochs of the scaled run."""
+        return self.warmup_epochs * self.scale if self.scale_warmup else self.warmup_epochs
+
+    @property
+    def cooldown_epochs_scaled(self) -> float:
+        """Length of the cool-down in epochs of the scaled run."""
+        return self.cooldown_epochs * self.scale
+
+    def factor(self, epoch: float) -> float:
+        """The factor of the peak learning rate after `epoch` epochs (fractional: samples seen / training samples).
+
+        The step that starts at `epoch` uses it, so with a warm-up the first step has learning rate 0.
+        """
+        if epoch < self.warmup_epochs_scaled:
+            return warm_up(epoch, self.warmup_epochs_scaled)
+        decaying = self.epochs_scaled - self.warmup_epochs_scaled
+        progress = (epoch - self.warmup_epochs_scaled) / decaying
+        if self.kind == "cosine":
+            return cosine(progress, self.final_factor)
+        if self.kind == "linear":
+            return linear(progress, self.final_factor)
+        if self.kind == "polynomial":
+            return polynomial(progress, self.final_factor, self.power)
+        if self.kind == "multistep":
+            return multistep(epoch, [milestone * self.scale for milestone in self.milestones], self.milestone_factor)
+        if self.kind == "trapezoid":
+            return trapezoid(progress, self.final_factor, self.cooldown_epochs_scaled / decaying)
+        return constant(progress)

@@ -1,0 +1,239 @@
+"""What a run ran on: MLPerf's system description, the software environment and the state of the source tree."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from timedrun import hardware
+from timedrun.hardware import NOT_APPLICABLE, gib
+
+SYSTEM_KEYS = (
+    "submitter",
+    "division",
+    "status",
+    "system_name",
+    "number_of_nodes",
+    "host_processors_per_node",
+    "host_processor_model_name",
+    "host_processor_core_count",
+    "host_processor_vcpu_count",
+    "host_processor_frequency",
+    "host_processor_caches",
+    "host_processor_interconnect",
+    "host_memory_capacity",
+    "host_storage_type",
+    "host_storage_capacity",
+    "host_networking",
+    "host_networking_topology",
+    "host_memory_configuration",
+    "accelerators_per_node",
+    "accelerator_model_name",
+    "accelerator_host_interconnect",
+    "accelerator_frequency",
+    "accelerator_on-chip_memories",
+    "accelerator_memory_configuration",
+    "accelerator_memory_capacity",
+    "accelerator_interconnect",
+    "accelerator_interconnect_topology",
+    "cooling",
+    "hw_notes",
+    "framework",
+    "other_software_stack",
+    "operating_system",
+    "sw_notes",
+)
+"""The keys that MLCommons' system description checker asks for, in its order."""
+
+OPTIONAL_KEYS = frozenset(
+    {
+        "host_processor_core_count",  # this one or the next; `unknown` looks at the pair
+        "host_processor_vcpu_count",
+        "host_processor_frequency",
+        "host_processor_caches",
+        "host_processor_interconnect",
+        "accelerator_frequency",
+        "accelerator_on-chip_memories",
+        "accelerator_interconnect_topology",
+        "hw_notes",
+        "sw_notes",
+    }
+)
+"""Keys that MLPerf's submission rules let stay empty."""
+
+Description = dict[str, str | dict[str, str]]
+
+
+def describe(
+    submitter: str,
+    system_name: str,
+    *,
+    division: str = "open",
+    status: str = "onprem",
+    ranks: int,
+    device: str,
+    nodes: int = 1,
+    hw_notes: str = "",
+    sw_notes: str = "",
+    given: Mapping[str, str] | None = None,
+) -> Description:
+    """The content of `systems/<system>.json` for this machine (MLPerf submission rules, system_desc_id.json metadata).
+
+    All 33 keys are there, every value is text (`other_software_stack`: a dictionary of text). What this machine does
+    not tell stays "", to be filled in by a person; `unknown` names what is still needed.
+
+    Args:
+        ranks: processes of one run over all nodes; on CUDA one accelerator each.
+        device: the torch device type that the run used, such as "cpu", "cuda" or "cuda:0".
+        given: answers that take precedence over what was found, such as {"cooling": "air"}.
+
+    Raises:
+        ValueError: `given` has a key that is none of the 33, or ranks are not a multiple of nodes.
+    """
+    if nodes < 1 or ranks < 1 or ranks % nodes:
+        raise ValueError(f"{ranks} ranks on {nodes} nodes: the ranks of a system must divide evenly over its nodes.")
+    if strange := sorted(set(given or {}) - set(SYSTEM_KEYS)):
+        raise ValueError(f"a system description has no {', '.join(strange)}; its keys are: {', '.join(SYSTEM_KEYS)}.")
+    found: Description = dict.fromkeys(SYSTEM_KEYS, "")
+    found.update(
+        {
+            "submitter": submitter,
+            "division": division,
+            "status": status,
+            "system_name": system_name,
+            "number_of_nodes": str(nodes),
+            "host_memory_capacity": gib(psutil.virtual_memory().total),
+            "hw_notes": hw_notes,
+            "framework": f"PyTorch {torch.__version__}",
+            "other_software_stack": _software(),
+            "operating_system": _operating_system(),
+            "sw_notes": sw_notes,
+        }
+    )
+    found.update(hardware.processor() | hardware.storage() | hardware.network(nodes))
+    if device.startswith("cuda"):
+        found.update(hardware.accelerator(ranks // nodes))
+    else:
+        found.update({key: NOT_APPLICABLE for key in SYSTEM_KEYS if key.startswith("accelerator_")})
+        found["accelerators_per_node"] = "0"
+    found.update(given or {})
+    return found
+
+
+def unknown(description: Mapping[str, Any]) -> list[str]:
+    """The keys of `description` that need a meaningful answer by MLPerf's rules and have none, in the rules' order."""
+    empty = {key for key in SYSTEM_KEYS if not description.get(key)}
+    needed = empty - OPTIONAL_KEYS
+    if {"host_processor_core_count", "host_processor_vcpu_count"} <= empty:
+        needed.add("host_processor_core_count")
+    return sorted(needed, key=SYSTEM_KEYS.index)
+
+
+def environment() -> str:
+    """Versions of everything that is installed, and the machine's size, as text to keep beside a result.
+
+    Names and versions only: where a distribution was installed from is left out, since an editable or local install
+    would give away paths of the machine.
+    """
+    lines = [
+        f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
+        f"operating system {_operating_system()}",
+        f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {_usable_cpus()} of "
+        f"{os.cpu_count()} logical processors usable",
+        f"memory {gib(psutil.virtual_memory().total)}",
+        f"torch threads {torch.get_num_threads()} within an operator, {torch.get_num_interop_threads()} between",
+        *(f"{variable}={value}" for variable in _THREAD_VARIABLES if (value := os.environ.get(variable)) is not None),
+        f"torch {torch.__version__}",
+        *(f"{name} {version}" for name, version in _software().items() if name != "python"),
+    ]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        lines.append(f"cuda device {index}: {properties.name}, {gib(properties.total_memory)}")
+    return "\n".join([*lines, "", "installed distributions:", *_distributions(), ""])
+
+
+def provenance(root: Path) -> dict[str, str | bool]:
+    """The git commit of the source tree at `root` and whether files differ from it; "unknown" where git cannot tell.
+
+    "dirty" is true when a tracked file below `root` was changed or an untracked Python file lies there, since either
+    makes the code another than the commit's. A folder that merely lies inside somebody's repository without belonging
+    to it (an environment's site-packages) is unknown.
+    """
+    commit = git(root, "rev-parse", "--verify", "HEAD")
+    if not commit or not git(root, "ls-files", "--", "."):
+        return {"commit": "unknown", "dirty": "unknown"}
+    status = git(root, "status", "--porcelain", "--untracked-files=all", "--", ".")
+    if status is None:
+        return {"commit": commit.strip(), "dirty": "unknown"}
+    dirty = any(not line.startswith("??") or line.rstrip('"').endswith(".py") for line in status.splitlines())
+    return {"commit": commit.strip(), "dirty": dirty}
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """Standard output of a git command in `root` that changes nothing; None where git is missing or refuses."""
+    # A surrounding git process (a hook, say) hands down variables that would point at another repository.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        finished = subprocess.run(
+            command, env=variables | {"GIT_OPTIONAL_LOCKS": "0"}, capture_output=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return finished.stdout.decode(errors="surrogateescape") if finished.returncode == 0 else None
+
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+_NAMED_SOFTWARE = ("torchvision", "transformers", "flash-attn", "ffcv", "triton", "mlperf-logging")
+
+
+def _usable_cpus() -> int | str:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "an unknown number"
+
+
+def _software() -> dict[str, str]:
+    stack = {"python": platform.python_version(), "cuda": torch.version.cuda or ""}
+    if torch.backends.cudnn.is_available():  # type: ignore[no-untyped-call]
+        stack["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    if torch.cuda.is_available() and torch.distributed.is_nccl_available():
+        stack["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    for name in _NAMED_SOFTWARE:
+        try:
+            stack[name] = _clean_version(importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {name: version for name, version in stack.items() if version}
+
+
+def _operating_system() -> str:
+    try:
+        system = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        system = ""
+    # The numbers only: the rest of a kernel's release is free text, and on a kernel built for one site its name.
+    numbers = re.match(r"\d+(\.\d+)*(-\d+)?", platform.release())
+    kernel = f"{platform.system()} {numbers.group() if numbers else ''}".strip()
+    return ", ".join(part for part in (system, kernel) if part)
+
+
+def _clean_version(version: str | None) -> str:
+    """`version` if it looks like one (PEP 440's characters), so that no path or address can pass as a version."""
+    return version if version and re.fullmatch(r"[A-Za-z0-9.!+_-]{1,80}", version) else "unknown"
+
+
+def _distributions() -> list[str]:
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():  # in import order: the first of a name is the one in use
+        name = distribution.metadata["Name"]
+        if name and re.fullmatch(r"[A-Za-z0-9._-]+", name):
+            found.setdefault(name, _clean_version(distribution.version))
+    return [f"{name}=={found[name]}" for name in sorted(found, key=str.lower)]

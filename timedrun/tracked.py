@@ -1,0 +1,76 @@
+"""Everything that training changes, under one handle: what warm-up must put back and a checkpoint must hold."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+
+class Stateful(Protocol):
+    """A model, an optimizer, a method stack: anything with a state that can be taken and put back."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+
+
+def random_state() -> dict[str, Any]:
+    """State of every random generator that training code may draw from (Python, NumPy's global, torch CPU, CUDA)."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        "python": random.getstate(),
+        "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), *(float(r) for r in rest)],
+        "torch": torch.get_rng_state(),
+        "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """The inverse of `random_state`."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), int(position), int(has_gauss), cached))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch (all devices) with `seed`."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+class Tracked:
+    """Named stateful parts of a run plus the random generators."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Stateful] = {}
+
+    def add(self, **parts: Stateful) -> None:
+        """Track `parts`; a name can be used once."""
+        for name, part in parts.items():
+            if name in self.parts:
+                raise ValueError(f"'{name}' is tracked already")
+            self.parts[name] = part
+
+    def state(self) -> dict[str, Any]:
+        """A copy of every part's state that later training does not change."""
+        return {
+            "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self.parts.items()},
+            "random": random_state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put every part and the generators back to `state`."""
+        if missing := set(self.parts) ^ set(state["parts"]):
+            raise ValueError(f"state and run do not hold the same parts: {', '.join(sorted(missing))}")
+        for name, part in self.parts.items():
+            part.load_state_dict(copy.deepcopy(state["parts"][name]))
+        set_random_state(state["random"])

@@ -1,0 +1,137 @@
+"""One rank of one run: joins the others, opens the log, and hands the run to the benchmark's `train`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from mlevents.runlog import RunLog
+
+from timedrun import checkpoint, config, system
+from timedrun.card import Benchmark
+from timedrun.config import RunConfig
+from timedrun.errors import ExitCode, TimedrunError
+from timedrun.progress import Progress
+from timedrun.ranks import Ranks
+from timedrun.results import ResultPaths, write_json
+from timedrun.run import TimedRun
+from timedrun.stop import StopRequest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """How a run is started on this machine; none of it changes what is computed for a given number of ranks."""
+
+    paths: ResultPaths
+    ranks: int = 1
+    threads: int = 0
+    data_folder: Path | None = None
+    resume: bool = False
+    label: str = ""
+    command: str = ""
+
+
+def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
+    """Run `settings` as this process's rank; the outcome as an exit code.
+
+    Raises:
+        TimedrunError: the run was aborted; its log says why.
+    """
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    ranks = Ranks.join(settings.device)
+    try:
+        platform = settings.submission.platform or platform_name(settings, ranks)
+        log = open_log(settings, options, ranks, platform)
+        stop = StopRequest()
+        stop.install()
+        run = TimedRun(
+            settings,
+            benchmark.card,
+            ranks,
+            log,
+            platform=platform,
+            progress=Progress(options.label or settings.name, shown=ranks.is_first),
+            stop=stop,
+            data_folder=options.data_folder,
+            checkpoints=options.paths.checkpoints,
+            resume_from=load_checkpoint(options, ranks) if options.resume else None,
+        )
+        with run:
+            benchmark.train(settings, run)
+        assert run.outcome is not None  # leaving the context without an error sets it
+        return run.outcome.exit_code
+    finally:
+        ranks.leave()
+
+
+def open_log(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: str) -> RunLog:
+    """The run's log with config, system, environment and provenance beside it, on rank 0; one that writes nothing on
+    the others. If rank 0 cannot write, all ranks end.
+
+    Raises:
+        TimedrunError: rank 0 could not write, or the result exists.
+    """
+    log: RunLog | None = None
+    complaint = ""
+    if ranks.is_first:
+        try:
+            log = claim(settings, options, ranks, platform)
+        except OSError as error:
+            complaint = f"the result cannot be written: {error.strerror or error} ({error.filename or options.paths.folder})."
+    if shared := ranks.from_first(complaint):
+        raise TimedrunError(str(shared))
+    return log or RunLog(None)
+
+
+def claim(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: str) -> RunLog:
+    """Create the result's log, which only one process can, and write what belongs beside it."""
+    paths = options.paths
+    if options.resume:
+        return RunLog.resume(paths.log)
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    log = RunLog(paths.log)
+    try:
+        paths.side.mkdir()
+        write_json(paths.config, config.dump(settings))
+        submission = settings.submission
+        description = system.describe(
+            submission.organization,
+            platform,
+            division=submission.division,
+            status=submission.status,
+            ranks=ranks.world,
+            device=ranks.device.type,
+        )
+        write_json(paths.system, description)
+        paths.environment.write_text(system.environment())
+        write_json(paths.provenance, {**system.provenance(ROOT), "command": options.command, "ranks": ranks.world})
+    except BaseException:
+        log.close(reason="the files beside the log could not be written")
+        raise
+    return log
+
+
+def load_checkpoint(options: LaunchOptions, ranks: Ranks) -> dict[str, object]:
+    """This rank's newest whole checkpoint.
+
+    Raises:
+        TimedrunError: there is none.
+    """
+    folder = options.paths.checkpoints / f"rank_{ranks.rank}"
+    found = checkpoint.newest_valid(folder)
+    if found is None:
+        raise TimedrunError(f"{folder}: no whole checkpoint, so the run cannot be resumed; start it anew.")
+    return found[1]
+
+
+def platform_name(settings: RunConfig, ranks: Ranks) -> str:
+    """System id of this machine for this config: the number and kind of what computes, and the config's name."""
+    if ranks.device.type == "cuda":
+        kind = torch.cuda.get_device_name(ranks.device).replace("NVIDIA", "").strip().replace(" ", "_")
+    else:
+        kind = "CPU"
+    return f"{ranks.world}x{kind}-{settings.name}"
