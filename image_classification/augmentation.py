@@ -7,8 +7,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 import torch
-from timedrun.order import random_uniform
 from torch import Tensor
+
+from timedrun.order import random_uniform
 
 
 def pad_crop_flip(

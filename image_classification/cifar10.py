@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from timedrun.errors import DataError
 from torch import Tensor
+
+from timedrun.errors import DataError
 
 RECORD = 1 + 3 * 32 * 32
 PER_FILE = 10_000
@@ -27,7 +28,9 @@ def problems(folder: Path) -> list[str]:
     """What keeps `folder` from being CIFAR-10's binary batches, told from names and sizes alone (no pixel is read)."""
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
-        pickles = " It holds the pickled Python version, which is not read." if (folder / "data_batch_1").exists() else ""
+        pickles = (
+            " It holds the pickled Python version, which is not read." if (folder / "data_batch_1").exists() else ""
+        )
         return [
             f"{folder}: {', '.join(missing)} missing.{pickles} Give the folder of CIFAR-10's binary version with --data-folder."
         ]

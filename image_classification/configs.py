@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from image_classification.data import IMAGENET_MEAN, IMAGENET_STD, DataConfig
+from image_classification.model import RESNET50, ModelConfig
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.methods import EMA, BlurPool, ChannelsLast, LabelSmoothing, LogBias, ProgressiveResizing
 from timedrun.schedule import Schedule
-
-from image_classification.data import IMAGENET_MEAN, IMAGENET_STD, DataConfig
-from image_classification.model import RESNET50, ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)

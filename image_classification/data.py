@@ -10,15 +10,15 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from timedrun import order
-from timedrun.config import RunConfig
-from timedrun.errors import DataError
-from timedrun.ranks import Ranks
 from torch import Tensor
 
 from image_classification import cifar10, digits, image_folder
 from image_classification.augmentation import pad_crop_flip
 from image_classification.model import ModelConfig
+from timedrun import order
+from timedrun.config import RunConfig
+from timedrun.errors import DataError
+from timedrun.ranks import Ranks
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -88,7 +88,9 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
         return [str(error)]
     found = []
     if known.classes != model.classes:
-        found.append(f"the data has {known.classes} classes, the model {model.classes}: give --model.classes {known.classes}.")
+        found.append(
+            f"the data has {known.classes} classes, the model {model.classes}: give --model.classes {known.classes}."
+        )
     if not known.channels == model.channels == len(data.mean) == len(data.std):
         found.append(
             f"the data has {known.channels} channels, the model {model.channels}, mean and std {len(data.mean)} and"
@@ -114,7 +116,9 @@ def require_folder(config: DataConfig, folder: Path | None) -> Path:
         DataError: it is not.
     """
     if folder is None:
-        raise DataError(f"data source {config.source} needs a folder: give it with --data-folder PATH (or TIMEDRUN_DATA).")
+        raise DataError(
+            f"data source {config.source} needs a folder: give it with --data-folder PATH (or TIMEDRUN_DATA)."
+        )
     if not folder.is_dir():
         raise DataError(f"data folder {folder} does not exist; give the right one with --data-folder PATH.")
     return folder
@@ -153,7 +157,9 @@ class ResidentImages:
             yield self.images[chosen], self.labels[chosen]
 
 
-def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> ImageSource:
+def open_source(
+    config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int
+) -> ImageSource:
     """The train or evaluation split; this is where data is first touched.
 
     Raises:
@@ -199,7 +205,12 @@ class ImageData:
     def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """The batches of `epoch` (from 1) in an order that (seed, epoch) alone decides, from `first_step` on."""
         whole = order.steps(
-            len(self.train_source), self.seed, epoch, self.global_batch, self.ranks.world, drop_last=self.config.drop_last
+            len(self.train_source),
+            self.seed,
+            epoch,
+            self.global_batch,
+            self.ranks.world,
+            drop_last=self.config.drop_last,
         )[first_step:]
         parts = [order.rank_part(step, self.ranks.rank, self.ranks.world) for step in whole]
         for step, part, (images, labels) in zip(whole, parts, self.train_source.batches(parts, epoch), strict=True):

@@ -6,8 +6,9 @@ import importlib.util
 
 import numpy as np
 import torch
-from timedrun.errors import DataError
 from torch import Tensor
+
+from timedrun.errors import DataError
 
 TOTAL = 1797
 EVALUATION = 540

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from timedrun.errors import DataError
-from timedrun.order import random_uniform
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from image_classification.augmentation import random_resized_crop_box
+from timedrun.errors import DataError
+from timedrun.order import random_uniform
 
 INDEX = "timedrun_index.json"
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
@@ -111,7 +111,9 @@ def decode(path: Path) -> object:
 class Decoded(Dataset[tuple[Tensor, int]]):
     """Decodes one image a call, keyed by (epoch, sample) so that its crop depends on nothing else."""
 
-    def __init__(self, folder: Path, files: list[tuple[str, int]], *, train: bool, seed: int, resize: int, size: int) -> None:
+    def __init__(
+        self, folder: Path, files: list[tuple[str, int]], *, train: bool, seed: int, resize: int, size: int
+    ) -> None:
         self.folder, self.files = folder, files
         self.train, self.seed, self.resize, self.size = train, seed, resize, size
 
@@ -158,7 +160,7 @@ class FolderImages:
         files = index.files["train" if train else "evaluation"]
         self.dataset = Decoded(folder, files, train=train, seed=seed, resize=resize, size=size)
         self.plan: list[list[tuple[int, int]]] = []
-        self.loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
+        self.loader: DataLoader[tuple[Tensor, int]] = DataLoader(
             self.dataset,
             batch_sampler=self.plan,
             num_workers=workers,

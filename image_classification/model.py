@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor, nn
+
 from timedrun.initialisation import batch_norm_uniform, kaiming_normal
 from timedrun.tracked import seed_everything
-from torch import Tensor, nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class ResNet(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        block = {"basic": BasicBlock, "bottleneck": Bottleneck}[config.block]
+        block: type[BasicBlock | Bottleneck] = BasicBlock if config.block == "basic" else Bottleneck
         inputs = config.widths[0]
         large = config.stem == "imagenet"
         self.conv1 = nn.Conv2d(

@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from timedrun.errors import DataError
-
 from image_classification import cifar10, image_folder
 from image_classification.configs import ImageRunConfig
 from image_classification.data import facts, require_folder
+from timedrun.errors import DataError
 
 
 def prepare(config: ImageRunConfig, folder: Path | None, *, decode: bool, workers: int) -> dict[str, Any]:
@@ -33,9 +32,20 @@ def prepare(config: ImageRunConfig, folder: Path | None, *, decode: bool, worker
         image_folder.write_index(index, root)
         counts = {split: len(files) for split, files in index.files.items()}
         smallest = min(Counter(label for _, label in index.files["train"]).values())
-        return {"source": source, "classes": len(index.classes), **counts, "smallest_class": smallest, "sha256": index.digest}
+        return {
+            "source": source,
+            "classes": len(index.classes),
+            **counts,
+            "smallest_class": smallest,
+            "sha256": index.digest,
+        }
     known = facts(config.data, None)
-    return {"source": source, "train": known.train_samples, "evaluation": known.eval_samples, "note": "nothing to prepare"}
+    return {
+        "source": source,
+        "train": known.train_samples,
+        "evaluation": known.eval_samples,
+        "note": "nothing to prepare",
+    }
 
 
 def decode_all(folder: Path, index: image_folder.Index, workers: int) -> None:
@@ -55,7 +65,9 @@ def decode_all(folder: Path, index: image_folder.Index, workers: int) -> None:
     if broken:
         shown = "\n".join(f"  {line}" for line in broken[:20])
         more = f"\n  and {len(broken) - 20} more" if len(broken) > 20 else ""
-        raise DataError(f"{len(broken)} of {len(names):,} images cannot be decoded; no index was written:\n{shown}{more}")
+        raise DataError(
+            f"{len(broken)} of {len(names):,} images cannot be decoded; no index was written:\n{shown}{more}"
+        )
 
 
 def complaint_about(folder: Path, name: str) -> str:

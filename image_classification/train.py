@@ -6,17 +6,17 @@ import sys
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor, nn
+
+from image_classification.configs import ImageRunConfig
+from image_classification.data import Batch, ImageData, facts
+from image_classification.model import build_model
 from timedrun.loss import binary_cross_entropy, cross_entropy
 from timedrun.methods import stack
 from timedrun.optim import build_optimizer
 from timedrun.precision import Precision
 from timedrun.ranks import Ranks, local_batch
 from timedrun.run import TimedRun
-from torch import Tensor, nn
-
-from image_classification.configs import ImageRunConfig
-from image_classification.data import Batch, ImageData, facts
-from image_classification.model import build_model
 
 LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
 
@@ -33,7 +33,9 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     batches_per_epoch = max(1, known.train_samples // config.global_batch)
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
-    parallel = ranks.wrap(torch.compile(model) if config.compile else model)
+    if config.compile:
+        model.compile()  # in place: names in state dicts stay what they are
+    parallel = ranks.wrap(model)
     share = local_batch(config.global_batch, ranks.world)
     micro = min(config.micro_batch or share, share)
     loss_function = LOSSES[config.loss]
@@ -46,7 +48,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         # Methods see whole epochs, as in the 2022 runs: input sizes change between epochs only (facts of that code).
         images, targets = methods.batch(batch.images, batch.labels, (epoch - 1) / total_epochs, known.classes)
         total = torch.zeros((), device=device)
-        pieces = list(zip(images.split(micro), targets.split(micro), strict=True))
+        pieces = list(zip(torch.split(images, micro), torch.split(targets, micro), strict=True))
         for number, (inputs, labels) in enumerate(pieces, 1):
             # DDP averages over ranks; this weight makes that the mean over the whole batch even where shares differ.
             weight = len(inputs) * ranks.world / batch.global_samples
@@ -89,7 +91,8 @@ def count_correct(model: nn.Module, batch: Batch, precision: Precision) -> Tenso
     """Number of samples whose highest logit is their label."""
     with precision.autocast():
         logits = model(batch.images)
-    return (logits.argmax(1) == batch.labels).sum()
+    correct: Tensor = (logits.argmax(1) == batch.labels).sum()
+    return correct
 
 
 def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Ranks, expected: int) -> float:
@@ -120,7 +123,9 @@ def synthetic_batches(
     labels = torch.zeros(share, dtype=torch.int64, device=ranks.device)
     seen: set[int] = set()
     for epoch in range(1, total_epochs + 1):
-        inputs, _ = stack(*config.methods).batch(images[:1], labels[:1], (epoch - 1) / total_epochs, config.model.classes)
+        inputs, _ = stack(*config.methods).batch(
+            images[:1], labels[:1], (epoch - 1) / total_epochs, config.model.classes
+        )
         if inputs.shape[-1] not in seen:
             seen.add(inputs.shape[-1])
             for _ in range(config.warm_up_steps):

@@ -29,7 +29,9 @@ def parser() -> argparse.ArgumentParser:
         if several:
             to.add_argument("configs", nargs="+", metavar="CONFIG")
         else:
-            to.add_argument("config", nargs="?" if optional else None, default="baseline", help="baseline, methods, ...")
+            to.add_argument(
+                "config", nargs="?" if optional else None, default="baseline", help="baseline, methods, ..."
+            )
         to.add_argument("--data", help="dataset, the first part of a config's name")
 
     def add_methods(to: argparse.ArgumentParser) -> None:
@@ -70,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
     check = verb("check", "strict and MLCommons' checks of results, folders or packages")
     check.add_argument("paths", nargs="+", metavar="PATH")
     check.add_argument("--ruleset", help="such as 2.0.0 (default: that of the benchmark's round)")
-    check.add_argument("--official", action=argparse.BooleanOptionalAction, default=True, help="run MLCommons' checker too")
+    check.add_argument(
+        "--official", action=argparse.BooleanOptionalAction, default=True, help="run MLCommons' checker too"
+    )
 
     score = verb("score", "time to train of result sets")
     score.add_argument("paths", nargs="+", metavar="PATH")
@@ -78,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     package = verb("package", "result sets as one package in MLPerf's layout")
     package.add_argument("sets", nargs="+", metavar="RESULTS", help="folders written by run or race")
     package.add_argument("--out", required=True)
-    package.add_argument("--submitter", default="unverified")
+    package.add_argument("--submitter", help="default: the organization that the logs name")
     package.add_argument("--ruleset")
 
     plot = verb("plot", "quality over time of result sets")

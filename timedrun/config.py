@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import cattrs
 import tyro
@@ -53,7 +53,7 @@ class EvaluationConfig:
 class SubmissionConfig:
     """Who runs, as the log and the system description both state it."""
 
-    organization: str = "unverified"
+    organization: str = "unaffiliated"
     division: Literal["open", "closed"] = "open"
     status: Literal["cloud", "onprem", "preview", "research"] = "research"
     platform: str = ""
@@ -153,7 +153,9 @@ def override(
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
             meant = f" Did you mean {near[0]}?" if near else ""
-            raise UsageError(f"config {config.name} has no method '{name}'.{meant} It has: {', '.join(names) or 'none'}.")
+            raise UsageError(
+                f"config {config.name} has no method '{name}'.{meant} It has: {', '.join(names) or 'none'}."
+            )
     kept = [m for m in config.methods if (not only or m.name in only) and m.name not in without]
     if not arguments:
         return replace(config, methods=tuple(kept))
@@ -163,7 +165,7 @@ def override(
     everything = make_dataclass(
         "everything",
         [
-            ("config", tyro.conf.OmitArgPrefixes[type(config)], field(default=rest)),  # type: ignore[misc]
+            ("config", Annotated[type(config), tyro.conf.arg(name="")], field(default=rest)),  # type: ignore[misc]
             ("methods", methods, field(default=methods())),
         ],
         frozen=True,

@@ -11,9 +11,12 @@ from pathlib import Path
 from types import FrameType
 
 from mlevents import keys, record
-
 from timedrun.errors import ExitCode
 from timedrun.run import Outcome
+
+
+LAUNCHED = "TIMEDRUN_LAUNCHED"
+"""Set for ranks that `timedrun run --ranks N` started itself and will judge itself."""
 
 
 def under_launcher() -> bool:
@@ -27,7 +30,7 @@ def launch(arguments: Sequence[str], ranks: int, threads: int) -> int:
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"),
         *("--max-restarts=0", "-m", "timedrun", *arguments),
     ]
-    environment = dict(os.environ)
+    environment = {**os.environ, LAUNCHED: "1"}
     environment.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 1) // ranks)))
     process = subprocess.Popen(command, env=environment, start_new_session=True)
 
@@ -49,10 +52,17 @@ def verdict(log: Path, checkpoints: Path) -> tuple[ExitCode, str]:
     run = record.read(log)
     if run.status == keys.SUCCESS and run.minutes is not None:
         return ExitCode.OK, f"target reached in {run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified): {log}"
-    reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else "its log has no run_stop: the process was killed"
+    reason = (
+        str(run.stopped.metadata.get("reason", ""))
+        if run.stopped
+        else "its log has no run_stop: the process was killed"
+    )
     if reason == Outcome.STOPPED.value and checkpoints.is_dir():
         return ExitCode.STOPPED_RESUMABLE, f"{reason}; resume with the same command and --resume: {log}"
     if reason in {Outcome.NOT_REACHED.value, Outcome.BUDGET_SPENT.value}:
         best = max((point.value for point in run.quality), default=None)
-        return ExitCode.TARGET_NOT_REACHED, f"{reason}; best quality {best if best is not None else 'never measured'}: {log}"
+        return (
+            ExitCode.TARGET_NOT_REACHED,
+            f"{reason}; best quality {best if best is not None else 'never measured'}: {log}",
+        )
     return ExitCode.ERROR, f"the run was aborted: {reason or 'no reason logged'}: {log}"

@@ -16,7 +16,9 @@ class Precision:
 
     def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
         if name == "fp16" and device.type != "cuda":
-            raise UsageError("precision fp16 needs a CUDA device (its loss scale does); use --precision bf16 or fp32 here.")
+            raise UsageError(
+                "precision fp16 needs a CUDA device (its loss scale does); use --precision bf16 or fp32 here."
+            )
         self.dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
         self.device = device
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
@@ -27,7 +29,7 @@ class Precision:
 
     def backward(self, loss: Tensor) -> None:
         """Gradients of `loss`, scaled where the precision needs it."""
-        self.scaler.scale(loss).backward()
+        torch.autograd.backward(self.scaler.scale(loss))
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer step; skipped by the scaler where fp16 gradients overflowed."""

@@ -40,7 +40,9 @@ def check(
     if config.precision == "fp16" and (config.device == "cpu" or not torch.cuda.is_available()):
         failures.append("precision fp16 needs a CUDA device; use --precision bf16 or fp32.")
     if not 0 < config.evaluation.target < 1:
-        failures.append(f"evaluation.target {config.evaluation.target} is not between 0 and 1; give a fraction, not percent.")
+        failures.append(
+            f"evaluation.target {config.evaluation.target} is not between 0 and 1; give a fraction, not percent."
+        )
     if config.evaluation.every < 1 or config.evaluation.first < 1:
         failures.append("evaluation.every and evaluation.first count from 1.")
     own = getattr(benchmark.module("data"), "preflight", None)
@@ -67,5 +69,7 @@ def result_problems(paths: ResultPaths, resume: bool) -> list[str]:
         return [f"{parent} is not writable; choose another --results folder."]
     free = shutil.disk_usage(parent).free
     if free < LEAST_FREE_BYTES:
-        return [f"{parent} has {free / 2**20:.0f} MiB free, a run needs {LEAST_FREE_BYTES / 2**20:.0f} MiB; free some room."]
+        return [
+            f"{parent} has {free / 2**20:.0f} MiB free, a run needs {LEAST_FREE_BYTES / 2**20:.0f} MiB; free some room."
+        ]
     return []

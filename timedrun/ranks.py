@@ -101,9 +101,13 @@ def choose_device(device: str, local_rank: int = 0) -> torch.device:
     if device == "cpu" or (device == "auto" and count == 0):
         return torch.device("cpu")
     if count == 0:
-        raise UsageError("--device cuda: torch sees no CUDA device here; use --device cpu, or install a CUDA build of torch.")
+        raise UsageError(
+            "--device cuda: torch sees no CUDA device here; use --device cpu, or install a CUDA build of torch."
+        )
     if local_rank >= count:
-        raise UsageError(f"local rank {local_rank} has no CUDA device: this machine has {count}; use at most --ranks {count}.")
+        raise UsageError(
+            f"local rank {local_rank} has no CUDA device: this machine has {count}; use at most --ranks {count}."
+        )
     return torch.device("cuda", local_rank)
 
 

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import torch
-from mlevents import keys
-from mlevents.runlog import RunLog, Scalar
 from torch import Tensor
 
+from mlevents import keys
+from mlevents.runlog import RunLog, Scalar
 from timedrun import checkpoint, page_cache
 from timedrun.card import Card
 from timedrun.config import RunConfig, digest
@@ -168,7 +168,12 @@ class TimedRun:
         self.tracked.restore(self._resume_from["state"] if self._resume_from else before)
 
     def start_clock(
-        self, *, train_samples: int, eval_samples: int, hyperparameters: Mapping[str, Scalar], methods: Iterable[str] = ()
+        self,
+        *,
+        train_samples: int,
+        eval_samples: int,
+        hyperparameters: Mapping[str, Scalar],
+        methods: Iterable[str] = (),
     ) -> None:
         """Log what is about to run and start the clock. No datum may have been read before; rank 0's run_start is on
         disk before any rank goes on. A resumed run keeps its first run_start.
@@ -235,7 +240,9 @@ class TimedRun:
         if position.step % self._check_every == 0 or (self.ranks.world == 1 and self.stop.requested):
             self._check()
         if self.progress.due:
-            self.progress.step(f"{self.card.unit} {position.epoch}, step {position.step}", position.samples, float(loss))
+            self.progress.step(
+                f"{self.card.unit} {position.epoch}, step {position.step}", position.samples, float(loss)
+            )
 
     @contextmanager
     def evaluation(self, block: Block, before_success: Callable[[], None] = lambda: None) -> Iterator[Measurement]:
@@ -251,7 +258,9 @@ class TimedRun:
         yield measurement
         value = self.ranks.from_first(measurement.value)
         if not isinstance(value, float):
-            raise ValueError(f"the evaluation after {self.card.unit} {block.last} measured {value!r}: set .value to a float")
+            raise ValueError(
+                f"the evaluation after {self.card.unit} {block.last} measured {value!r}: set .value to a float"
+            )
         self.log.event(keys.EVAL_ACCURACY, value, epoch_num=block.last)
         self.log.end(keys.EVAL_STOP, epoch_num=block.last)
         self.log.end(keys.BLOCK_STOP, first_epoch_num=block.first, epoch_count=block.count)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from mlevents.runlog import RunLog
 
+from mlevents.runlog import NotResumable, RunLog
 from timedrun import checkpoint, config, system
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig
@@ -81,7 +82,10 @@ def open_log(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform
         try:
             log = claim(settings, options, ranks, platform)
         except OSError as error:
-            complaint = f"the result cannot be written: {error.strerror or error} ({error.filename or options.paths.folder})."
+            where = error.filename or options.paths.folder
+            complaint = f"the result cannot be written: {error.strerror or error} ({where})."
+        except NotResumable as error:
+            complaint = str(error)
     if shared := ranks.from_first(complaint):
         raise TimedrunError(str(shared))
     return log or RunLog(None)
@@ -91,6 +95,8 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: s
     """Create the result's log, which only one process can, and write what belongs beside it."""
     paths = options.paths
     if options.resume:
+        attempt = len(list(paths.side.glob("interrupted_*.txt"))) + 1
+        shutil.copyfile(paths.log, paths.side / f"interrupted_{attempt}.txt")
         return RunLog.resume(paths.log)
     paths.folder.mkdir(parents=True, exist_ok=True)
     log = RunLog(paths.log)

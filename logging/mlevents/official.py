@@ -69,13 +69,12 @@ def check_package(folder: Path, ruleset: str | Ruleset) -> OfficialVerdict:
         def left_out(parent: str, names: list[str]) -> set[str]:
             paths = {name: Path(parent, name) for name in names}
             # Reading a pipe or a device would never end; what lies outside a package is no part of it.
-            outward = {n for n, p in paths.items() if p.is_symlink() and not p.resolve().is_relative_to(inside)}
+            outward = {name for name, path in paths.items() if path.is_symlink() and _leads_out(path, folder)}
             refused.extend(
-                f"{Path(parent, n).relative_to(folder)} is a link that leads out of the package" for n in outward
+                f"{paths[name].relative_to(folder)} is a link that leads out of the package" for name in outward
             )
             return outward | {n for n, p in paths.items() if not (p.is_symlink() or p.is_file() or p.is_dir())}
 
-        inside = folder.resolve()
         left_out(str(folder), [part for part in PARTS if (folder / part).is_dir()])
         for part in PARTS:
             if (folder / part).is_dir():
@@ -99,6 +98,11 @@ def check_system(path: Path, ruleset: str | Ruleset) -> OfficialVerdict:
 
 def _name(ruleset: str | Ruleset) -> str:
     return ruleset if isinstance(ruleset, str) else ruleset.name
+
+
+def _leads_out(link: Path, folder: Path) -> bool:
+    """Whether `link` ends outside `folder`, or would in a copy of it, as an absolute link does."""
+    return os.path.isabs(os.readlink(link)) or not link.resolve().is_relative_to(folder.resolve())
 
 
 class _Copy:

@@ -16,6 +16,7 @@ from mlperf_logging.mllog import constants, mllog
 
 from mlevents import keys
 from mlevents.event import MARK
+from mlevents.record import read
 
 Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
 
@@ -33,6 +34,10 @@ _Log = TypeVar("_Log", bound="RunLog")
 
 class ResultFileExists(FileExistsError):
     """The result file is there already. A result is never overwritten or appended to."""
+
+
+class NotResumable(RuntimeError):
+    """A log that cannot be taken up again."""
 
 
 class EventOrderError(RuntimeError):
@@ -72,6 +77,29 @@ class RunLog:
             raise FileNotFoundError(
                 errno.ENOENT, "the folder for the result file does not exist; create it first", str(path)
             ) from None
+
+    @classmethod
+    def resume(cls, path: Path, *, root: Path | None = None, clock: Callable[[], float] = time.time) -> RunLog:
+        """The log of an aborted run, opened again to finish that run: its run_stop, the last line, is taken off.
+
+        The caller keeps a copy of the aborted log. Raises NotResumable where the log never started its clock, was not
+        aborted or does not end in run_stop; FileNotFoundError where there is none. Nothing is changed then.
+        """
+        data = path.read_bytes()
+        offset = data.rstrip(b"\n").rfind(b"\n") + 1
+        record = read(path)
+        last = record.events[-1] if record.events else None
+        if record.started is None or last is None or last.key != keys.RUN_STOP or record.status != keys.ABORTED:
+            raise NotResumable(
+                f"{path}: only a run that was aborted after run_start can go on; this one ends in "
+                f"{last.key if last else 'nothing'} with status {record.status!r}; nothing was changed"
+            )
+        log = cls(None, root=root, clock=clock)
+        log.path = path
+        log._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.ftruncate(log._descriptor, offset)
+        log._started = True
+        return log
 
     @property
     def started(self) -> bool:

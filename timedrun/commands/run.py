@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -49,7 +50,10 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         command=shlex.join(["timedrun", *without_paths(argv)]),
     )
     if launch.under_launcher():
-        return execute(benchmark, config, options)
+        code = execute(benchmark, config, options)
+        if int(os.environ["RANK"]) == 0 and launch.LAUNCHED not in os.environ:
+            print(launch.verdict(paths.log, paths.checkpoints)[1])
+        return code
     preflight.check(
         benchmark, config, ranks=options.ranks, data_folder=options.data_folder, paths=paths, resume=options.resume
     )

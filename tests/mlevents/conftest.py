@@ -1,0 +1,117 @@
+"""A complete, valid log as plain records, and the means to change it and write it down."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlperf_logging.mllog import mllog
+
+Records = list[dict[str, Any]]
+START_MS = 1_700_000_000_000
+
+
+def good_records(seed: int = 1, dataset: str | None = None, accuracies: tuple[float, ...] = (0.5, 0.76)) -> Records:
+    """The records of a run of `len(accuracies)` epochs of one minute, evaluated after each."""
+    records: Records = []
+    clock = START_MS + seed * 3_600_000
+
+    def add(
+        key: str, value: object = None, event_type: str = "POINT_IN_TIME", wait: int = 0, **metadata: object
+    ) -> None:
+        nonlocal clock
+        clock += wait
+        records.append(
+            {
+                "namespace": "",
+                "time_ms": clock,
+                "event_type": event_type,
+                "key": key,
+                "value": value,
+                "metadata": {"file": "train.py", "lineno": len(records) + 1, **metadata},
+            }
+        )
+
+    add("cache_clear", True)
+    add("init_start", event_type="INTERVAL_START", wait=5)
+    for key, value in (
+        ("submission_benchmark", "resnet"),
+        ("submission_division", "open"),
+        ("submission_org", "Nobody"),
+        ("submission_platform", "laptop"),
+        ("submission_status", "onprem"),
+        ("seed", seed),
+        ("global_batch_size", 64),
+        ("train_samples", 1437),
+        ("eval_samples", 360),
+    ):
+        add(key, value)
+    if dataset is not None:
+        add("dataset", dataset)
+        add("quality_target", 0.75)
+    add("init_stop", event_type="INTERVAL_END", wait=30_000)
+    add("run_start", event_type="INTERVAL_START", wait=10)
+    for epoch, accuracy in enumerate(accuracies, start=1):
+        add("block_start", event_type="INTERVAL_START", first_epoch_num=epoch, epoch_count=1)
+        add("epoch_start", event_type="INTERVAL_START", epoch_num=epoch)
+        add("epoch_stop", event_type="INTERVAL_END", wait=57_000 + seed, epoch_num=epoch)
+        add("eval_start", event_type="INTERVAL_START", epoch_num=epoch)
+        add("eval_accuracy", accuracy, wait=3_000, epoch_num=epoch)
+        add("eval_stop", event_type="INTERVAL_END", epoch_num=epoch)
+        add("block_stop", event_type="INTERVAL_END", first_epoch_num=epoch)
+    elapsed = len(accuracies) * (60_000 + seed)
+    add("run_stop", event_type="INTERVAL_END", status="success", elapsed_ms=elapsed)
+    return records
+
+
+def lines_of(records: Records) -> list[str]:
+    """The records as mlperf_logging itself encodes them; fields a record lacks stay away."""
+    lines = []
+    for record in records:
+        if len(record) == 6:
+            lines.append(mllog._encode_log(*record.values()))
+        else:
+            lines.append(mllog.LOG_TEMPLATE.format(log_json=mllog.json.dumps(record)))
+    return lines
+
+
+@pytest.fixture
+def records() -> Records:
+    """A valid resnet submission log of two epochs that reaches 0.76."""
+    return good_records()
+
+
+@pytest.fixture
+def demonstration() -> Records:
+    """The same run on the digits data with a logged target of 0.75."""
+    return good_records(dataset="digits")
+
+
+@pytest.fixture
+def make_records() -> Callable[..., Records]:
+    """`good_records`, for tests that need several."""
+    return good_records
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """write(records, name): a log file of these records."""
+
+    def write_records(records: Records, name: str = "result_0.txt") -> Path:
+        path = tmp_path / name
+        path.write_text("".join(line + "\n" for line in lines_of(copy.deepcopy(records))))
+        return path
+
+    return write_records
+
+
+@pytest.fixture
+def published() -> Path:
+    """The folder of published result archives beside the repository; skips the test where it is absent."""
+    folder = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "mlperf-logs"
+    if not folder.is_dir():
+        pytest.skip("the published MLPerf logs are not beside the repository (../shared/data/mlperf-logs)")
+    return folder

@@ -1,0 +1,199 @@
+"""The strict checks find each broken rule, at its line, and leave a good log alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mlevents.check import check, check_record
+from mlevents.record import read
+
+
+def named(records, key, number=0):
+    return [record for record in records if record["key"] == key][number]
+
+
+def drop(*keys):
+    def mutate(records):
+        records[:] = [record for record in records if record["key"] not in keys]
+
+    return mutate
+
+
+def put(key, value, number=0):
+    return lambda records: named(records, key, number).update(value=value)
+
+
+def note(key, number=0, **metadata):
+    return lambda records: named(records, key, number)["metadata"].update(metadata)
+
+
+def again(key, **changes):
+    return lambda records: records.append({**named(records, key), "time_ms": records[-1]["time_ms"], **changes})
+
+
+def move_last(key):
+    return lambda records: records.append(records.pop(records.index(named(records, key))))
+
+
+def at(key, shift_ms, number=0):
+    def mutate(records):
+        named(records, key, number)["time_ms"] += shift_ms
+
+    return mutate
+
+
+def found(write, records, ruleset="2.0.0", level="error") -> list[str]:
+    return [finding.rule for finding in check_record(read(write(records)), ruleset) if finding.level == level]
+
+
+def test_a_good_log_has_no_finding(records, write):
+    report = check(write(records))
+    assert report.findings == [] and report.passed and not report.demonstration and report.ruleset == "2.0.0"
+
+
+def test_a_good_demonstration_passes_and_is_named_one(demonstration, write):
+    report = check(write(demonstration))
+    assert report.passed and report.demonstration
+    assert [finding.message for finding in report.findings] == [
+        "demonstration: dataset digits is not the benchmark's imagenet; cannot be a submission"
+    ]
+
+
+BROKEN: dict[str, tuple[Callable, str]] = {
+    "no run_stop": (drop("run_stop"), "required-key"),
+    "no organization": (drop("submission_org"), "required-key"),
+    "empty platform": (put("submission_platform", ""), "value-filled"),
+    "no train_samples value": (put("train_samples", None), "value-filled"),
+    "status of another vocabulary": (put("submission_status", "Available on-premise"), "vocabulary"),
+    "unknown division": (put("submission_division", "ajar"), "vocabulary"),
+    "benchmark without rules here": (put("submission_benchmark", "ssd"), "benchmark-known"),
+    "misnamed benchmark": (put("submission_benchmark", "resnet50"), "vocabulary"),
+    "two organizations": (again("submission_org", value="Somebody"), "one-occurrence"),
+    "second run_start": (again("run_start"), "one-occurrence"),
+    "block without its count": (lambda r: named(r, "block_start")["metadata"].pop("epoch_count"), "required-metadata"),
+    "no block or epoch": (drop("block_start", "block_stop", "epoch_start", "epoch_stop"), "required-key"),
+    "aborted": (note("run_stop", status="aborted", reason="stopped"), "status-success"),
+    "no status": (lambda r: named(r, "run_stop")["metadata"].pop("status"), "status-success"),
+    "target missed": (put("eval_accuracy", 0.7589, 1), "target-reached"),
+    "target reached, then lost": (
+        lambda r: (put("eval_accuracy", 0.77)(r), put("eval_accuracy", 0.7, 1)(r)),
+        "target-reached",
+    ),
+    "no evaluation in the timed region": (lambda r: [move_last("eval_accuracy")(r) for _ in (0, 1)], "target-reached"),
+    "percent": (put("eval_accuracy", 76.0, 1), "quality-range"),
+    "null accuracy": (put("eval_accuracy", None), "quality-range"),
+    "accuracy as text": (put("eval_accuracy", "0.76", 1), "quality-range"),
+    "run_stop in the past": (at("run_stop", -3_600_000), "clock-order"),
+    "run_stop before run_start": (lambda r: r.insert(11, r.pop()), "clock-order"),
+    "run_start before init_stop": (move_last("init_stop"), "clock-order"),
+    "no cache_clear": (drop("cache_clear"), "required-key"),
+    "cache cleared during the run": (move_last("cache_clear"), "cache-clear"),
+    "epochs step back": (note("eval_accuracy", 0, epoch_num=3), "epoch-numbering"),
+    "epoch trained twice": (note("epoch_start", 1, epoch_num=1), "epoch-numbering"),
+    "epoch is no number": (note("epoch_start", 0, epoch_num="one"), "epoch-numbering"),
+    "evaluation never stops": (lambda r: r.remove(named(r, "eval_stop")), "pairs"),
+    "evaluation never starts": (lambda r: r.remove(named(r, "eval_start")), "pairs"),
+    "init too long": (lambda r: [at(x, -240 * 60_000)(r) for x in ("cache_clear", "init_start")], "init-limit"),
+    "seed is no integer": (put("seed", 1.5), "seed"),
+    "wall clock set forward": (note("run_stop", elapsed_ms=60_000), "clock-agreement"),
+    "wall clock set back": (note("run_stop", elapsed_ms=240_000.0), "clock-agreement"),
+    "elapsed is no duration": (note("run_stop", elapsed_ms="long"), "clock-agreement"),
+}
+
+
+@pytest.mark.parametrize(("mutate", "rule"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_rule_is_an_error(records, write, mutate, rule):
+    mutate(records)
+    assert rule in found(write, records)
+
+
+DOUBTFUL: dict[str, tuple[Callable, str]] = {
+    "caches left warm": (put("cache_clear", False), "cache-clear"),
+    "no seed": (drop("seed"), "seed"),
+    "two seeds": (lambda r: r.insert(8, {**named(r, "seed"), "value": 2}), "seed"),
+    "time steps back": (at("epoch_stop", 60_000), "time-order"),
+    "epochs from 0": (lambda r: [note("epoch_start", i, epoch_num=i)(r) for i in (0, 1)], "epoch-numbering"),
+    "block never stops": (lambda r: r.remove(named(r, "block_stop")), "pairs"),
+    "block never starts": (lambda r: r.remove(named(r, "block_start")), "pairs"),
+    "organization twice": (lambda r: r.insert(5, dict(named(r, "submission_org"))), "one-occurrence"),
+    "epoch after run_stop": (again("epoch_stop"), "after-run-stop"),
+    "another target logged": (lambda r: r.insert(9, {**named(r, "seed"), "key": "quality_target"}), "quality-target"),
+}
+
+
+@pytest.mark.parametrize(("mutate", "rule"), DOUBTFUL.values(), ids=DOUBTFUL)
+def test_a_doubtful_log_is_a_warning_and_passes(records, write, mutate, rule):
+    mutate(records)
+    path = write(records)
+    assert rule in [finding.rule for finding in check(path).findings if finding.level == "warning"]
+    assert check(path).passed
+
+
+def test_a_finding_names_the_files_own_line(records, write):
+    put("eval_accuracy", 76.0)(records)
+    path = write(records)
+    path.write_text("a banner\n\n" + path.read_text())
+    finding = next(finding for finding in check(path).findings if finding.rule == "quality-range")
+    assert path.read_text().splitlines()[finding.line - 1].count("76.0") == 1
+    assert str(finding) == f"{path}:{finding.line}: error [quality-range] {finding.message}"
+    assert "percent" in finding.message
+
+
+def test_the_clock_may_differ_by_a_second_or_a_hundredth(records, write):
+    named(records, "run_stop")["metadata"]["elapsed_ms"] = 120_002 - 1_150
+    assert found(write, records) == []
+    named(records, "run_stop")["metadata"]["elapsed_ms"] = 120_002 - 1_250
+    assert found(write, records) == ["clock-agreement"]
+
+
+def test_the_untimed_gap_after_init_is_noted(records, write):
+    for record in records[: records.index(named(records, "run_start"))]:
+        record["time_ms"] -= 20_000
+    assert found(write, records, level="note") == ["init-gap"] and found(write, records) == []
+
+
+def test_a_demonstration_is_held_to_its_own_logged_target(demonstration, write):
+    named(demonstration, "quality_target")["value"] = 0.8
+    assert found(write, demonstration) == ["target-reached"]
+    drop("quality_target")(demonstration)
+    assert found(write, demonstration) == ["quality-target"]
+
+
+def test_a_benchmarks_own_dataset_is_held_to_the_benchmarks_target(make_records, write):
+    records = make_records(dataset="imagenet", accuracies=(0.5, 0.755))
+    assert found(write, records) == ["target-reached"]
+
+
+def test_samples_count_from_0_without_a_warning(make_records, write):
+    records = make_records()
+    put("submission_benchmark", "bert")(records)
+    for record in records:
+        for name in {"epoch_num", "first_epoch_num"} & record["metadata"].keys():
+            record["metadata"][name] = (record["metadata"][name] - 1) * 448
+    report = check(write(records))
+    assert report.ruleset == "2.1.0" and report.findings == []
+
+
+def test_the_closed_division_asks_for_more(make_records, write):
+    records = make_records(accuracies=(0.5, 0.6, 0.7, 0.76))
+    put("submission_division", "closed")(records)
+    missing = [f.message.split()[0] for f in check(write(records)).findings if f.rule == "required-key"]
+    assert missing == ["gradient_accumulation_steps", "weights_initialization", "opt_name"]
+    records.insert(5, {**named(records, "seed"), "key": "opt_name", "value": "lars"})
+    missing = [f.message.split()[0] for f in check(write(records)).findings if f.rule == "required-key"]
+    assert "lars_epsilon" in missing and "opt_name" not in missing
+    assert "evaluation-interval" in found(write, records, level="warning")
+
+
+def test_an_unknown_ruleset_is_refused(records, write):
+    with pytest.raises(ValueError, match=r"no ruleset '1\.2\.3'"):
+        check(write(records), "1.2.3")
+
+
+def test_a_log_of_no_benchmark_is_still_checked(tmp_path):
+    path = tmp_path / "result_0.txt"
+    path.write_text("nothing here\n")
+    report = check(path)
+    assert not report.passed and "log-empty" in [finding.rule for finding in report.findings]

@@ -1,0 +1,199 @@
+"""Reading survives any bytes, keeps the file's own line numbers, and finds the result files of a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlevents import keys
+from mlevents.check import check_record, check_set
+from mlevents.record import read, result_files
+from mlevents.rounds import RULESETS
+
+GOOD = (
+    ':::MLLOG {"namespace": "", "time_ms": 1000, "event_type": "POINT_IN_TIME", "key": "eval_accuracy", '
+    '"value": 0.5, "metadata": {"epoch_num": 1}}'
+)
+
+
+def read_text(tmp_path: Path, text: str | bytes):
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read(path)
+
+
+def rules_of(record) -> list[tuple[str, int | None]]:
+    return [(finding.rule, finding.line) for finding in record.problems]
+
+
+def exercise(path: Path) -> None:
+    """Everything that reads a record; raises where any of it does."""
+    record = read(path)
+    assert record.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    for name in ("minutes", "init_minutes", "quality", "final_quality", "evaluation_share", "seed", "status"):
+        getattr(record, name)
+    for rules in RULESETS.values():
+        assert any(finding.level == "error" for finding in check_record(record, rules))
+    check_set([record, record], "2.0.0")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["resnet", "open", "success"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab"), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from([value for name, value in vars(keys).items() if name.isupper()])
+METADATA = st.dictionaries(
+    st.sampled_from(["epoch_num", "first_epoch_num", "samples_count", "status", "elapsed_ms", "reason"]), JSON
+)
+RECORD = st.fixed_dictionaries(
+    {}, optional={"key": KEYS | JSON, "value": JSON, "time_ms": JSON | st.integers(0, 9), "metadata": METADATA | JSON}
+)
+LINE = st.one_of(
+    st.binary(max_size=80),
+    st.binary(max_size=40).map(lambda noise: b":::MLLOG " + noise),
+    RECORD.map(lambda record: f":::MLLOG {json.dumps(record)}".encode()),
+    st.tuples(RECORD, RECORD).map(lambda pair: b"".join(f":::MLLOG {json.dumps(r)}".encode() for r in pair)),
+    st.integers(0, len(GOOD)).map(lambda cut: GOOD[:cut].encode()),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(lines=st.lists(LINE, max_size=12), separator=st.sampled_from([b"\n", b"\r\n", b"\r", b""]))
+def test_no_content_makes_reading_or_checking_fail(tmp_path_factory, lines, separator):
+    path = tmp_path_factory.mktemp("fuzz") / "result_0.txt"
+    path.write_bytes(separator.join(lines))
+    exercise(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00" * 5000,
+        b":::MLLOG " + b"[" * 200_000,
+        b":::MLLOG " + b'{"a":' * 900 + b"1" + b"}" * 900,
+        b":::MLLOG " + b"9" * 10_000,
+        GOOD.replace("0.5", "[" * 300 + "]" * 300).encode(),
+        GOOD.replace("1000", "1" + "0" * 400).encode(),
+        GOOD.replace("0.5", '"' + "x" * 3_000_000 + '"').encode(),
+        GOOD.encode("utf-16"),
+    ],
+    ids=["empty", "zeros", "deep list", "deep object", "long number", "deep value", "far time", "huge line", "utf-16"],
+)
+def test_extreme_content_is_reported_and_not_raised(tmp_path, content):
+    path = tmp_path / "result_0.txt"
+    path.write_bytes(content)
+    exercise(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "rule", "events"),
+    [
+        (GOOD[:-5], "record-json", 0),
+        (GOOD + " and more", "record-alone", 1),
+        (GOOD + GOOD, "one-record-a-line", 2),
+        (GOOD.replace(", " + '"metadata": {"epoch_num": 1}', ""), "record-metadata", 1),
+        (GOOD.replace('{"epoch_num": 1}', "[]"), "record-metadata", 1),
+        (GOOD.replace('"value": 0.5, ', ""), "record-value", 1),
+        (GOOD.replace("0.5", "NaN"), "record-number", 1),
+        (GOOD.replace("1000", "true"), "record-time", 0),
+        (GOOD.replace("1000", '"1000"'), "record-time", 1),
+        (GOOD.replace('"eval_accuracy"', "7"), "record-key", 0),
+        (GOOD.replace("POINT_IN_TIME", "WHENEVER"), "record-type", 1),
+        (GOOD.replace("MLLOG ", "MLLOG"), "record-mark", 1),
+        (":::MLLOG [1, 2]", "record-form", 0),
+    ],
+)
+def test_a_defect_is_reported_at_the_files_own_line(tmp_path, line, rule, events):
+    record = read_text(tmp_path, f"starting\n\n{line}\n{GOOD}\n")
+    assert rules_of(record) == [(rule, 3)]
+    assert len(record.events) == events + 1 and record.events[-1].line == 4
+
+
+@pytest.mark.parametrize("prefix", ["[rank0]: 0: ", "epoch 3\r", "\ufeff", "2026-01-01 "])
+def test_a_prefix_before_the_record_is_no_problem(tmp_path, prefix):
+    record = read_text(tmp_path, f"{prefix}{GOOD}\r\n")
+    assert record.problems == () and record.first("eval_accuracy") is not None
+
+
+def test_text_of_any_encoding_is_kept(tmp_path):
+    for encoding in ("utf-8", "latin-1"):
+        text = GOOD.replace("0.5", '"Zürich"').encode(encoding)
+        assert read_text(tmp_path, text).value("eval_accuracy") == "Zürich"
+
+
+def test_a_file_without_records_says_so(tmp_path):
+    assert rules_of(read_text(tmp_path, "hello\n")) == [("log-empty", None)]
+
+
+def test_the_facts_of_a_run_are_read(records, write):
+    record = read(write(records))
+    assert (record.benchmark, record.division, record.organization, record.platform) == (
+        "resnet",
+        "open",
+        "Nobody",
+        "laptop",
+    )
+    assert (record.seed, record.status, record.dataset, record.config_name) == (1, "success", None, None)
+    assert record.minutes == pytest.approx(2 * 60.001 / 60) and record.init_minutes == pytest.approx(0.5)
+    assert record.final_quality == 0.76 and not record.is_demonstration
+    assert [(point.progress, point.value) for point in record.quality] == [(1.0, 0.5), (2.0, 0.76)]
+    assert record.quality[0].minutes == pytest.approx(60.001 / 60)
+    assert record.evaluation_share == pytest.approx(6_000 / 120_002)
+    assert record.value("absent", 3) == 3 and record.last("absent") is None and len(record.all("epoch_start")) == 2
+
+
+def test_a_run_on_other_data_is_a_demonstration(demonstration, write):
+    assert read(write(demonstration)).is_demonstration
+    for record in demonstration:
+        if record["key"] == "dataset":
+            record["value"] = "imagenet"
+    assert not read(write(demonstration)).is_demonstration
+
+
+def test_the_timed_region_is_the_last_start_before_the_first_stop(records, write):
+    second = {**records[-1], "time_ms": records[-1]["time_ms"] + 60_000}
+    start = next(record for record in records if record["key"] == "run_start")
+    early = {**start, "time_ms": start["time_ms"] - 20}
+    records.insert(records.index(start), early)
+    late_start = {**start, "time_ms": second["time_ms"]}
+    assert read(write([*records, late_start, second])).minutes == pytest.approx(2 * 60.001 / 60)
+
+
+def test_a_reversed_clock_gives_no_time(records, write):
+    records[-1]["time_ms"] = records[0]["time_ms"]
+    assert read(write(records)).minutes is None
+
+
+def test_only_path_errors_are_raised(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "result_0.txt")
+    with pytest.raises(IsADirectoryError):
+        read(tmp_path)
+
+
+def test_result_files_are_found_in_counting_order(tmp_path):
+    for name in ("result_10.txt", "result_2.txt", "b/result_1.txt", "b/run_1/result_1.txt.bak", "result_0.json"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(GOOD)
+    (tmp_path / "result_3.txt").touch()
+    (tmp_path / "result_4.txt").write_text("not a log")
+    (tmp_path / "result_5.txt").symlink_to(tmp_path / "result_2.txt")
+    (tmp_path / "linked").symlink_to(tmp_path / "b")
+    names = [path.relative_to(tmp_path).as_posix() for path in result_files(tmp_path)]
+    assert names == ["b/result_1.txt", "result_2.txt", "result_3.txt", "result_10.txt"]
+    assert result_files(tmp_path / "result_4.txt") == [tmp_path / "result_4.txt"]
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        result_files(tmp_path / "absent")

@@ -1,0 +1,84 @@
+"""The checks across a set find copies, repeated seeds, wrong counts and runs that do not belong together."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlevents.check import check_set
+from mlevents.record import read
+
+
+@pytest.fixture
+def make_set(make_records, write):
+    """make_set(count, **facts): `count` records with seeds from 1; `change` may alter one run's records in place."""
+
+    def make(count=5, change=None, **facts):
+        runs = [make_records(seed=seed, **facts) for seed in range(1, count + 1)]
+        if change is not None:
+            change(runs)
+        return [read(write(records, f"result_{number}.txt")) for number, records in enumerate(runs)]
+
+    return make
+
+
+def rules(records):
+    return [(finding.level, finding.rule) for finding in check_set(records, "2.0.0")]
+
+
+def put(run, key, value):
+    next(record for record in run if record["key"] == key)["value"] = value
+
+
+def test_a_whole_set_has_no_finding(make_set):
+    assert check_set(make_set(), "2.0.0") == []
+
+
+def test_a_submission_has_its_exact_number_of_runs(make_set):
+    assert rules(make_set(4)) == rules(make_set(6)) == [("error", "run-count")]
+
+
+def test_a_demonstration_may_have_fewer_runs_with_a_warning(make_set):
+    assert rules(make_set(2, dataset="digits")) == [("warning", "run-count")]
+    assert rules(make_set(6, dataset="digits")) == []
+
+
+def test_the_same_file_twice_is_a_copy(make_set):
+    records = make_set(4)
+    assert ("error", "copied-log") in rules([*records, records[0]])
+
+
+def test_a_copy_with_another_seed_is_still_a_copy(make_set):
+    def change(runs):
+        runs[3] = [dict(record) for record in runs[1]]
+        put(runs[3], "seed", 4)
+
+    findings = check_set(make_set(change=change), "2.0.0")
+    assert [(finding.level, finding.rule) for finding in findings] == [("error", "copied-log")]
+    assert "result_1.txt, result_3.txt" in findings[0].message
+
+
+def test_a_copy_moved_in_time_is_suspected_from_its_quality(make_set):
+    def change(runs):
+        for position, run in enumerate(runs):
+            evaluations = [record for record in run if record["key"] == "eval_accuracy"]
+            for record in evaluations[:-1]:
+                record["value"] += 0.01 * (position if position != 3 else 0)
+
+    accuracies = (0.3, 0.4, 0.5, 0.6, 0.76)
+    assert rules(make_set(change=change, accuracies=accuracies)) == [("warning", "copied-log")]
+
+
+def test_a_repeated_seed_is_an_error(make_set):
+    findings = check_set(make_set(change=lambda runs: put(runs[4], "seed", 2)), "2.0.0")
+    assert [finding.rule for finding in findings] == ["repeated-seed"]
+    assert "seed 2 is used by result_1.txt, result_4.txt" in findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("submission_benchmark", "bert"), ("global_batch_size", 128), ("dataset", "cifar10"), ("quality_target", 0.7)],
+)
+def test_runs_of_another_configuration_do_not_belong(make_set, key, value):
+    findings = check_set(make_set(change=lambda runs: put(runs[2], key, value), dataset="digits"), "2.0.0")
+    assert [(finding.rule, key in finding.message) for finding in findings] == [("one-configuration", True)]
+    assert "result_2.txt" in findings[0].message

@@ -1,0 +1,244 @@
+"""RunLog writes what mlperf_logging would have written, refuses what it cannot, and always ends a log."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from mlperf_logging.mllog import mllog
+
+from mlevents import keys
+from mlevents.record import read
+from mlevents.runlog import EventOrderError, ResultFileExists, RunLog
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63) + 1, 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text("abc"), inner), max_leaves=8)
+
+
+def written(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
+
+
+def logged_by_mllogger(event_type: str, key: str, value: object, metadata: dict[str, object], time_ms: int) -> str:
+    stream = io.StringIO()
+    logger = logging.Logger("comparison", logging.INFO)
+    logger.addHandler(logging.StreamHandler(stream))
+    theirs = mllog.MLLogger(logger, root_dir=str(Path(__file__).parent))
+    theirs._log_helper(event_type, key, value, metadata, time_ms=time_ms)
+    return stream.getvalue()
+
+
+@given(value=VALUES, note=VALUES)
+def test_a_line_equals_mlloggers_own_but_for_the_line_number(tmp_path_factory, value, note):
+    path = tmp_path_factory.mktemp("log") / "result_0.txt"
+    log = RunLog(path, root=Path(__file__).parent, clock=lambda: 1700000000.1239)
+    log.event("anything", value, note=note)
+    ours = path.read_bytes()
+    log.close()
+    metadata = {"file": Path(__file__).name, "lineno": json.loads(ours[9:])["metadata"]["lineno"], "note": note}
+    theirs = mllog._encode_log("", 1700000000123, "POINT_IN_TIME", "anything", value, metadata)
+    assert ours == theirs.encode() + b"\n"
+
+
+def test_a_whole_log_equals_mlloggers_own(tmp_path):
+    path = tmp_path / "result_0.txt"
+    log = RunLog(path, root=Path(__file__).parent, clock=lambda: 1700000000.5)
+    log.start(keys.RUN_START)
+    log.event(keys.EVAL_ACCURACY, 0.7594, epoch_num=3)
+    log.end(keys.RUN_STOP, status="success")
+    log.close()
+    expected = [
+        logged_by_mllogger("INTERVAL_START", "run_start", None, {}, 1700000000500),
+        logged_by_mllogger("POINT_IN_TIME", "eval_accuracy", 0.7594, {"epoch_num": 3}, 1700000000500),
+        logged_by_mllogger("INTERVAL_END", "run_stop", None, {"status": "success"}, 1700000000500),
+    ]
+    ours = path.read_text().splitlines(keepends=True)
+    for our_line, their_line in zip(ours, expected, strict=True):
+        ours_parsed, theirs_parsed = (json.loads(line[9:]) for line in (our_line, their_line))
+        assert ours_parsed["metadata"].pop("lineno") != 0
+        theirs_parsed["metadata"].pop("lineno"), theirs_parsed["metadata"].pop("file")
+        assert ours_parsed["metadata"].pop("file") == "test_runlog.py"
+        assert list(ours_parsed.items()) == list(theirs_parsed.items())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor(0.5),
+        np.zeros(2),
+        np.float32(0.5),
+        b"x",
+        math.nan,
+        math.inf,
+        [1, math.nan],
+        {"a": {1: 2}},
+        {"a": object()},
+        "line :::MLLOG {",
+        "\udc80",
+        2**64,
+    ],
+)
+def test_what_cannot_be_written_raises_with_the_key_and_leaves_the_file_untouched(tmp_path, value):
+    path = tmp_path / "result_0.txt"
+    log = RunLog(path)
+    log.event("first", 1)
+    before = path.read_bytes()
+    with pytest.raises((TypeError, ValueError), match="value of loss"):
+        log.event("loss", value)
+    with pytest.raises((TypeError, ValueError), match="metadata of loss"):
+        log.event("loss", 1, extra=value)
+    assert path.read_bytes() == before
+
+
+def test_a_value_that_holds_itself_is_refused():
+    value: list[Any] = []
+    value.append(value)
+    with pytest.raises(ValueError, match="nested"):
+        RunLog(None).event("loop", value)
+
+
+def test_an_existing_result_is_neither_overwritten_nor_appended_to(tmp_path):
+    path = tmp_path / "result_0.txt"
+    path.write_text("precious")
+    with pytest.raises(ResultFileExists, match="never overwritten") as caught:
+        RunLog(path)
+    assert isinstance(caught.value, FileExistsError) and str(path) in str(caught.value)
+    assert path.read_text() == "precious"
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist; create it"):
+        RunLog(tmp_path / "absent" / "result_0.txt")
+
+
+def test_the_order_of_the_clock_is_kept(tmp_path):
+    log = RunLog(tmp_path / "result_0.txt")
+    with pytest.raises(EventOrderError, match="before run_start"):
+        log.end(keys.RUN_STOP, status="success")
+    log.start(keys.RUN_START)
+    with pytest.raises(EventOrderError, match="second run_start"):
+        log.start(keys.RUN_START)
+    with pytest.raises(ValueError, match="status"):
+        log.end(keys.RUN_STOP)
+    log.end(keys.RUN_STOP, status="success", elapsed_ms=12.5)
+    for attempt in (lambda: log.end(keys.RUN_STOP, status="success"), lambda: log.event(keys.EVAL_ACCURACY, 0.5)):
+        with pytest.raises(EventOrderError, match="after run_stop|second run_stop"):
+            attempt()
+    log.close()
+    assert [record["key"] for record in written(tmp_path / "result_0.txt")] == ["run_start", "run_stop"]
+
+
+@pytest.mark.parametrize(("method", "key"), [("event", "run_start"), ("start", "eval_stop"), ("end", "block_start")])
+def test_an_interval_is_logged_by_its_own_method(method, key):
+    with pytest.raises(ValueError, match=key):
+        getattr(RunLog(None), method)(key)
+
+
+def test_leaving_the_log_early_aborts_it_with_the_reason(tmp_path):
+    path = tmp_path / "result_0.txt"
+    with pytest.raises(RuntimeError, match="loss"), RunLog(path) as log:
+        log.start(keys.RUN_START)
+        raise RuntimeError("loss is \udc80 :::MLLOG nan" + "!" * 1000)
+    stop = read(path).stopped
+    assert stop is not None and stop.metadata["status"] == "aborted"
+    assert stop.metadata["reason"].startswith("RuntimeError: loss is") and len(stop.metadata["reason"]) == 400
+    assert not read(path).problems
+
+
+def test_leaving_a_finished_log_adds_nothing(tmp_path):
+    path = tmp_path / "result_0.txt"
+    with RunLog(path) as log:
+        log.start(keys.RUN_START)
+        log.end(keys.RUN_STOP, status="success")
+        whole = path.read_bytes()
+    log.close()
+    assert path.read_bytes() == whole
+    with pytest.raises(EventOrderError, match="closed"):
+        log.event("late")
+
+
+def test_a_log_that_never_started_its_clock_still_ends(tmp_path):
+    path = tmp_path / "result_0.txt"
+    RunLog(path).close(reason="no data")
+    assert read(path).status == "aborted" and read(path).minutes is None
+
+
+def test_without_a_path_everything_is_checked_and_nothing_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = RunLog(None)
+    log.start(keys.RUN_START)
+    with pytest.raises(TypeError):
+        log.event("loss", torch.tensor(1.0))
+    with pytest.raises(EventOrderError):
+        log.start(keys.RUN_START)
+    log.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("root", [None, "elsewhere"])
+def test_the_callers_file_is_never_an_absolute_path(tmp_path, root):
+    path = tmp_path / "result_0.txt"
+    RunLog(path, root=None if root is None else tmp_path / root).event("here")
+    assert written(path)[0]["metadata"]["file"] == "test_runlog.py"
+
+
+def test_a_callers_file_is_named_from_its_package_on(tmp_path):
+    package = tmp_path / "outer" / "inner"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    source = package / "train.py"
+    path = tmp_path / "result_0.txt"
+    exec(compile("log.event('here')", str(source), "exec"), {"log": RunLog(path)})
+    assert written(path)[0]["metadata"]["file"] == "outer/inner/train.py"
+
+
+def test_metadata_cannot_hide_the_caller():
+    with pytest.raises(ValueError, match="lineno"):
+        RunLog(None).event("here", lineno=7)
+
+
+def test_each_event_is_one_write_and_clock_events_reach_the_disk(tmp_path, monkeypatch):
+    writes, synced = [], []
+    write, fsync = os.write, os.fsync
+    monkeypatch.setattr(os, "write", lambda fd, data: writes.append(data) or write(fd, data))
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(len(writes)) or fsync(fd))
+    log = RunLog(tmp_path / "result_0.txt")
+    log.event("seed", 1)
+    log.end(keys.INIT_STOP)
+    log.start(keys.RUN_START)
+    log.start(keys.EPOCH_START, epoch_num=1)
+    log.event(keys.EVAL_ACCURACY, 0.5, epoch_num=1)
+    log.end(keys.RUN_STOP, status="success")
+    assert [data.count(b"\n") for data in writes] == [1] * 6 and all(data.endswith(b"}}\n") for data in writes)
+    assert synced == [2, 3, 5, 6]
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+    path = tmp_path / "result_0.txt"
+    log = RunLog(path)
+    log.event("first")
+    whole, write = path.read_bytes(), os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:20]))
+    with pytest.raises(OSError, match="disk took"):
+        log.event("second")
+    assert path.read_bytes() == whole
+    monkeypatch.undo()
+    log.close()
+    assert [event.key for event in read(path).events] == ["first", "run_stop"]

@@ -1,0 +1,130 @@
+"""BlurPool: what is replaced, and that the arithmetic is a depthwise binomial filter with attenuated borders."""
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.ndimage import convolve
+from torch import nn
+
+from timedrun.methods import BlurPool, NoEffect, blurpool
+from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, _kernel, blur
+
+BINOMIAL = np.outer([1, 2, 1], [1, 2, 1]) / 16
+
+
+def test_blur_attenuates_edges_and_corners_of_a_constant() -> None:
+    blurred = blur(torch.ones(1, 2, 5, 6), _kernel(None))
+    assert blurred[0, 1, 0, 0] == blurred[0, 0, -1, -1] == 0.5625
+    assert blurred[0, 1, 0, 2] == blurred[0, 0, 3, -1] == 0.75
+    assert (blurred[:, :, 1:-1, 1:-1] == 1).all()
+
+
+@pytest.mark.parametrize("stride", [1, 2, (2, 1)])
+def test_blur_is_a_zero_padded_binomial_filter_of_each_channel(stride: int | tuple[int, int]) -> None:
+    image = torch.randn(2, 3, 7, 9)
+    rows, columns = stride if isinstance(stride, tuple) else (stride, stride)
+    expected = np.stack(
+        [[convolve(channel, BINOMIAL, mode="constant") for channel in sample] for sample in image.numpy()]
+    )
+    actual = blur(image, _kernel(None), stride).numpy()
+    np.testing.assert_allclose(actual, expected[:, :, ::rows, ::columns], atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 9])
+@pytest.mark.parametrize("kernel, padding", [(1, 0), (3, 1), (5, 2)])
+def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, padding: int, size: int) -> None:
+    conv = nn.Conv2d(16, 4, kernel, stride=2, padding=padding, bias=True)
+    image = torch.randn(2, 16, size, size)
+    expected = F.conv2d(blur(image, _kernel(None)), conv.weight, conv.bias, 2, padding)
+    torch.testing.assert_close(BlurConv2d.of(conv, blur_first=True)(image), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_blur_last_convolves_at_stride_one_and_blurs_with_the_stride() -> None:
+    conv = nn.Conv2d(16, 4, 3, stride=2, padding=1)
+    image = torch.randn(2, 16, 8, 8)
+    expected = blur(F.conv2d(image, conv.weight, conv.bias, 1, 1), _kernel(None), 2)
+    torch.testing.assert_close(BlurConv2d.of(conv, blur_first=False)(image), expected)
+
+
+def test_blurred_max_pool_is_a_dense_pool_then_a_strided_blur() -> None:
+    image = torch.randn(2, 3, 9, 9)
+    expected = blur(F.max_pool2d(image, 3, 1, 1), _kernel(None), 2)
+    assert torch.equal(BlurMaxPool2d.of(nn.MaxPool2d(3, 2, 1))(image), expected)
+
+
+def test_resnet50_has_six_convolutions_and_one_pool_replaced(torchvision: ModuleType) -> None:
+    model = torchvision.models.resnet50()
+    keys = list(model.state_dict())
+    _, words = BlurPool().model(model)
+    assert words == "6 convolutions, 1 max-pool"
+    blurred = [name for name, module in model.named_modules() if isinstance(module, BlurConv2d)]
+    assert blurred == [f"layer{n}.0.{part}" for n in (2, 3, 4) for part in ("conv2", "downsample.0")]
+    assert isinstance(model.maxpool, BlurMaxPool2d)
+    assert type(model.conv1) is nn.Conv2d  # 3 input channels
+    assert list(model.state_dict()) == keys
+    assert model(torch.randn(1, 3, 64, 64)).shape == (1, 1000)
+
+
+def test_parameters_are_the_ones_the_model_had() -> None:
+    conv = nn.Conv2d(16, 16, 3, stride=2)
+    model = nn.Sequential(conv, nn.MaxPool2d(2)).eval()
+    blurpool(model)
+    assert isinstance(model[0], BlurConv2d)
+    assert model[0].weight is conv.weight
+    assert not model[0].training and not model[1].training
+    model.double()(torch.randn(1, 16, 8, 8, dtype=torch.float64))  # the kernel follows the model's type
+
+
+def test_a_layer_used_twice_stays_one_layer() -> None:
+    conv = nn.Conv2d(16, 16, 3, stride=2)
+    model = nn.ModuleDict({"first": conv, "second": conv})
+    assert blurpool(model).convolutions == 1
+    assert model["first"] is model["second"]
+    assert isinstance(model["second"], BlurConv2d)
+
+
+def test_a_second_surgery_finds_nothing() -> None:
+    model = nn.Sequential(nn.Conv2d(16, 8, 3, stride=2), nn.MaxPool2d(2))
+    BlurPool().model(model)
+    with pytest.raises(NoEffect, match="blurpool"):
+        BlurPool().model(model)
+
+
+def test_switches_and_the_channel_limit_choose_what_is_replaced() -> None:
+    def model() -> nn.Sequential:
+        return nn.Sequential(nn.Conv2d(8, 16, 3, stride=2), nn.Conv2d(16, 16, 3, stride=2), nn.MaxPool2d(2))
+
+    assert blurpool(model()) == (1, 1, 0)
+    assert blurpool(model(), min_channels=8) == (2, 1, 0)
+    assert blurpool(model(), replace_convs=False) == (0, 1, 0)
+    assert blurpool(model(), replace_maxpools=False) == (1, 0, 0)
+
+
+def test_layers_it_cannot_replace_are_left_and_counted() -> None:
+    class Own(nn.Conv2d):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) * 2
+
+    reflecting = nn.Conv2d(16, 16, 3, stride=2, padding=1, padding_mode="reflect")
+    normalised = nn.utils.parametrizations.weight_norm(nn.Conv2d(16, 16, 3, stride=2))
+    model = nn.Sequential(
+        Own(16, 16, 3, stride=2), reflecting, normalised, nn.MaxPool2d(2, return_indices=True), nn.Conv2d(16, 16, 3, 2)
+    )
+    _, words = BlurPool().model(model)
+    assert words == "1 convolution, 0 max-pools, 4 strided layers left as they were"
+
+
+def test_a_model_without_strides_raises_no_effect() -> None:
+    with pytest.raises(NoEffect, match="blurpool found no strided convolution"):
+        BlurPool().model(nn.Sequential(nn.Conv2d(16, 16, 3), nn.Linear(4, 2)))
+
+
+def test_gradients_reach_inputs_and_weights() -> None:
+    conv = BlurConv2d.of(nn.Conv2d(16, 2, 1, stride=2).double(), blur_first=True)
+    image = torch.randn(1, 16, 4, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(conv, (image,))
+    conv(image).sum().backward()
+    assert conv.weight.grad is not None and conv.weight.grad.abs().sum() > 0

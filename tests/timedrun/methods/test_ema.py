@@ -1,0 +1,158 @@
+"""EMA: the average itself, and that training weights never notice it."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from timedrun.methods import EMA, Hooks
+from timedrun.methods.ema import ema_smoothing, ema_update, tensors_of
+
+
+class Network(nn.Module):
+    """One of each kind of tensor: parameters, running statistics, an integer counter, a mask, constant indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+        self.register_buffer("positions", torch.arange(7), persistent=False)
+        self.register_buffer("mask", torch.tensor([True, False]))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.layers(inputs)
+        return outputs
+
+
+def train(steps: int, hooks: Hooks | None = None, evaluate_every: int = 0) -> tuple[Network, list[dict[str, Any]]]:
+    """A short run; returns the network and a copy of all its tensors after each step."""
+    torch.manual_seed(3)
+    model = Network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    history = []
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        if hooks is not None:
+            hooks.after_step(model, step)
+            if evaluate_every and step % evaluate_every == 0:
+                with hooks.evaluation(model):
+                    pass
+        history.append({name: tensor.detach().clone() for name, tensor in tensors_of(model).items()})
+    return model, history
+
+
+def test_smoothing_of_the_mlperf_run() -> None:
+    assert ema_smoothing(100, 20) == pytest.approx(0.870551, abs=5e-7)
+
+
+def test_evaluation_sees_the_average_of_parameters_and_buffers() -> None:
+    method = EMA(half_life=4, update_interval=2)
+    hooks = method.hooks()
+    model, history = train(9, hooks)
+    smoothing = 2 ** (-2 / 4)
+    for name in ("layers.0.weight", "layers.2.bias", "layers.1.running_mean", "layers.1.running_var"):
+        average = history[1][name].double()  # starts as a copy, at the first update
+        for step in (4, 6, 8):
+            average = smoothing * average + (1 - smoothing) * history[step - 1][name].double()
+        with hooks.evaluation(model):
+            torch.testing.assert_close(tensors_of(model)[name].double(), average, atol=1e-6, rtol=1e-6)
+
+
+def test_integer_buffers_are_truncated_constants_kept_and_masks_copied() -> None:
+    hooks = EMA(half_life=4, update_interval=2).hooks()
+    model, _ = train(6, hooks)
+    counter = 2.0
+    for seen in (4, 6):
+        counter = float(int(2**-0.5 * counter + (1 - 2**-0.5) * seen))
+    model.mask.fill_(True)
+    hooks.after_step(model, 8)
+    with hooks.evaluation(model):
+        assert model.layers[1].num_batches_tracked == int(2**-0.5 * counter + (1 - 2**-0.5) * 6)
+        assert torch.equal(model.positions, torch.arange(7))  # type: ignore[arg-type]
+        assert model.mask.all()
+
+
+def test_training_is_bit_identical_with_and_without() -> None:
+    plain, _ = train(12)
+    averaged, _ = train(12, EMA(half_life=3, update_interval=1).hooks(), evaluate_every=2)
+    for name, tensor in tensors_of(plain).items():
+        assert torch.equal(tensor, tensors_of(averaged)[name]), name
+
+
+def test_evaluation_puts_everything_back_even_after_an_error() -> None:
+    hooks = EMA(half_life=3, update_interval=1).hooks()
+    model, history = train(5, hooks)
+    addresses = [tensor.data_ptr() for tensor in tensors_of(model).values()]
+    with pytest.raises(KeyboardInterrupt), hooks.evaluation(model):
+        assert not torch.equal(tensors_of(model)["layers.0.weight"], history[-1]["layers.0.weight"])
+        assert [tensor.data_ptr() for tensor in tensors_of(model).values()] == addresses
+        raise KeyboardInterrupt
+    for name, tensor in tensors_of(model).items():
+        assert torch.equal(tensor, history[-1][name]), name
+
+
+def test_evaluation_before_the_first_update_uses_training_weights() -> None:
+    hooks = EMA(half_life=100, update_interval=20).hooks()
+    model, history = train(19, hooks)
+    with hooks.evaluation(model):
+        assert torch.equal(model.layers[0].weight, history[-1]["layers.0.weight"])
+    assert hooks.effect() is None
+    hooks.after_step(model, 20)
+    assert hooks.effect() == "1 updates of the moving average"
+
+
+def test_update_only_touches_multiples_of_the_interval() -> None:
+    hooks = EMA(half_life=4, update_interval=3).hooks()
+    train(11, hooks)
+    assert hooks.state_dict()["updates"] == 3
+
+
+def test_state_is_a_snapshot_and_restores_exactly() -> None:
+    hooks = EMA(half_life=4, update_interval=1).hooks()
+    model, _ = train(4, hooks)
+    state = hooks.state_dict()
+    frozen = copy.deepcopy(state)
+    with torch.no_grad():
+        model.layers[0].weight.add_(1)
+    hooks.after_step(model, 5)
+    assert torch.equal(state["shadow"]["layers.0.weight"], frozen["shadow"]["layers.0.weight"])
+    restored = EMA(half_life=4, update_interval=1).hooks()
+    restored.load_state_dict(state)
+    restored.after_step(model, 5)
+    for name, tensor in hooks.state_dict()["shadow"].items():
+        assert torch.equal(tensor, restored.state_dict()["shadow"][name]), name
+
+
+def test_wrapping_does_not_change_the_names() -> None:
+    model = Network()
+    assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()  # type: ignore[arg-type]
+
+
+def test_an_average_of_another_model_is_refused_and_nothing_changes() -> None:
+    hooks = EMA(half_life=4, update_interval=1).hooks()
+    train(2, hooks)
+    other = nn.Linear(4, 3)
+    before = other.weight.detach().clone()
+    with pytest.raises(ValueError, match="another model"), hooks.evaluation(other):
+        pass
+    wider = Network()
+    wider.layers[0] = nn.Linear(5, 3)
+    with pytest.raises(ValueError, match=r"layers\.0\.weight.*\(3, 4\).*\(3, 5\)"), hooks.evaluation(wider):
+        pass
+    assert torch.equal(other.weight, before)
+
+
+def test_foreach_update_equals_the_formula() -> None:
+    shadow, current = [torch.randn(5), torch.randn(3, 2)], [torch.randn(5), torch.randn(3, 2)]
+    expected = [0.9 * old + 0.1 * new for old, new in zip(shadow, current, strict=True)]
+    ema_update(shadow, current, 0.9)
+    torch.testing.assert_close(shadow, expected)
+
+
+@pytest.mark.parametrize("values", [{"half_life": 0.0}, {"update_interval": 0}, {"half_life": float("nan")}])
+def test_settings_that_mean_nothing_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="ema needs"):
+        EMA(**values)

@@ -1,0 +1,50 @@
+"""Label smoothing: dense targets from indices and from dense targets."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from timedrun.methods import LabelSmoothing, NoEffect, stack
+from timedrun.methods.label_smoothing import smoothed
+
+
+def test_mlperf_values_over_a_thousand_classes() -> None:
+    targets = smoothed(torch.tensor([7]), 0.08, 1000)
+    assert targets[0, 7] == pytest.approx(0.92 + 8e-5)
+    assert targets[0, 0] == pytest.approx(8e-5)
+    assert targets.sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_cross_entropy_on_smoothed_targets_is_what_torch_calls_label_smoothing() -> None:
+    logits, labels = torch.randn(6, 5), torch.randint(5, (6,))
+    expected = F.cross_entropy(logits, labels, label_smoothing=0.2)
+    torch.testing.assert_close(F.cross_entropy(logits, smoothed(labels, 0.2, 5)), expected)
+
+
+def test_dense_targets_are_mixed_with_the_uniform() -> None:
+    dense = torch.tensor([[0.3, 0.7], [1.0, 0.0]])
+    torch.testing.assert_close(smoothed(dense, 0.1, 2), torch.tensor([[0.32, 0.68], [0.95, 0.05]]))
+    assert dense[1, 0] == 1  # the caller's targets are not changed
+
+
+def test_only_targets_change_and_the_effect_is_counted() -> None:
+    hooks = LabelSmoothing(smoothing=0.1).hooks()
+    images, labels = torch.randn(2, 3), torch.tensor([1, 0])
+    inputs, targets = hooks.batch(images, labels, 0.5, 4)
+    assert inputs is images
+    assert targets.shape == (2, 4) and targets.dtype == torch.float32
+    assert hooks.effect() == "1 batches of targets smoothed by 0.1"
+
+
+def test_zero_smoothing_is_no_method() -> None:
+    speed = stack(LabelSmoothing(smoothing=0.0))
+    labels = torch.tensor([1])
+    assert speed.batch(torch.zeros(1, 2), labels, 0.0, 3)[1] is labels
+    with pytest.raises(NoEffect, match="label_smoothing"):
+        speed.verify()
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan")])
+def test_smoothing_outside_its_range_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match=r"label_smoothing\.smoothing"):
+        LabelSmoothing(smoothing=value)

@@ -1,0 +1,154 @@
+"""Progressive resizing: the published schedules size by size, and the published interpolation."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timedrun.methods import ProgressiveResizing
+from timedrun.methods.progressive_resizing import resize, resized
+
+MLPERF = ProgressiveResizing(start=0.5, delay=0.4, finetune=0.2, increment=4)
+
+# (width, epochs) -> (size, epochs at it), mean pixel cost relative to 224 x 224: executed with Composer's formula.
+PUBLISHED = {
+    (176, 18): ("88x8 96 112 124 136 148 160 172 176x3", 0.318),
+    (176, 26): ("88x11 92 100 112 119 128 136 144 152 160 168 176x5", 0.320),
+    (176, 28): ("88x12 96 104 112 116 124 132 140 148 156 164 172 176x5", 0.320),
+    (176, 32): ("88x14 96 104 112 116 124 132 136 144 152 160 164 172 176x6", 0.322),
+    (176, 36): ("88x15 92 96 104 112 116 124 128 136 140 148 152 160 164 172 176x7", 0.324),
+}
+
+
+def by_epoch(method: ProgressiveResizing, width: int, epochs: int) -> list[int]:
+    """Sizes where progress counts whole epochs, as in the runs of 2022."""
+    return method.sizes(width, [epoch / epochs for epoch in range(epochs)])
+
+
+def runs(sizes: list[int]) -> str:
+    counted = [(size, len(list(group))) for size, group in itertools.groupby(sizes)]
+    return " ".join(f"{size}x{count}" if count > 1 else f"{size}" for size, count in counted)
+
+
+@pytest.mark.parametrize("width, epochs", PUBLISHED)
+def test_published_schedules(width: int, epochs: int) -> None:
+    expected, cost = PUBLISHED[width, epochs]
+    sizes = by_epoch(MLPERF, width, epochs)
+    assert runs(sizes) == expected
+    assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(cost, abs=6e-4)
+
+
+@pytest.mark.parametrize("epochs, small, full, cost", [(90, 37, 18, 0.327), (135, 56, 28, 0.328)])
+def test_long_published_schedules(epochs: int, small: int, full: int, cost: float) -> None:
+    sizes = by_epoch(MLPERF, 176, epochs)
+    assert (sizes.count(88), sizes.count(176)) == (small, full)
+    assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(cost, abs=6e-4)
+
+
+def test_hot_schedule() -> None:
+    sizes = by_epoch(ProgressiveResizing(start=0.6, delay=0.2, finetune=0.2), 176, 270)
+    assert (sizes.count(104), sizes.count(108), sizes.count(172), sizes.count(176)) == (55, 10, 9, 58)
+    assert np.mean(np.square(sizes)) / 224**2 == pytest.approx(0.408, abs=6e-4)
+
+
+def test_a_nominal_120_of_176_is_119_and_no_other_size_differs() -> None:
+    for width in (176, 224):
+        odd = {size for size in MLPERF.sizes(width, np.linspace(0, 1, 4001)) if size % 4}
+        assert odd == ({119} if width == 176 else set())
+
+
+def test_the_mlperf_run_starts_growing_after_delay_and_rounds_ties_to_even() -> None:
+    assert resized(176, 0.399, 0.5, 0.4, 0.2, 4) == 88
+    assert resized(176, 0.8, 0.5, 0.4, 0.2, 4) == 176
+    assert resized(20, 0.0, 0.5, 0.4, 0.2, 4) == 8  # 2.5 increments
+    assert resized(28, 0.0, 0.5, 0.4, 0.2, 4) == 16  # 3.5 increments
+
+
+@pytest.mark.parametrize("width", [176, 224, 32, 8])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_batches_have_the_size_that_the_schedule_names(width: int, interpolation: Any) -> None:
+    method = ProgressiveResizing(delay=0.4, interpolation=interpolation)
+    hooks = method.hooks()
+    images, labels = torch.randn(1, 2, width, width), torch.zeros(1, dtype=torch.int64)
+    for progress in np.linspace(0, 1, 41):
+        small, same = hooks.batch(images, labels, float(progress), 10)
+        assert [small.shape[3]] == method.sizes(width, [float(progress)])
+        assert same is labels
+
+
+def test_nearest_picks_source_pixels_at_steps_of_one_over_scale() -> None:
+    image = torch.randn(1, 1, 176, 176)
+    picked = (np.arange(119, dtype=np.float32) * np.float32(176 / 120)).astype(int)
+    assert torch.equal(resize(image, 120 / 176, "nearest"), image[:, :, picked][:, :, :, picked])
+
+
+def test_bilinear_averages_instead_of_skipping() -> None:
+    stripes = torch.tensor([1.0, -1.0]).repeat(8).expand(1, 1, 16, 16)
+    assert resize(stripes, 0.5, "nearest").abs().min() == 1  # every other pixel: the pattern aliases to a constant
+    assert resize(stripes, 0.5, "bilinear")[..., 1:-1].abs().max() < 1e-6
+
+
+def test_images_that_are_not_square_keep_their_shape() -> None:
+    small, _ = MLPERF.hooks().batch(torch.randn(1, 3, 88, 176), torch.zeros(1), 0.0, 10)
+    assert small.shape == (1, 3, 44, 88)
+
+
+def test_full_size_is_handed_on_untouched() -> None:
+    images = torch.randn(1, 3, 16, 16)
+    hooks = MLPERF.hooks()
+    assert hooks.batch(images, torch.zeros(1), 0.9, 10)[0] is images
+    assert hooks.effect() is None
+    hooks.batch(images, torch.zeros(1), 0.0, 10)
+    assert hooks.effect() == "1 batches resized to 8..8 px"
+
+
+def test_memory_format_survives() -> None:
+    images = torch.randn(2, 3, 16, 16).to(memory_format=torch.channels_last)
+    for interpolation in ("nearest", "bilinear"):
+        small = resize(images, 0.5, interpolation)
+        assert small.is_contiguous(memory_format=torch.channels_last), interpolation
+
+
+@given(
+    size=st.integers(8, 300),
+    start=st.floats(0.3, 1),
+    delay=st.floats(0, 0.6),
+    finetune=st.floats(0, 0.4),
+    increment=st.integers(1, 4),
+)
+def test_sizes_grow_from_start_to_full(size: int, start: float, delay: float, finetune: float, increment: int) -> None:
+    sizes = [resized(size, at, start, delay, finetune, increment) for at in np.linspace(0, 1, 33)]
+    assert sizes == sorted(sizes)
+    assert abs(sizes[0] - start * size) <= increment / 2 + 1 or delay == 0
+    assert size - increment / 2 - 1 <= sizes[-1] <= size
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"start": 0.0},
+        {"start": 1.5},
+        {"delay": -0.1},
+        {"finetune": float("nan")},
+        {"delay": 0.7, "finetune": 0.4},
+        {"increment": 0},
+        {"interpolation": "cubic"},
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="progressive_resizing"):
+        ProgressiveResizing(**values)
+
+
+def test_inputs_that_are_no_images_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"got \[2, 5\]"):
+        MLPERF.hooks().batch(torch.zeros(2, 5), torch.zeros(2), 0.0, 10)
+
+
+def test_a_size_of_zero_pixels_is_refused() -> None:
+    with pytest.raises(ValueError, match="rounds to 0 px"):
+        resized(3, 0.0, 0.5, 0.4, 0.2, 4)

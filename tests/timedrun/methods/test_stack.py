@@ -1,0 +1,143 @@
+"""A stack of methods: order, contexts, and that a method which did nothing is named."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from timedrun.methods import (
+    EMA,
+    REGISTRY,
+    BlurPool,
+    ChannelsLast,
+    Hooks,
+    LabelSmoothing,
+    LogBias,
+    Method,
+    NoEffect,
+    ProgressiveResizing,
+    stack,
+)
+
+
+class _Recording(Hooks):
+    def __init__(self, letter: str, calls: list[str]) -> None:
+        self.letter, self.calls = letter, calls
+
+    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+        self.calls.append(f"batch {self.letter} {progress} {classes}")
+        return inputs + 1, targets
+
+    def after_step(self, model: nn.Module, step: int) -> None:
+        self.calls.append(f"step {self.letter} {step}")
+
+    @contextmanager
+    def evaluation(self, model: nn.Module) -> Iterator[None]:
+        self.calls.append(f"enter {self.letter}")
+        try:
+            yield
+        finally:
+            self.calls.append(f"leave {self.letter}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class First(Method):
+    name: ClassVar[str] = "first"
+    calls: list[str]
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        self.calls.append("model first")
+        return nn.Sequential(model), "wrapped"
+
+    def hooks(self) -> Hooks:
+        return _Recording("first", self.calls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Second(First):
+    name: ClassVar[str] = "second"
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        self.calls.append(f"model second {type(model).__name__}")
+        return model, ""
+
+    def hooks(self) -> Hooks:
+        return _Recording("second", self.calls)
+
+
+def test_methods_act_in_the_order_given_and_contexts_close_in_reverse() -> None:
+    calls: list[str] = []
+    speed = stack(First(calls=calls), Second(calls=calls))
+    model = speed.model(nn.Linear(2, 2))
+    inputs, _ = speed.batch(torch.zeros(1), torch.zeros(1), 0.25, 10)
+    speed.after_step(model, 1)
+    with pytest.raises(ZeroDivisionError), speed.evaluation(model):
+        raise ZeroDivisionError
+    assert inputs == 2
+    assert calls == [
+        "model first",
+        "model second Sequential",
+        "batch first 0.25 10",
+        "batch second 0.25 10",
+        "step first 1",
+        "step second 1",
+        "enter first",
+        "enter second",
+        "leave second",
+        "leave first",
+    ]
+
+
+def test_every_idle_method_is_named_and_no_other() -> None:
+    speed = stack(ChannelsLast(), EMA(), LabelSmoothing(), ProgressiveResizing())
+    model = speed.model(nn.Conv2d(3, 3, 1))
+    speed.batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), 0.9, 3)  # too late to resize
+    speed.after_step(model, 1)  # too early to average
+    with pytest.raises(NoEffect, match=r": ema, progressive_resizing;"):
+        speed.verify()
+    assert "ema: nothing yet" in speed.report
+    speed.batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), 0.0, 3)
+    speed.after_step(model, 20)
+    speed.verify()
+    assert speed.report == [
+        "channels_last: 1 convolution weights",
+        "ema: 1 updates of the moving average",
+        "label_smoothing: 2 batches of targets smoothed by 0.1",
+        "progressive_resizing: 1 batches resized to 4..4 px",
+    ]
+
+
+def test_surgery_that_was_never_applied_counts_as_nothing() -> None:
+    with pytest.raises(NoEffect, match="blurpool"):
+        stack(BlurPool()).verify()
+
+
+def test_an_empty_stack_changes_nothing_and_is_content() -> None:
+    speed, model = stack(), nn.Linear(2, 2)
+    assert speed.model(model) is model
+    with speed.evaluation(model):
+        pass
+    speed.verify()
+    assert speed.report == [] and speed.state_dict() == {}
+
+
+def test_two_methods_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than once: ema"):
+        stack(EMA(), LogBias(), EMA(half_life=3))
+
+
+def test_state_of_another_set_of_methods_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\['ema'\].*\['label_smoothing'\]"):
+        stack(LabelSmoothing()).load_state_dict(stack(EMA()).state_dict())
+
+
+def test_registry_knows_each_method_by_its_own_name() -> None:
+    assert list(REGISTRY) == ["blurpool", "channels_last", "ema", "label_smoothing", "log_bias", "progressive_resizing"]
+    for name, method in REGISTRY.items():
+        assert method.name == name
+        assert method() == method()  # usable with its defaults, and a plain value
+        assert method.__doc__

@@ -1,0 +1,110 @@
+"""Sets of results to judge, written with the real log writer and a clock that the test sets."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlevents import keys
+from mlevents.runlog import RunLog
+
+from timedrun import system
+
+WriteRun = Callable[..., Path]
+MakeSet = Callable[..., Path]
+
+ENVIRONMENT = "python 3.11.7\n\ninstalled distributions:\nscikit_learn==1.9.1\ntorch==2.13.0\n"
+
+
+@pytest.fixture
+def write_run() -> WriteRun:
+    """Writes result_<number>.txt of a run of `minutes` that evaluates `qualities` at even distances."""
+
+    def write(
+        folder: Path,
+        number: int,
+        *,
+        minutes: float = 10.0,
+        qualities: Sequence[float] = (0.3, 0.6, 0.761),
+        status: str = "success",
+        benchmark: str = "resnet",
+        platform: str = "1xCPU-baseline",
+        start: float | None = None,
+        **logged: Any,
+    ) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"result_{number}.txt"
+        begin = 1.7e9 + number * 1e5 if start is None else start
+        now = [begin - 5.0]
+        facts = {
+            keys.SUBMISSION_BENCHMARK: benchmark,
+            keys.SUBMISSION_DIVISION: "open",
+            keys.SUBMISSION_ORG: "Example",
+            keys.SUBMISSION_PLATFORM: platform,
+            keys.SUBMISSION_STATUS: "onprem",
+            keys.SEED: number + 1,
+            keys.GLOBAL_BATCH_SIZE: 64,
+            keys.TRAIN_SAMPLES: 1000,
+            keys.EVAL_SAMPLES: 100,
+            keys.CONFIG_NAME: "imagenet_baseline",
+        } | logged
+        with RunLog(path, clock=lambda: now[0]) as log:
+            log.event(keys.CACHE_CLEAR, True)
+            log.start(keys.INIT_START)
+            for key, value in facts.items():
+                if value is not None:
+                    log.event(key, value)
+            log.end(keys.INIT_STOP)
+            now[0] = begin
+            log.start(keys.RUN_START)
+            for epoch, quality in enumerate(qualities, start=1):
+                log.start(keys.BLOCK_START, first_epoch_num=epoch, epoch_count=1)
+                # Evaluating takes the last tenth of every block.
+                now[0] = begin + minutes * 60 * (epoch - 0.1) / len(qualities)
+                log.start(keys.EVAL_START, epoch_num=epoch)
+                now[0] = begin + minutes * 60 * epoch / len(qualities)
+                log.event(keys.EVAL_ACCURACY, quality, epoch_num=epoch)
+                log.end(keys.EVAL_STOP, epoch_num=epoch)
+                log.end(keys.BLOCK_STOP, first_epoch_num=epoch)
+            log.end(keys.RUN_STOP, status=status)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def make_set(write_run: WriteRun) -> MakeSet:
+    """Writes a whole results folder: logs of `times` in minutes and, beside each, config, system and environment."""
+
+    def make(folder: Path, *, times: Sequence[float] = (10.0, 11.0, 12.0, 13.0, 14.0), **logged: Any) -> Path:
+        platform = logged.setdefault("platform", "1xCPU-baseline")
+        for number, minutes in enumerate(times):
+            write_run(folder, number, minutes=minutes, **logged)
+            side = folder / f"run_{number}"
+            side.mkdir()
+            config = {"benchmark": "image_classification", "name": "imagenet_baseline", "seed": number + 1}
+            (side / "config.json").write_text(json.dumps(config))
+            description = system.describe("Example", platform, ranks=2, device="cpu", given={"cooling": "air"})
+            (side / "system.json").write_text(json.dumps(description))
+            (side / "environment.txt").write_text(ENVIRONMENT)
+            (side / "provenance.json").write_text(json.dumps({"commit": "unknown", "dirty": "unknown", "ranks": 2}))
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The logs of MosaicML's four open-division result sets of MLPerf Training v2.0 and v2.1."""
+    archives = sorted((Path(__file__).parents[4] / "shared" / "data" / "mlperf-logs").glob("mosaicml-*.tar.xz"))
+    if len(archives) != 2:
+        pytest.skip("the published logs (shared/data/mlperf-logs beside the repository) are not there")
+    folder = tmp_path_factory.mktemp("published")
+    for archive in archives:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    return folder / "MosaicML"

@@ -1,0 +1,158 @@
+"""Comparisons: the ratio and its interval, and the gate that keeps unequal work from being compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlevents.record import RunRecord, read, result_files
+
+from timedrun.submission.compare import NotComparable, Ratio, compare, compare_sets
+
+WriteRun = Callable[..., Path]
+TIMES = st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12)
+
+
+def test_ratio_by_hand() -> None:
+    found = compare([8.0, 2.0], [2.0, 2.0], paired=True)
+    # logs of the ratios: ln 4 and 0; mean ln 2, standard error (ln 4) / 2; Student's t of 1 degree of freedom: 12.7062
+    assert found.ratio == pytest.approx(2.0)
+    assert found.low == pytest.approx(math.exp(math.log(2) - 12.7062 * math.log(4) / 2), rel=1e-3)
+    assert found.high == pytest.approx(math.exp(math.log(2) + 12.7062 * math.log(4) / 2), rel=1e-3)
+    assert found.ratio_of_medians == pytest.approx(2.5)
+
+
+@settings(max_examples=40)
+@given(TIMES, st.booleans())
+def test_a_set_against_itself_shows_no_difference(times: list[float], paired: bool) -> None:
+    found = compare(times, times, paired=paired)
+    assert found.ratio == pytest.approx(1.0) and found.ratio_of_medians == 1.0
+    assert found.low is not None and found.high is not None
+    assert found.low <= 1 + 1e-9 and found.high >= 1 - 1e-9
+
+
+@settings(max_examples=40)
+@given(TIMES, TIMES, st.floats(1e-3, 1e3), st.booleans())
+def test_the_unit_of_time_does_not_matter(slow: list[float], fast: list[float], unit: float, paired: bool) -> None:
+    n = min(len(slow), len(fast)) if paired else None
+    slow, fast = slow[:n], fast[:n]
+    one = compare(slow, fast, paired=paired)
+    other = compare([t * unit for t in slow], [t * unit for t in fast], paired=paired)
+    for name in ("ratio", "low", "high", "ratio_of_medians"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-6)
+
+
+@settings(max_examples=40)
+@given(TIMES, TIMES)
+def test_swapping_the_sets_inverts_the_ratio(slow: list[float], fast: list[float]) -> None:
+    one, other = compare(slow, fast, paired=False), compare(fast, slow, paired=False)
+    assert one.low is not None and other.high is not None
+    assert other.ratio == pytest.approx(1 / one.ratio) and other.high == pytest.approx(1 / one.low)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_interval_covers_the_truth_as_often_as_it_says(paired: bool) -> None:
+    random = np.random.default_rng(7)
+    true, hits, trials = 3.0, 0, 200
+    for _ in range(trials):
+        machine = random.normal(0, 0.3, 5) if paired else np.zeros(5)  # what both runs of a pair have in common
+        slow = true * np.exp(machine + random.normal(0, 0.05, 5))
+        fast = np.exp(machine + random.normal(0, 0.15, 5))
+        found = compare(list(slow), list(fast), paired=paired)
+        assert found.low is not None and found.high is not None
+        hits += found.low <= true <= found.high
+    assert 0.90 <= hits / trials <= 0.99
+
+
+def test_pairing_removes_what_both_runs_share() -> None:
+    slow, fast = [10.0, 20.0, 30.0, 40.0], [5.1, 9.9, 15.2, 19.8]
+    paired, independent = compare(slow, fast, paired=True), compare(slow, fast, paired=False)
+    assert paired.low is not None and independent.low is not None
+    assert paired.low > 1.9 and independent.low < 1
+
+
+def test_sentences_say_what_was_found() -> None:
+    def sentence(low: float | None, high: float | None) -> str:
+        return Ratio(
+            ratio=2.0, low=low, high=high, ratio_of_medians=2.1, runs_slow=5, runs_fast=4, paired=False
+        ).sentence
+
+    assert "faster" in sentence(1.5, 2.5) and "95 % interval 1.500 to 2.500 (5 and 4 runs" in sentence(1.5, 2.5)
+    assert "slower" in sentence(0.5, 0.9)
+    assert "no difference" in sentence(0.9, 2.5)
+    assert "no interval" in sentence(None, None)
+    assert all("unverified" in sentence(*bounds) for bounds in ((1.5, 2.5), (0.5, 0.9), (0.9, 2.5), (None, None)))
+    assert str(compare([2.0], [1.0], paired=False)).endswith("Result not verified by MLCommons Association.")
+
+
+@pytest.mark.parametrize("bad", [[], [math.nan], [0.0], [-1.0], [math.inf], [None]])
+def test_what_is_no_time_is_refused(bad: list[float]) -> None:
+    with pytest.raises(NotComparable, match="second set"):
+        compare([1.0], bad, paired=False)
+
+
+def test_incomplete_pairs_are_refused() -> None:
+    with pytest.raises(NotComparable, match="2 and 1 runs cannot be pairs"):
+        compare([1.0, 2.0], [1.0], paired=True)
+    assert issubclass(NotComparable, ValueError)
+
+
+def _runs(folder: Path) -> list[RunRecord]:
+    return [read(path) for path in result_files(folder)]
+
+
+def test_published_sets_differ_as_published(published: Path) -> None:
+    for benchmark, claimed in (("resnet", 4.6), ("bert", 2.7)):
+        sets = [_runs(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")]
+        found = compare_sets(sets[0], sets[1], paired=False)
+        assert found.low is not None and found.high is not None
+        assert found.low < claimed < found.high and found.low > 2
+    with pytest.raises(NotComparable, match="not interleaved"):
+        compare_sets(sets[0], sets[1], paired=True)
+
+
+def test_interleaved_sets_are_compared_in_pairs(tmp_path: Path, write_run: WriteRun) -> None:
+    for number, minutes in enumerate([10.0, 12.0, 14.0]):
+        # The order within a pair turns round, as an honest race's does.
+        starts = (2e9 + number * 1e4, 2e9 + number * 1e4 + 2e3)[:: -1 if number % 2 else 1]
+        write_run(tmp_path / "slow", number, minutes=minutes, start=starts[0])
+        write_run(tmp_path / "fast", number, minutes=minutes / 4, start=starts[1])
+    found = compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=True)
+    assert found.paired and (found.runs_slow, found.runs_fast) == (3, 3)
+    assert found.ratio == pytest.approx(4.0, rel=1e-3) and found.low == pytest.approx(4.0, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"status": "aborted"}, "did not reach its target"),
+        ({"qualities": (0.5, 0.7)}, "final quality 0.7, target 0.759"),
+        ({"dataset": "digits", "quality_target": 0.759}, "has dataset imagenet, .* has digits"),
+        ({"quality_target": 0.76}, "quality target"),
+        ({"benchmark": "bert"}, "has benchmark resnet, .* has bert"),
+    ],
+)
+def test_unequal_work_is_refused(
+    tmp_path: Path, write_run: WriteRun, change: dict[str, object], match: str
+) -> None:
+    for number in range(2):
+        write_run(tmp_path / "slow", number)
+        write_run(tmp_path / "fast", number, **(change if number else {}))
+    with pytest.raises(NotComparable, match=match) as caught:
+        compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=False)
+    assert "fast/result_1.txt" in str(caught.value)
+
+
+def test_copies_do_not_count_as_runs(tmp_path: Path, write_run: WriteRun) -> None:
+    for folder in ("slow", "fast"):
+        write_run(tmp_path / folder, 0)
+    copied = _runs(tmp_path / "fast") * 2
+    with pytest.raises(NotComparable, match="1 copies"):
+        compare_sets(_runs(tmp_path / "slow"), copied, paired=False)
+    with pytest.raises(NotComparable, match="no run"):
+        compare_sets([], copied, paired=False)

@@ -1,0 +1,165 @@
+"""`timedrun race`: configs run against each other, interleaved, from the first run to the table that compares them."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from mlevents import record
+from mlevents.record import RunRecord
+from timedrun import results
+from timedrun.card import find
+from timedrun.commands.configs import print_table
+from timedrun.commands.reports import Checked, check_paths, verdict_line
+from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.submission import compare, package, plot, score
+from timedrun.worker import ROOT
+
+
+def race(arguments: argparse.Namespace) -> ExitCode:
+    """Run, check, score, package, draw, compare. The last config named is compared with each of the others."""
+    benchmark = find(arguments.benchmark)
+    configs = [benchmark.config(name, arguments.data) for name in arguments.configs]
+    names = [config.name for config in configs]
+    if len(set(names)) != len(names):
+        raise UsageError(f"a config can race only once: {', '.join(names)}.")
+    folder = Path(arguments.results) if arguments.results else free_folder(Path("runs") / benchmark.name)
+    if folder.exists():
+        raise UsageError(f"{folder} exists; results are never overwritten. Choose another --results folder.")
+    for number, round_names in enumerate(interleaved(names, arguments.runs)):
+        for name in round_names:
+            run_one(arguments, name, folder / name, number, arguments.first_seed + number)
+    sets = {name: [record.read(path) for path in record.result_files(folder / name)] for name in names}
+    figure = folder / "quality_over_time.png"
+    plot.plot_quality(sets, figure)
+    report = package.package(
+        [folder / name for name in names],
+        folder / "package",
+        submitter=configs[0].submission.organization,
+        source=ROOT,
+    )
+    checked = check_paths([folder / name for name in names], None, run_official=True)
+    ratios = compared(sets)
+    results.write_json(
+        folder / "race.json",
+        {
+            "runs_seconds": {name: [seconds(one) for one in runs] for name, runs in sets.items()},
+            "ratios": {f"{slow} / {names[-1]}": asdict(ratio) for slow, ratio in ratios.items()},
+            "verdicts": [asdict(one) for one in checked],
+            "package": report.official.verdict,
+            "notice": score.NOTICE,
+        },
+    )
+    if arguments.json:
+        print((folder / "race.json").read_text(), end="")
+    else:
+        print_report(sets, ratios, checked, report, folder, figure)
+    failed = any(one.failed for one in checked) or report.official.verdict != "pass" or len(ratios) < len(names) - 1
+    return ExitCode.ERROR if failed else ExitCode.OK
+
+
+def interleaved(names: Sequence[str], rounds: int) -> list[list[str]]:
+    """The order of configs in each round, turned round every time (A B, B A, A B ...), so that a machine that slows
+    down or speeds up favours none."""
+    return [list(names if number % 2 == 0 else reversed(names)) for number in range(rounds)]
+
+
+def free_folder(parent: Path) -> Path:
+    """The first of race_1, race_2 ... in `parent` that does not exist."""
+    number = 1
+    while (parent / f"race_{number}").exists():
+        number += 1
+    return parent / f"race_{number}"
+
+
+def run_one(arguments: argparse.Namespace, name: str, folder: Path, number: int, seed: int) -> None:
+    """One run in a process of its own, its progress shown.
+
+    Raises:
+        TimedrunError: it was aborted or stopped (a target not reached is a result and goes on).
+    """
+    command = [
+        *(sys.executable, "-m", "timedrun", "run", arguments.benchmark, name),
+        *("--results", str(folder), "--number", str(number), "--seed", str(seed)),
+        *(
+            "--ranks",
+            str(arguments.ranks),
+            "--threads",
+            str(arguments.threads),
+            "--label",
+            f"{name} {number + 1}/{arguments.runs}",
+        ),
+    ]
+    if arguments.data_folder:
+        command += ["--data-folder", arguments.data_folder]
+    finished = subprocess.run(command, stdout=subprocess.DEVNULL)
+    if finished.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
+        raise TimedrunError(f"run {number} of {name} ended with exit code {finished.returncode}; see {folder}.")
+
+
+def seconds(run: RunRecord) -> float | None:
+    """Time to train in seconds, None where the target was not reached."""
+    return run.minutes * 60 if score.reached(run) and run.minutes is not None else None
+
+
+def compared(sets: dict[str, list[RunRecord]]) -> dict[str, compare.Ratio]:
+    """How much sooner the last set reaches the target than each of the others, paired by round; where a set cannot be
+    compared, why is said on standard error."""
+    fast = list(sets)[-1]
+    ratios = {}
+    for slow in list(sets)[:-1]:
+        try:
+            ratios[slow] = compare.compare_sets(sets[slow], sets[fast], paired=True)
+        except compare.NotComparable as error:
+            print(f"{slow} against {fast}: {error}", file=sys.stderr)
+    return ratios
+
+
+def print_report(
+    sets: dict[str, list[RunRecord]],
+    ratios: dict[str, compare.Ratio],
+    checked: list[Checked],
+    report: package.PackageReport,
+    folder: Path,
+    figure: Path,
+) -> None:
+    """The one table of a race, its verdicts, and where everything lies."""
+    fast = list(sets)[-1]
+    rows = []
+    for name, runs in sets.items():
+        times = [time for run in runs if (time := seconds(run)) is not None]
+        mine = [one for one in checked if Path(one.path).parent == folder / name]
+        ratio = ratios.get(name)
+        rows.append(
+            [
+                name,
+                f"{len(times)} of {len(runs)}",
+                f"{statistics.median(times):.2f} s" if times else "-",
+                f"{min(times):.2f} - {max(times):.2f} s" if times else "-",
+                f"{ratio.ratio_of_medians:.2f}x" if ratio else ("1" if name == fast else "-"),
+                f"{ratio.ratio:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
+                if ratio and ratio.low and ratio.high
+                else "-",
+                f"{sum(one.strict == 'pass' for one in mine)} of {len(mine)}",
+                f"{sum(one.official == 'pass' for one in mine)} of {len(mine)}",
+            ]
+        )
+    print("\nTime to train (unverified), interleaved runs on this machine")
+    print_table(
+        ["config", "reached", "median", "range", f"median / {fast}", "paired ratio [95 %]", "strict", "official"], rows
+    )
+    print(score.NOTICE)
+    for one in checked:
+        if one.failed:
+            print(verdict_line(one))
+            for finding in one.findings:
+                if finding.level == "error":
+                    print(f"    {finding.level} [{finding.rule}] {finding.message}")
+    print(f"\npackage     {report.official.verdict} by {report.official.checker}: {folder / 'package'}")
+    print(f"figure      {figure}")
+    print(f"logs        {folder}/<config>/result_N.txt, each with run_N/ beside it; figures of this table in race.json")

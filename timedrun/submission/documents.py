@@ -1,0 +1,187 @@
+"""The texts of a package: its README files and the scripts that repeat its runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlevents import keys
+from mlevents.rounds import Ruleset
+from timedrun.submission.result_folder import ResultFolder
+from timedrun.submission.score import table
+
+IMPLEMENTATION = "timedrun"
+TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
+NOT_FOR_RUNNING = ("dev", "report")
+"""Extras of pyproject.toml that no run uses."""
+
+
+def package_readme(
+    submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, provenance: Mapping[str, Any]
+) -> str:
+    """README.md of the whole package."""
+    benchmark = sets[0].benchmark
+    data = sets[0].score.dataset
+    if demonstration:
+        title = f"# Demonstration of {benchmark} on {data}, by {submitter}"
+        kind = (
+            f"This is a demonstration. It has the layout of an MLPerf Training package, but was trained on {data} to a "
+            f"target of its own, not on the data and to the target of MLPerf's {benchmark}. No time in it is an MLPerf "
+            "result or may be compared with one."
+        )
+    else:
+        title = f"# {submitter}: {benchmark}, MLPerf Training {rules.round}, {sets[0].score.division} division"
+        kind = (
+            f"A package for the {sets[0].score.division} division of MLPerf Training {rules.round}, made by its "
+            "submitter. MLCommons has neither received nor reviewed it."
+        )
+    return f"""{title}
+
+{kind}
+
+```
+{table([one.score for one in sets]).rstrip()}
+```
+
+- `results/<system>/{benchmark}/result_N.txt`: the log of each run, as it was written.
+- `systems/<system>.json`: the system of those runs.
+- `benchmarks/{benchmark}/implementations/<system>/`: the config of every run, the environment, how to repeat the runs.
+- `benchmarks/{benchmark}/implementations/{IMPLEMENTATION}/`: the source code. {_source_words(provenance)}
+- `manifest.json`: what this package is, and the SHA-256 of every file.
+
+MLCommons' own check of this folder: `python -m mlperf_logging.package_checker . training {rules.name}` (mlperf-logging
+{rules.checker}); it may write into the folder it checks, so give it a copy.
+
+{TRADEMARK}
+"""
+
+
+def system_readme(one: ResultFolder, source: Path, modules: Sequence[Path], provenance: Mapping[str, Any]) -> str:
+    """README.md of one system: how to repeat its runs and where in the source to find what."""
+    kind = "demonstration" if one.score.demonstration else "results"
+    methods = [str(event.value) for event in one.records[0].all(keys.METHOD)]
+    words = {file.relative_to(source).as_posix(): _docstring(file) for file in modules}
+    return f"""# {one.system}: {one.benchmark} on {one.score.dataset} ({kind}, unverified)
+
+```
+{table([one.score]).rstrip()}
+```
+
+Config `{one.score.config_name or "unnamed"}`, {one.ranks} rank{"s" if one.ranks > 1 else ""}; speed-up methods:
+{", ".join(methods) or "none"}.
+Every setting of run N, seed included, is in `runs/run_N/config.json`; installed versions are in `environment.txt`.
+
+    bash setup.sh                                     # once: install the source and what it needs
+    bash init_datasets.sh [DATA_FOLDER]               # once: check or index the data
+    bash run_and_time.sh NEW_FOLDER [DATA_FOLDER]     # repeat the {len(one.records)} runs into NEW_FOLDER
+
+Data are prepared, models built and initialised, optimizers stepped and quality measured in
+`../{IMPLEMENTATION}/`. {_source_words(provenance)}
+
+{chr(10).join(f"- `{name}`: {text}" for name, text in words.items() if text)}
+"""
+
+
+def setup_script(source: Path, environment: str) -> str:
+    """setup.sh: installs the packaged source with the extras whose requirements the runs had."""
+    project = source / "pyproject.toml"
+    if project.is_file():
+        extras = _extras(project, environment)
+        wanted = f'"$here/../{IMPLEMENTATION}{extras and f"[{extras}]"}"'
+    else:
+        wanted = f'"{IMPLEMENTATION}"'
+    return _script(
+        "One-time set-up: installs the source of these runs and what it needs.",
+        "# The exact versions of the runs are in environment.txt.",
+        f"python -m pip install {wanted}",
+    )
+
+
+def datasets_script(one: ResultFolder) -> str:
+    """init_datasets.sh: makes the dataset ready before any run."""
+    config = f'"$here/runs/{one.paths[0].side.name}/config.json"'
+    return _script(
+        "One-time check or indexing of the data in the folder given as the first argument, if these data need one.",
+        _PATH,
+        f'python -m timedrun prepare {one.package_name} {config} ${{1:+--data-folder "$1"}}',
+    )
+
+
+def run_script(one: ResultFolder) -> str:
+    """run_and_time.sh: repeats every run from its own config, in order."""
+    numbers = " ".join(str(run.number) for run in one.paths)
+    return _script(
+        "Repeats the runs of this system, each from the config of the run that it repeats.",
+        _PATH,
+        'out="${1:?usage: run_and_time.sh NEW_FOLDER [DATA_FOLDER]}"',
+        f"for number in {numbers}; do",
+        "    # Exit status 3 says that the target was not reached: the other runs still follow.",
+        f'    python -m timedrun run {one.package_name} "$here/runs/run_$number/config.json" --ranks {one.ranks} \\',
+        '        --results "$out" --number "$number" ${2:+--data-folder "$2"} || test $? -eq 3',
+        "done",
+    )
+
+
+def implementation_description(one: ResultFolder, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """<system>_<implementation>.json: which code and settings ran on which system."""
+    config = one.configs[0]
+    return {
+        "system": one.system,
+        "implementation": IMPLEMENTATION,
+        "benchmark": one.benchmark,
+        "division": one.score.division,
+        "demonstration": one.score.demonstration,
+        "dataset": one.score.dataset,
+        "quality_target": one.score.target,
+        "config_name": one.score.config_name,
+        "config_digest": one.logged[keys.CONFIG_DIGEST],
+        "methods": [event.value for event in one.records[0].all(keys.METHOD)],
+        "precision": config.get("precision", ""),
+        "global_batch_size": one.records[0].value(keys.GLOBAL_BATCH_SIZE),
+        "source": dict(provenance),
+    }
+
+
+_PATH = f'export PYTHONPATH="$here/../{IMPLEMENTATION}:$here/../{IMPLEMENTATION}/logging${{PYTHONPATH:+:$PYTHONPATH}}"'
+
+
+def _script(purpose: str, *lines: str) -> str:
+    here = 'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"'
+    return "\n".join(["#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", here, *lines, ""])
+
+
+def _source_words(provenance: Mapping[str, Any]) -> str:
+    if provenance["commit"] == "unknown":
+        return "Its commit is unknown; the packaged files are what ran as far as known."
+    changed = " with local changes, which the packaged files include" if provenance["dirty"] else ""
+    return f"Packaged from commit {provenance['commit']}{changed}."
+
+
+def _docstring(file: Path) -> str:
+    """The first line of what a module says of itself."""
+    try:
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    except (SyntaxError, ValueError):
+        return ""
+    return text.partition("\n")[0]
+
+
+def _extras(project: Path, environment: str) -> str:
+    """The extras of pyproject.toml all of whose requirements were installed where the runs were made."""
+    installed = {_normal(line.partition("==")[0]) for line in environment.splitlines() if "==" in line}
+    optional = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}).get("optional-dependencies", {})
+    return ",".join(
+        extra
+        for extra, requirements in optional.items()
+        if extra not in NOT_FOR_RUNNING and {_normal(requirement) for requirement in requirements} <= installed
+    )
+
+
+def _normal(requirement: str) -> str:
+    """A requirement's name as PEP 503 normalises it."""
+    name = re.match(r"[A-Za-z0-9._-]*", requirement.strip())
+    return re.sub(r"[-_.]+", "-", name.group() if name else "").lower()

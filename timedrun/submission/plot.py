@@ -1,0 +1,125 @@
+"""Quality over time of sets of runs as a figure: one colour a set, one line a run, a mark where the target was met."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from mlevents.record import RunRecord
+from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
+from timedrun.errors import TimedrunError
+from timedrun.submission.score import NOTICE, UNVERIFIED, reached, target
+
+# Okabe and Ito's palette: told apart with any colour vision, in print too. A light grey-blue stays for the target line.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+SHORT_MINUTES = 5.0
+"""Runs that all end before this are drawn in seconds."""
+
+
+class PlotError(TimedrunError):
+    """A figure cannot be drawn, and none was written."""
+
+
+def plot_quality(sets: Mapping[str, Sequence[RunRecord]], out: Path) -> None:
+    """Draw the quality of every evaluation over the time since run_start, and write it to `out`.
+
+    Args:
+        sets: runs by the name that the legend gives them; at most 7 sets, all of one benchmark.
+        out: .png, .svg or .pdf.
+
+    Raises:
+        PlotError: matplotlib is missing, the sets do not belong in one figure, no evaluation is in them, or `out`
+            cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PlotError("drawing needs matplotlib: install the extra report, pip install 'timedrun[report]'.") from None
+    records = [record for runs in sets.values() for record in runs]
+    benchmark = _one_benchmark(sets, records)
+    figure = Figure(figsize=(8.0, 4.8), dpi=160, layout="constrained")
+    axes = figure.add_subplot()
+    longest = max(record.quality[-1].minutes for record in records if record.quality)
+    scale, unit = (60.0, "seconds") if longest < SHORT_MINUTES else (1.0, "minutes")
+    for colour, (name, runs) in zip(COLOURS, sets.items(), strict=False):
+        _draw_set(axes, name, runs, colour, scale, unit)
+    for wanted in sorted({found for record in records if (found := target(record)) is not None}):
+        axes.axhline(wanted, color="#555555", linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
+        axes.annotate(
+            f"target {wanted:.1%}" if wanted < 1 else f"target {wanted:g}",
+            xy=(0.0, wanted),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 4),
+            textcoords="offset points",
+            fontsize=8.5,
+            color="#555555",
+        )
+    _label(axes, benchmark, records, unit)
+    figure.supxlabel(NOTICE, fontsize=7.5, color="#777777", x=0.99, ha="right")
+    _save(figure, out)
+
+
+def _one_benchmark(sets: Mapping[str, Sequence[RunRecord]], records: Sequence[RunRecord]) -> str:
+    benchmarks = {record.benchmark for record in records if record.benchmark}
+    if len(benchmarks) > 1:
+        raise PlotError(f"{' and '.join(sorted(benchmarks))} measure different things; plot each benchmark apart.")
+    if len(sets) > len(COLOURS):
+        raise PlotError(f"{len(sets)} sets are too many to tell apart in one figure; plot at most {len(COLOURS)}.")
+    if not any(record.quality for record in records):
+        raise PlotError(f"no run of {', '.join(sets) or 'no set'} logged an evaluation, so there is nothing to draw.")
+    return benchmarks.pop() if benchmarks else "unknown benchmark"
+
+
+def _draw_set(axes: Any, name: str, runs: Sequence[RunRecord], colour: str, scale: float, unit: str) -> None:
+    times = [record.minutes for record in runs if reached(record) and record.minutes is not None]
+    middle = f"median {median(times) * scale:.1f} {unit}" if times else "target not reached"
+    label = f"{name}: {middle}, {len(times)} of {len(runs)} runs"
+    for record in runs:
+        if not record.quality:
+            continue
+        x, y = [point.minutes * scale for point in record.quality], [point.value for point in record.quality]
+        axes.plot(x, y, color=colour, linewidth=0.9, alpha=0.55, solid_joinstyle="round", zorder=2)
+        # A run of few evaluations is no curve: small dots show where it was really measured.
+        axes.plot(x, y, color=colour, linestyle="", marker=".", markersize=2.5, alpha=0.55, zorder=2)
+        marker, edge = ("o", "white") if reached(record) else ("x", colour)
+        axes.plot(x[-1], y[-1], color=colour, marker=marker, markersize=5.5, markeredgecolor=edge, zorder=4)
+    axes.plot([], [], color=colour, linewidth=2.0, marker="o", markersize=5.5, markeredgecolor="white", label=label)
+
+
+def _label(axes: Any, benchmark: str, records: Sequence[RunRecord], unit: str) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "unknown data") for record in records)
+    try:
+        rules = ruleset(default_ruleset(benchmark)).benchmarks[benchmark]
+        metric, corner = rules.metric, "lower right" if rules.direction == ">=" else "upper right"
+    except ValueError:
+        metric, corner = "quality", "best"
+    kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
+    axes.set_title(f"Time to train, {benchmark} on {', '.join(datasets)} ({kind})", fontsize=12, loc="left", pad=10)
+    axes.set_xlabel(f"{unit} since the clock started", fontsize=10)
+    axes.set_ylabel(metric, fontsize=10)
+    if metric.endswith("accuracy"):
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
+    axes.set_xlim(left=0)
+    axes.margins(y=0.08)
+    axes.grid(color="#e6e6e6", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=9)
+    axes.legend(loc=corner, fontsize=9, frameon=True, framealpha=0.92, edgecolor="#dddddd")
+
+
+def _save(figure: Any, out: Path) -> None:
+    kind = out.suffix.lstrip(".").lower()
+    if kind not in figure.canvas.get_supported_filetypes():
+        raise PlotError(f"{out}: a figure cannot be written as '{out.suffix}'; name it .png, .svg or .pdf.")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=kind)
+    try:
+        out.write_bytes(drawn.getvalue())
+    except OSError as error:
+        raise PlotError(f"{out}: the figure cannot be written there ({error.strerror}).") from None
