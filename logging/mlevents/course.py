@@ -81,9 +81,11 @@ def pairs(run: CheckedRun) -> Iterator[Finding]:
 
 def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
-    if run.benchmark is None or run.record.division != keys.CLOSED or not is_number(batch):
+    if run.benchmark is None or run.record.division != keys.CLOSED:
         return
-    asked = run.benchmark.evaluation_interval.at(int(batch))
+    if not isinstance(batch, int) or not 0 < batch < 2**53:  # what is no batch size has no interval
+        return
+    asked = run.benchmark.evaluation_interval.at(batch)
     slack = batch if run.benchmark.unit == "samples" else 0  # an evaluation falls on the end of a batch
     for before, after in pairwise(run.record.quality):
         if abs(after.progress - before.progress - asked) > slack:

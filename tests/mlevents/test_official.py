@@ -166,6 +166,14 @@ def test_a_system_description_is_judged_by_words(package):
     assert verdict.verdict == "fail" and "Missing field cooling" in verdict.messages[0]
 
 
+def test_a_system_description_is_read_as_utf_8_under_any_locale(package, monkeypatch):
+    path = package / "systems" / "laptop.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"submitter": "Zürich"}, ensure_ascii=False))
+    for name, value in (("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0")):
+        monkeypatch.setenv(name, value)
+    assert official.check_system(path, "2.0.0").verdict == "pass"
+
+
 def test_the_child_is_given_an_empty_working_folder(records, write, monkeypatch):
     seen = {}
     run = subprocess.run

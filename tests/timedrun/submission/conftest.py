@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mlevents import keys
 from mlevents.runlog import RunLog
-
 from timedrun import system
 
 WriteRun = Callable[..., Path]
@@ -40,7 +40,7 @@ def write_run() -> WriteRun:
         path = folder / f"result_{number}.txt"
         begin = 1.7e9 + number * 1e5 if start is None else start
         now = [begin - 5.0]
-        facts = {
+        facts: dict[str, Any] = {
             keys.SUBMISSION_BENCHMARK: benchmark,
             keys.SUBMISSION_DIVISION: "open",
             keys.SUBMISSION_ORG: "Example",
@@ -88,7 +88,8 @@ def make_set(write_run: WriteRun) -> MakeSet:
             side.mkdir()
             config = {"benchmark": "image_classification", "name": "imagenet_baseline", "seed": number + 1}
             (side / "config.json").write_text(json.dumps(config))
-            description = system.describe("Example", platform, ranks=2, device="cpu", given={"cooling": "air"})
+            description = system.describe("Example", platform, ranks=2, device="cpu")
+            description |= dict.fromkeys(system.unknown(description), "known")
             (side / "system.json").write_text(json.dumps(description))
             (side / "environment.txt").write_text(ENVIRONMENT)
             (side / "provenance.json").write_text(json.dumps({"commit": "unknown", "dirty": "unknown", "ranks": 2}))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mlevents.record import RunRecord, read, result_files
 
+from mlevents.record import RunRecord, read, result_files
 from timedrun.submission.compare import NotComparable, Ratio, compare, compare_sets
 
 WriteRun = Callable[..., Path]
@@ -137,9 +137,7 @@ def test_interleaved_sets_are_compared_in_pairs(tmp_path: Path, write_run: Write
         ({"benchmark": "bert"}, "has benchmark resnet, .* has bert"),
     ],
 )
-def test_unequal_work_is_refused(
-    tmp_path: Path, write_run: WriteRun, change: dict[str, object], match: str
-) -> None:
+def test_unequal_work_is_refused(tmp_path: Path, write_run: WriteRun, change: dict[str, object], match: str) -> None:
     for number in range(2):
         write_run(tmp_path / "slow", number)
         write_run(tmp_path / "fast", number, **(change if number else {}))

@@ -1,0 +1,65 @@
+"""The networks: torchvision's numbers with torchvision's weights, the paper's parameter counts, seeds."""
+
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+from image_classification.model import RESNET18, RESNET50, RESNET101, ModelConfig, ResNet, build_model
+
+
+@pytest.mark.parametrize(("name", "config"), [("resnet18", RESNET18), ("resnet50", RESNET50)])
+def test_logits_and_gradients_equal_torchvisions_with_the_same_weights(
+    torchvision: ModuleType, name: str, config: ModelConfig
+) -> None:
+    torch.manual_seed(0)
+    theirs = getattr(torchvision.models, name)(weights=None)
+    ours = ResNet(config)
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 96, 96)
+    for model in (theirs, ours):
+        model.train()
+        model(images).square().mean().backward()
+    torch.testing.assert_close(ours(images), theirs(images), rtol=0, atol=0)
+    for (their_name, their_parameter), (our_name, our_parameter) in zip(
+        theirs.named_parameters(), ours.named_parameters(), strict=True
+    ):
+        assert their_name == our_name
+        torch.testing.assert_close(our_parameter.grad, their_parameter.grad, rtol=0, atol=0)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        (RESNET18, 11_689_512),  # torchvision's published counts
+        (RESNET50, 25_557_032),
+        (RESNET101, 44_549_160),
+        # ResNet-20 of He et al. 2015, table 6 (0.27 M), here with 1x1 shortcuts and their batch norms.
+        (ModelConfig(block="basic", layers=(3, 3, 3), widths=(16, 32, 64), stem="small", classes=10), 272_474),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(config: ModelConfig, parameters: int) -> None:
+    with torch.device("meta"):
+        model = ResNet(config)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+def test_small_networks_take_small_grey_images() -> None:
+    config = ModelConfig(block="basic", layers=(1, 1, 1), widths=(8, 16, 32), stem="small", channels=1, classes=7)
+    assert ResNet(config)(torch.randn(3, 1, 8, 8)).shape == (3, 7)
+
+
+def test_weights_depend_on_the_seed_alone() -> None:
+    config = replace(RESNET18, widths=(8, 8, 8, 8))
+    torch.manual_seed(1)
+    one = build_model(config, seed=3)
+    torch.randn(100)
+    two, other = build_model(config, seed=3), build_model(config, seed=4)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not torch.equal(one.conv1.weight, other.conv1.weight)
+
+
+def test_stages_and_widths_that_do_not_agree_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 stages in layers but 4 in widths"):
+        build_model(replace(RESNET18, layers=(1, 1, 1)), seed=0)

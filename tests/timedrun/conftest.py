@@ -1,0 +1,63 @@
+"""A small real run to test the protocol with: one linear layer, a config, a log on disk."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from mlevents.runlog import RunLog
+from timedrun.card import Card
+from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
+from timedrun.progress import Progress
+from timedrun.ranks import Ranks
+from timedrun.run import TimedRun
+from timedrun.schedule import Schedule
+
+CARD = Card(
+    title="test",
+    mlperf_benchmark="resnet",
+    ruleset="2.0.0",
+    dataset="imagenet",
+    metric="accuracy",
+    unit="epoch",
+    default_data="toy",
+)
+
+
+def _toy_config(**changes: Any) -> RunConfig:
+    """A config on a dataset `toy`, two evaluations of which the last counts."""
+    values: dict[str, Any] = {
+        "benchmark": "toy",
+        "name": "toy_baseline",
+        "dataset": "toy",
+        "global_batch": 4,
+        "schedule": Schedule(kind="constant", epochs=4),
+        "optimizer": OptimizerConfig(kind="sgd", peak_lr=0.1),
+        "evaluation": EvaluationConfig(target=0.9, every=2, first=2),
+    }
+    return RunConfig(**(values | changes))
+
+
+@pytest.fixture
+def toy_config() -> Callable[..., RunConfig]:
+    """Builds a toy config with some settings changed."""
+    return _toy_config
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Callable[..., TimedRun]:
+    """Builds a TimedRun of one CPU rank that logs to `result_0.txt` in the test's folder."""
+
+    def make(config: RunConfig | None = None, **options: Any) -> TimedRun:
+        return TimedRun(
+            config or _toy_config(),
+            CARD,
+            Ranks(0, 1, 0, torch.device("cpu")),
+            options.pop("log", None) or RunLog(tmp_path / "result_0.txt"),
+            platform="1xCPU-toy",
+            progress=Progress("toy", shown=False),
+            **options,
+        )
+
+    return make

@@ -1,0 +1,103 @@
+"""Configs: overrides by name, a dump that reads back, a digest that every setting changes, the difference of two."""
+
+import dataclasses
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from image_classification.configs import ImageRunConfig, imagenet_baseline, imagenet_methods
+from timedrun.config import RunConfig, difference, digest, dump, load, override
+from timedrun.errors import UsageError
+
+
+def test_a_dump_reads_back_as_the_same_config() -> None:
+    for config in (imagenet_baseline(), imagenet_methods()):
+        assert load(ImageRunConfig, dump(config)) == config
+
+
+def test_an_unknown_key_or_method_in_a_dump_is_named() -> None:
+    values = dump(imagenet_methods())
+    with pytest.raises(UsageError, match="learning"):
+        load(ImageRunConfig, {**values, "learning": 3})
+    with pytest.raises(UsageError, match="quantum"):
+        load(ImageRunConfig, {**values, "methods": [{"method": "quantum"}]})
+
+
+def test_overrides_reach_nested_settings_and_methods_by_name() -> None:
+    config = override(
+        imagenet_methods(), ["--optimizer.peak-lr", "1.5", "--methods.ema.half-life", "50", "--seed", "7", "--compile"]
+    )
+    assert config.optimizer.peak_lr == 1.5
+    assert config.seed == 7
+    assert config.compile
+    assert next(m for m in config.methods if m.name == "ema").half_life == 50  # type: ignore[attr-defined]
+    assert [m.name for m in config.methods] == [m.name for m in imagenet_methods().methods]
+
+
+def test_methods_are_kept_and_left_out_by_name() -> None:
+    assert [m.name for m in override(imagenet_methods(), [], only=["ema", "blurpool"]).methods] == ["blurpool", "ema"]
+    without = override(imagenet_methods(), [], without=["progressive_resizing"])
+    assert "progressive_resizing" not in [m.name for m in without.methods]
+
+
+def test_a_misspelt_method_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="Did you mean ema"):
+        override(imagenet_methods(), [], only=["emma"])
+
+
+def test_a_misspelt_option_ends_with_usage_and_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        override(imagenet_baseline(), ["--optimizer.peek-lr", "1"])
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert "--optimizer.peak-lr" in printed.err + printed.out
+
+
+def test_the_digest_ignores_the_seed_and_nothing_else(toy_config: Callable[..., RunConfig]) -> None:
+    config = toy_config()
+    assert digest(config) == digest(dataclasses.replace(config, seed=5))
+    assert digest(config) == digest(toy_config())
+
+
+@given(
+    change=st.sampled_from(
+        [("global_batch", 8), ("precision", "bf16"), ("warm_up_steps", 9), ("notes", "x"), ("budget_minutes", 1.0)]
+    )
+)
+def test_any_other_change_gives_another_digest(change: tuple[str, object]) -> None:
+    config = imagenet_baseline()
+    assert digest(dataclasses.replace(config, **dict([change]))) != digest(config)
+
+
+def test_the_difference_of_two_configs_names_each_setting_once() -> None:
+    rows = {key: (a, b) for key, a, b in difference(imagenet_baseline(), imagenet_methods())}
+    assert rows["schedule.scale"] == (1.0, 0.32)
+    assert rows["methods.ema.half_life"] == ("-", 100)
+    assert rows["data.train_size"] == (224, 176)
+    assert "optimizer.peak_lr" not in rows
+
+
+def test_the_imagenet_configs_have_the_numbers_of_the_mlperf_submissions() -> None:
+    baseline, methods = imagenet_baseline(), imagenet_methods()
+    for config in (baseline, methods):
+        optimizer = config.optimizer
+        assert (optimizer.kind, optimizer.peak_lr, optimizer.momentum) == ("decoupled_sgd", 2.048, 0.875)
+        assert (optimizer.weight_decay, optimizer.nesterov, config.global_batch) == (5e-4, False, 2048)
+        assert (config.schedule.kind, config.schedule.epochs, config.schedule.warmup_epochs) == ("cosine", 90, 8)
+        assert config.evaluation.target == 0.759
+        assert config.data.eval_size == 224
+    assert (baseline.schedule.epochs_scaled, methods.schedule.epochs_scaled) == (90, 28)
+    assert (baseline.data.train_size, baseline.data.eval_resize) == (224, 256)
+    assert (methods.data.train_size, methods.data.eval_resize) == (176, 232)
+    assert (baseline.evaluation.every, methods.evaluation.every) == (4, 3)
+    assert (baseline.loss, methods.loss) == ("cross_entropy", "binary_cross_entropy")
+    assert methods.schedule.warmup_epochs_scaled == 8  # the published runs did not scale the warm-up
+    assert [m.name for m in methods.methods] == [
+        "log_bias",
+        "blurpool",
+        "channels_last",
+        "label_smoothing",
+        "progressive_resizing",
+        "ema",
+    ]
