@@ -32,7 +32,8 @@ def problems(folder: Path) -> list[str]:
             " It holds the pickled Python version, which is not read." if (folder / "data_batch_1").exists() else ""
         )
         return [
-            f"{folder}: {', '.join(missing)} missing.{pickles} Give the folder of CIFAR-10's binary version with --data-folder."
+            f"{folder}: {', '.join(missing)} missing.{hint} Give the folder of CIFAR-10's binary version"
+            " with --data-folder."
         ]
     wrong = [name for name in FILES if (folder / name).stat().st_size != RECORD * PER_FILE]
     return [f"{folder / name}: not {RECORD * PER_FILE:,} bytes; fetch it again." for name in wrong]
@@ -52,7 +53,8 @@ def read(folder: Path, split: str) -> tuple[Tensor, Tensor]:
     if labels.max() > 9:
         row = int(labels.argmax())
         raise DataError(
-            f"{folder / names[row // PER_FILE]}: image {row % PER_FILE} has label {labels.max()}; CIFAR-10's are 0 to 9."
+            f"{folder / names[row // PER_FILE]}: image {row % PER_FILE} has label {labels.max()};"
+            " CIFAR-10's are 0 to 9."
         )
     return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(labels)
 

@@ -88,9 +88,7 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
         return [str(error)]
     found = []
     if known.classes != model.classes:
-        found.append(
-            f"the data has {known.classes} classes, the model {model.classes}: give --model.classes {known.classes}."
-        )
+        found.append(f"the data has {known.classes} classes, the model {model.classes}; --model.classes sets it.")
     if not known.channels == model.channels == len(data.mean) == len(data.std):
         found.append(
             f"the data has {known.channels} channels, the model {model.channels}, mean and std {len(data.mean)} and"
@@ -116,9 +114,7 @@ def require_folder(config: DataConfig, folder: Path | None) -> Path:
         DataError: it is not.
     """
     if folder is None:
-        raise DataError(
-            f"data source {config.source} needs a folder: give it with --data-folder PATH (or TIMEDRUN_DATA)."
-        )
+        raise DataError(f"data source {config.source} needs a folder: give it with --data-folder (or TIMEDRUN_DATA).")
     if not folder.is_dir():
         raise DataError(f"data folder {folder} does not exist; give the right one with --data-folder PATH.")
     return folder

@@ -175,5 +175,4 @@ class FolderImages:
     def batches(self, parts: Sequence[npt.NDArray[np.int64]], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Images (n, 3, size, size) uint8 and labels (n,) int64 for each array of sample numbers in `parts`."""
         self.plan[:] = [[(epoch, int(sample)) for sample in part] for part in parts]
-        for images, labels in self.loader:
-            yield images, labels
+        yield from self.loader

@@ -1,4 +1,4 @@
-"""Residual networks as plain modules: ResNet-18/50/101 v1.5 for ImageNet and the small ones for 32x32 and 8x8 images."""
+"""Residual networks as plain modules: ResNet-18/50/101 v1.5 for ImageNet and small ones for 32x32 and 8x8 images."""
 
 from __future__ import annotations
 

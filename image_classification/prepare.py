@@ -1,4 +1,4 @@
-"""Makes a dataset ready before any run: checks CIFAR-10's files, lists an ImageNet folder, decodes every image if asked."""
+"""Makes a dataset ready before any run: checks CIFAR-10's files, lists an ImageNet folder, decodes every image."""
 
 from __future__ import annotations
 

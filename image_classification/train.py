@@ -73,7 +73,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         train_samples=known.train_samples,
         eval_samples=known.eval_samples,
         hyperparameters=hyperparameters(config, optimizer, micro, share),
-        methods=methods.report,
+        methods=[method.name for method in config.methods],
     )
     data = ImageData(config.data, run.data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
     for block in run.blocks(total_epochs):
@@ -103,6 +103,7 @@ def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Ran
     """
     counts = torch.zeros(2, dtype=torch.int64, device=ranks.device)
     model.eval()
+    ranks.share_buffers(model)
     with torch.inference_mode():
         for batch in data.evaluation():
             counts[0] += count_correct(model, batch, precision)
@@ -116,7 +117,7 @@ def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Ran
 def synthetic_batches(
     config: ImageRunConfig, ranks: Ranks, share: int, total_epochs: int, channels: int
 ) -> Iterator[tuple[int, Batch]]:
-    """`warm_up_steps` batches of noise for every input size that the run will have, each with the epoch it stands for."""
+    """`warm_up_steps` batches of noise for every input size of the run, each with the epoch it stands for."""
     size = config.data.train_size
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(share, channels, size, size, generator=generator).to(ranks.device)

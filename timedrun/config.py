@@ -108,14 +108,19 @@ def _method(values: dict[str, Any]) -> Method:
     name = values.pop("method", None)
     if name not in REGISTRY:
         raise UsageError(f"config names the method {name!r}, which does not exist; there are: {', '.join(REGISTRY)}.")
-    return cattrs.structure(values, REGISTRY[name])
+    return _converter.structure(values, REGISTRY[name])
 
 
 def dump(config: RunConfig) -> dict[str, Any]:
     """Everything there is in `config`, as plain JSON values."""
-    plain: dict[str, Any] = _converter.unstructure(config)
-    plain["methods"] = [_converter.unstructure(method) for method in config.methods]
-    return json.loads(json.dumps(plain))  # type: ignore[no-any-return]  # tuples become lists, as a reader sees them
+    plain = _plain(config)
+    return _plain(load(type(config), plain))  # once through the types: a 1 that was given for a float is 1.0 for good
+
+
+def _plain(config: RunConfig) -> dict[str, Any]:
+    values: dict[str, Any] = _converter.unstructure(config)
+    values["methods"] = [_converter.unstructure(method) for method in config.methods]
+    return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as a reader sees them
 
 
 def load(kind: type[Config], values: dict[str, Any]) -> Config:
@@ -159,7 +164,7 @@ def override(
     kept = [m for m in config.methods if (not only or m.name in only) and m.name not in without]
     if not arguments:
         return replace(config, methods=tuple(kept))
-    # One flag group a method: tyro addresses members of a tuple by position only, which no reader of a command can follow.
+    # One flag group a method: tyro addresses members of a tuple by position, which no reader of a command can follow.
     methods = make_dataclass("methods", [(m.name, type(m), field(default=m)) for m in kept], frozen=True)
     rest = replace(config, methods=())
     everything = make_dataclass(

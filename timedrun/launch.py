@@ -14,7 +14,6 @@ from mlevents import keys, record
 from timedrun.errors import ExitCode
 from timedrun.run import Outcome
 
-
 LAUNCHED = "TIMEDRUN_LAUNCHED"
 """Set for ranks that `timedrun run --ranks N` started itself and will judge itself."""
 
@@ -25,7 +24,7 @@ def under_launcher() -> bool:
 
 
 def launch(arguments: Sequence[str], ranks: int, threads: int) -> int:
-    """Run `timedrun ARGUMENTS` as `ranks` processes on this machine under torchrun; its exit status, which says little."""
+    """Run `timedrun ARGUMENTS` as `ranks` processes here under torchrun; returns its exit status, which says little."""
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"),
         *("--max-restarts=0", "-m", "timedrun", *arguments),

@@ -17,7 +17,7 @@ class Precision:
     def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
         if name == "fp16" and device.type != "cuda":
             raise UsageError(
-                "precision fp16 needs a CUDA device (its loss scale does); use --precision bf16 or fp32 here."
+                "precision fp16 needs a CUDA device for its loss scale; use --precision bf16 or fp32 here."
             )
         self.dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
         self.device = device

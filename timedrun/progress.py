@@ -33,7 +33,8 @@ class Progress:
         """The line of a training step; overwritten in place on a terminal."""
         self.last = time.monotonic()
         elapsed = self.last - self.began
-        text = f"{self.label}  {elapsed:7.1f} s  {position}  {samples / max(elapsed, 1e-9):,.0f} samples/s  loss {loss:.4f}"
+        rate = samples / max(elapsed, 1e-9)
+        text = f"{self.label}  {elapsed:7.1f} s  {position}  {rate:,.0f} samples/s  loss {loss:.4f}"
         self._print(f"\r{text}\033[K" if self.live else f"{text}\n")
 
     def say(self, text: str) -> None:

@@ -26,7 +26,7 @@ class Ranks:
 
     @classmethod
     def join(cls, device: str = "auto", timeout_seconds: float = 60.0) -> Ranks:
-        """Read RANK, WORLD_SIZE and LOCAL_RANK and join the process group (nccl on CUDA, gloo on CPU) when there is one.
+        """Read RANK, WORLD_SIZE and LOCAL_RANK and join the process group (nccl on CUDA, gloo on CPU) if there is one.
 
         Raises:
             UsageError: CUDA is asked for and not there.
@@ -78,6 +78,12 @@ class Ranks:
             return model
         ids = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=ids)
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give every rank rank 0's buffers (batch norm statistics), so that all evaluate the same model."""
+        if self.world > 1:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
 
     def accumulate(self, parallel: nn.Module, *, last: bool) -> AbstractContextManager[None]:
         """The context of one backward pass of several: gradients are exchanged in the last one only."""

@@ -1,4 +1,4 @@
-"""The timed protocol: order of events, clock, target, budget and stop of one run. MLPerf's timing rules live here only."""
+"""The timed protocol: order of events, clock, target, budget and stop of a run. MLPerf's timing rules live only here."""
 
 from __future__ import annotations
 
@@ -89,6 +89,11 @@ def plan_blocks(total: int, every: int, first: int) -> list[Block]:
         raise ValueError(f"cannot plan evaluations: total {total}, every {every}, first {first} must all be at least 1")
     ends = sorted({*range(first, total, every), total})
     return [Block(begin + 1, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where a rank keeps its state after optimizer step `step`."""
+    return folder / f"step_{step:08d}.pt"
 
 
 class TimedRun:
@@ -299,7 +304,7 @@ class TimedRun:
 
     def _save(self) -> None:
         if self.checkpoints is not None:
-            path = self.checkpoints / f"rank_{self.ranks.rank}" / f"step_{self.position.step:08d}.pt"
+            path = checkpoint_path(self.checkpoints / f"rank_{self.ranks.rank}", self.position.step)
             path.parent.mkdir(parents=True, exist_ok=True)
             checkpoint.save(path, {"state": self.tracked.state(), "position": asdict(self.position)})
 

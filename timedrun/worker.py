@@ -16,7 +16,7 @@ from timedrun.errors import ExitCode, TimedrunError
 from timedrun.progress import Progress
 from timedrun.ranks import Ranks
 from timedrun.results import ResultPaths, write_json
-from timedrun.run import TimedRun
+from timedrun.run import TimedRun, checkpoint_path
 from timedrun.stop import StopRequest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -122,16 +122,20 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: s
 
 
 def load_checkpoint(options: LaunchOptions, ranks: Ranks) -> dict[str, object]:
-    """This rank's newest whole checkpoint.
+    """This rank's part of the newest checkpoint that is whole on every rank.
 
     Raises:
         TimedrunError: there is none.
     """
     folder = options.paths.checkpoints / f"rank_{ranks.rank}"
     found = checkpoint.newest_valid(folder)
-    if found is None:
-        raise TimedrunError(f"{folder}: no whole checkpoint, so the run cannot be resumed; start it anew.")
-    return found[1]
+    step = found[1]["position"]["step"] if found else -1
+    (lowest,) = (-value for value in ranks.maximum([-float(step)]))
+    if lowest < 0:
+        raise TimedrunError(f"{folder.parent}: not every rank has a whole checkpoint; the run cannot be resumed.")
+    if found and step == lowest:
+        return found[1]
+    return checkpoint.load(checkpoint_path(folder, int(lowest)))
 
 
 def platform_name(settings: RunConfig, ranks: Ranks) -> str:

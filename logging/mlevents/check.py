@@ -77,6 +77,14 @@ def _demonstration(run: CheckedRun) -> Iterator[Finding]:
         )
 
 
+def _resumed(run: CheckedRun) -> Iterator[Finding]:
+    for event in run.record.all(keys.RESUMED):
+        message = (
+            f"the run was stopped and went on after {short(event.value)} steps; its time includes the interruption"
+        )
+        yield run.finding("note", "resumed", message, event)
+
+
 def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
     if run.record.benchmark is not None and run.benchmark is None:
         yield run.finding(
@@ -223,6 +231,7 @@ _TIMED: Final = frozenset(
 )
 _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _demonstration,
+    _resumed,
     _known_benchmark,
     _clock_order,
     _status,

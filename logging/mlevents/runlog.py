@@ -94,6 +94,11 @@ class RunLog:
                 f"{path}: only a run that was aborted after run_start can go on; this one ends in "
                 f"{last.key if last else 'nothing'} with status {record.status!r}; nothing was changed"
             )
+        if data[:offset].count(b"\n") + 1 != last.line:
+            raise NotResumable(
+                f"{path}: text follows run_stop (line {last.line}), which a run log never writes, so the file was "
+                "changed; remove that text to resume; nothing was changed"
+            )
         log = cls(None, root=root, clock=clock)
         log.path = path
         log._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)

@@ -4,8 +4,9 @@ from types import ModuleType
 
 import numpy as np
 import torch
-from image_classification.augmentation import pad_crop_flip, random_resized_crop_box
 from scipy import stats
+
+from image_classification.augmentation import pad_crop_flip, random_resized_crop_box
 from timedrun.order import random_uniform
 
 

@@ -5,6 +5,7 @@ from types import ModuleType
 
 import pytest
 import torch
+
 from image_classification.model import RESNET18, RESNET50, RESNET101, ModelConfig, ResNet, build_model
 
 

@@ -154,6 +154,14 @@ def test_the_untimed_gap_after_init_is_noted(records, write):
     assert found(write, records, level="note") == ["init-gap"] and found(write, records) == []
 
 
+def test_a_resumed_run_is_noted_at_the_line_where_it_went_on(records, write):
+    stop = named(records, "epoch_stop", 1)
+    records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "resumed", "value": 46})
+    report = check(write(records))
+    assert [(finding.level, finding.rule) for finding in report.findings] == [("note", "resumed")]
+    assert "46 steps" in report.findings[0].message and report.findings[0].line == records.index(stop)
+
+
 def test_a_demonstration_is_held_to_its_own_logged_target(demonstration, write):
     named(demonstration, "quality_target")["value"] = 0.8
     assert found(write, demonstration) == ["target-reached"]
@@ -185,6 +193,17 @@ def test_the_closed_division_asks_for_more(make_records, write):
     missing = [f.message.split()[0] for f in check(write(records)).findings if f.rule == "required-key"]
     assert "lars_epsilon" in missing and "opt_name" not in missing
     assert "evaluation-interval" in found(write, records, level="warning")
+
+
+@pytest.mark.parametrize("batch", [1e308, 10**300, -1, "64", None])
+def test_what_is_no_batch_size_has_no_evaluation_interval(records, write, batch):
+    for key, value in (
+        ("submission_division", "closed"),
+        ("submission_benchmark", "bert"),
+        ("global_batch_size", batch),
+    ):
+        put(key, value)(records)
+    assert "evaluation-interval" not in found(write, records, level="warning")
 
 
 def test_an_unknown_ruleset_is_refused(records, write):

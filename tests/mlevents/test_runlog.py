@@ -19,7 +19,7 @@ from mlperf_logging.mllog import mllog
 
 from mlevents import keys
 from mlevents.record import read
-from mlevents.runlog import EventOrderError, ResultFileExists, RunLog
+from mlevents.runlog import EventOrderError, NotResumable, ResultFileExists, RunLog
 
 SCALARS = st.one_of(
     st.none(),
@@ -242,3 +242,29 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     monkeypatch.undo()
     log.close()
     assert [event.key for event in read(path).events] == ["first", "run_stop"]
+
+
+def test_an_aborted_log_goes_on_with_one_run_start_and_one_run_stop(tmp_path):
+    path = tmp_path / "result_0.txt"
+    with RunLog(path) as log:
+        log.start(keys.RUN_START)
+    with RunLog.resume(path) as log:
+        with pytest.raises(EventOrderError, match="second run_start"):
+            log.start(keys.RUN_START)
+        log.event(keys.RESUMED, 12)
+        log.end(keys.RUN_STOP, status="success")
+    assert [event.key for event in read(path).events] == ["run_start", "resumed", "run_stop"]
+    assert read(path).status == "success" and not read(path).problems
+
+
+@pytest.mark.parametrize("after", ["", "stray text\n", "half a rec"])
+def test_a_log_that_cannot_go_on_is_left_as_it_is(tmp_path, after):
+    path = tmp_path / "result_0.txt"
+    with RunLog(path) as log:
+        log.start(keys.RUN_START)
+        log.end(keys.RUN_STOP, status="aborted" if after else "success")
+    path.write_text(path.read_text() + after)
+    before = path.read_bytes()
+    with pytest.raises(NotResumable, match="nothing was changed"):
+        RunLog.resume(path)
+    assert path.read_bytes() == before

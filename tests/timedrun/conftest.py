@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from mlevents.runlog import RunLog
 from timedrun.card import Card
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig

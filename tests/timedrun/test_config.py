@@ -6,6 +6,7 @@ from collections.abc import Callable
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+
 from image_classification.configs import ImageRunConfig, imagenet_baseline, imagenet_methods
 from timedrun.config import RunConfig, difference, digest, dump, load, override
 from timedrun.errors import UsageError

@@ -11,6 +11,8 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
+from torch import nn
+
 from mlevents import keys, official, record
 from mlevents.check import check
 from mlevents.runlog import RunLog
@@ -20,7 +22,6 @@ from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.methods import NoEffect
 from timedrun.run import Outcome, TimedRun, plan_blocks
 from timedrun.stop import StopRequest
-from torch import nn
 
 MakeRun = Callable[..., TimedRun]
 
@@ -52,7 +53,9 @@ class Toy:
         run.track(model=self.model, optimizer=self.optimizer)
         run.warm_up(self.step, (torch.randn(4, 4) for _ in range(warm_up)))
         self.losses.clear()
-        run.start_clock(train_samples=12, eval_samples=5, hyperparameters={"opt_name": "sgd"}, methods=["none: nothing"])
+        run.start_clock(
+            train_samples=12, eval_samples=5, hyperparameters={"opt_name": "sgd"}, methods=["none: nothing"]
+        )
         for block in run.blocks(self.epochs):
             for epoch in run.epochs(block):
                 for inputs in self.data(epoch, run.position.step_in_epoch):
@@ -66,7 +69,9 @@ def keys_of(path: Path) -> list[str]:
     return [event.key for event in record.read(path).events]
 
 
-def test_a_run_that_reaches_its_target_passes_the_strict_and_the_official_checker(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_that_reaches_its_target_passes_the_strict_and_the_official_checker(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     run = make_run()
     with run:
         Toy([0.5, 0.95]).train(run)
@@ -233,7 +238,9 @@ def test_caches_that_were_not_cleared_are_logged_as_not_cleared(make_run: MakeRu
     assert event.metadata["reason"] == "not asked for"
 
 
-def test_an_evaluation_that_measures_nothing_is_an_error(make_run: MakeRun, toy_config: Callable[..., RunConfig]) -> None:
+def test_an_evaluation_that_measures_nothing_is_an_error(
+    make_run: MakeRun, toy_config: Callable[..., RunConfig]
+) -> None:
     class Silent(Toy):
         def train(self, run: TimedRun, *arguments: Any, **options: Any) -> None:
             run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})

@@ -120,6 +120,12 @@ def compared(sets: dict[str, list[RunRecord]]) -> dict[str, compare.Ratio]:
     return ratios
 
 
+def interval(ratio: compare.Ratio) -> str:
+    """The ratio of geometric means with its 95 % interval, where there are runs enough for one."""
+    known = f" [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio.low is not None and ratio.high is not None else ""
+    return f"{ratio.ratio:.2f}x{known}"
+
+
 def print_report(
     sets: dict[str, list[RunRecord]],
     ratios: dict[str, compare.Ratio],

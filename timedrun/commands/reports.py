@@ -203,12 +203,13 @@ def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
 
 def plot(arguments: argparse.Namespace) -> ExitCode:
     """Draw quality over time, one colour a set."""
-    sets = {}
+    sets: dict[str, list[record.RunRecord]] = {}
     for name in arguments.sets:
         records = [record.read(file) for file in existing(Path(name))]
         if not records:
             raise TimedrunError(f"{name}: no result_*.txt to draw.")
-        sets[records[0].config_name or Path(name).name] = records
+        label = records[0].config_name or Path(name).name
+        sets[f"{label} ({name})" if label in sets else label] = records
     plots.plot_quality(sets, Path(arguments.out))
     print(json.dumps({"figure": arguments.out}) if arguments.json else f"drawn: {arguments.out}")
     return ExitCode.OK

@@ -77,5 +77,5 @@ def without_paths(argv: list[str]) -> list[str]:
         elif word in ("--results", "--data-folder"):
             skip = True
         elif not word.startswith(("--results=", "--data-folder=")):
-            kept.append(word)
+            kept.append(Path(word).name if word.endswith(".json") else word)
     return kept

@@ -72,7 +72,7 @@ def system_readme(one: ResultFolder, source: Path, modules: Sequence[Path], prov
 ```
 
 Config `{one.score.config_name or "unnamed"}`, {one.ranks} rank{"s" if one.ranks > 1 else ""}; speed-up methods:
-{", ".join(methods) or "none"}.
+{"; ".join(methods) or "none"}.
 Every setting of run N, seed included, is in `runs/run_N/config.json`; installed versions are in `environment.txt`.
 
     bash setup.sh                                     # once: install the source and what it needs
@@ -117,11 +117,15 @@ def run_script(one: ResultFolder) -> str:
     return _script(
         "Repeats the runs of this system, each from the config of the run that it repeats.",
         _PATH,
-        'out="${1:?usage: run_and_time.sh NEW_FOLDER [DATA_FOLDER]}"',
+        ': "${1:?usage: run_and_time.sh NEW_FOLDER [DATA_FOLDER]}"',
+        'mkdir -p "$1"',
+        'out="$(cd "$1" && pwd)"',
+        'data="${2:+$(cd "$2" && pwd)}"',
+        "cd \"$here\"  # the runs record their command: the configs' paths in it are the package's, not this machine's",
         f"for number in {numbers}; do",
         "    # Exit status 3 says that the target was not reached: the other runs still follow.",
-        f'    python -m timedrun run {one.package_name} "$here/runs/run_$number/config.json" --ranks {one.ranks} \\',
-        '        --results "$out" --number "$number" ${2:+--data-folder "$2"} || test $? -eq 3',
+        f'    python -m timedrun run {one.package_name} "runs/run_$number/config.json" --ranks {one.ranks} \\',
+        '        --results "$out" --number "$number" ${data:+--data-folder "$data"} || test $? -eq 3',
         "done",
     )
 

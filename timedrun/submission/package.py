@@ -119,7 +119,7 @@ def package(
         official=official,
         scores=[one.score for one in opened],
         files=files,
-        notes=[note for one in opened for note in _notes(one, provenance(source))],
+        notes=[note for one in opened for note in _notes(one, source)],
     )
 
 
@@ -243,10 +243,14 @@ def _refuse_large(folder: Path) -> int:
     return len(files)
 
 
-def _notes(one: ResultFolder, made_from: Mapping[str, Any]) -> list[str]:
+def _notes(one: ResultFolder, source: Path) -> list[str]:
+    """What a person should look at before giving the package to others."""
     notes = list(one.notes)
-    if others := sorted(one.commits - {made_from["commit"]}):
-        notes.append(f"{one.folder}: its runs record commit {', '.join(others)}, the source is {made_from['commit']}.")
+    commit = provenance(source)["commit"]
+    if others := sorted(one.commits - {str(commit)}):
+        notes.append(f"{one.folder}: its runs record commit {', '.join(others)}, the source is {commit}.")
+    places = {str(path.resolve()) for path in (one.folder, source, Path.home())} - {"/"}
+    notes += [f"{file}: names a folder of this machine, which readers will see." for file in one.traces(places)]
     if one.score.reason:
         notes.append(f"{one.folder}: no score, because {one.score.reason}.")
     if open_keys := unknown(one.description):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,13 @@ class ResultFolder:
         path = self.paths[0].provenance
         ranks = _object(path).get("ranks") if path.is_file() else 1
         return ranks if isinstance(ranks, int) and ranks > 0 else 1
+
+    def traces(self, words: Iterable[str]) -> list[Path]:
+        """The files to be packaged that hold one of `words`, such as paths of the machine where the runs were made."""
+        beside = [file for run in self.paths for file in (run.config, run.provenance, run.environment, run.system)]
+        files = [record.path for record in self.records] + [file for file in beside if file.is_file()]
+        sought = [word.encode() for word in words]
+        return [file for file in files if any(word in file.read_bytes() for word in sought)]
 
     @property
     def commits(self) -> set[str]:

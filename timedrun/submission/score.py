@@ -201,7 +201,7 @@ def _row(one: Score) -> list[str]:
         f"{len(finished)} of {len(one.runs)}",
         one.label,
         f"{one.interval[0] * scale:.3f} to {one.interval[1] * scale:.3f} {unit}" if one.interval else "",
-        f"{span} {'epochs' if one.unit == 'epoch' else one.unit}" if span else "",
+        f"{span} {'epochs' if one.unit == 'epoch' and span != '1' else one.unit}" if span else "",
         f"{one.quality:.5f}" if one.quality is not None else "",
     ]
 

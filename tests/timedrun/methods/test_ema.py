@@ -124,6 +124,8 @@ def test_state_is_a_snapshot_and_restores_exactly() -> None:
     restored.after_step(model, 5)
     for name, tensor in hooks.state_dict()["shadow"].items():
         assert torch.equal(tensor, restored.state_dict()["shadow"][name]), name
+    for name, tensor in state["shadow"].items():
+        assert torch.equal(tensor, frozen["shadow"][name]), f"{name} of the saved state followed the run"
 
 
 def test_wrapping_does_not_change_the_names() -> None:

@@ -86,6 +86,14 @@ def test_nearest_picks_source_pixels_at_steps_of_one_over_scale() -> None:
     assert torch.equal(resize(image, 120 / 176, "nearest"), image[:, :, picked][:, :, :, picked])
 
 
+def test_bilinear_is_the_antialiased_filter_of_pillow() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    image = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    expected = np.asarray(pillow.fromarray(image).resize((10, 10), pillow.Resampling.BILINEAR))
+    actual = resize(torch.from_numpy(image)[None, None], 10 / 16, "bilinear")
+    np.testing.assert_allclose(actual[0, 0].numpy(), expected, atol=1e-5)
+
+
 def test_bilinear_averages_instead_of_skipping() -> None:
     stripes = torch.tensor([1.0, -1.0]).repeat(8).expand(1, 1, 16, 16)
     assert resize(stripes, 0.5, "nearest").abs().min() == 1  # every other pixel: the pattern aliases to a constant

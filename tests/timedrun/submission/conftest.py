@@ -98,6 +98,30 @@ def make_set(write_run: WriteRun) -> MakeSet:
     return make
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A source tree of the project's shape, small, without git."""
+    root = tmp_path / "source"
+    for name, text in {
+        "pyproject.toml": '[project]\nname = "timedrun"\nversion = "0"\n[project.optional-dependencies]\n'
+        'digits = ["scikit-learn>=1"]\nvision = ["torchvision"]\ndev = ["torch"]\n',
+        "README.md": "source\n",
+        "LICENSE": "licence\n",
+        "timedrun/__init__.py": "",
+        "timedrun/__pycache__/x.pyc": "",
+        "timedrun/.hidden": "",
+        "logging/mlevents/__init__.py": "",
+        "image_classification/__init__.py": '"""The benchmark."""\n',
+        "image_classification/model.py": '"""Builds the model.\n\nMore."""\n',
+        "language_model/__init__.py": "",
+        "scripts/test.sh": "#!/bin/sh\n",
+        "tests/test_x.py": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The logs of MosaicML's four open-division result sets of MLPerf Training v2.0 and v2.1."""

@@ -24,30 +24,6 @@ MakeSet = Callable[..., Path]
 DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96), "config_name": "digits_methods"}
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """A source tree of the project's shape, small, without git."""
-    root = tmp_path / "source"
-    for name, text in {
-        "pyproject.toml": '[project]\nname = "timedrun"\nversion = "0"\n[project.optional-dependencies]\n'
-        'digits = ["scikit-learn>=1"]\nvision = ["torchvision"]\ndev = ["torch"]\n',
-        "README.md": "source\n",
-        "LICENSE": "licence\n",
-        "timedrun/__init__.py": "",
-        "timedrun/__pycache__/x.pyc": "",
-        "timedrun/.hidden": "",
-        "logging/mlevents/__init__.py": "",
-        "image_classification/__init__.py": '"""The benchmark."""\n',
-        "image_classification/model.py": '"""Builds the model.\n\nMore."""\n',
-        "language_model/__init__.py": "",
-        "scripts/test.sh": "#!/bin/sh\n",
-        "tests/test_x.py": "",
-    }.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
 def _package(sets: list[Path], out: Path, source: Path, check: bool = False, **more: Any) -> PackageReport:
     return package(sets, out, submitter="Example", source=source, check=check, **more)
 
@@ -155,11 +131,11 @@ def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, make_set: 
     fake.chmod(0o755)
     calls = tmp_path / "calls"
     environment = os.environ | {"PATH": f"{fake.parent}:{os.environ['PATH']}", "CALLS": str(calls)}
+    (tmp_path / "my data").mkdir()
     subprocess.run(["bash", system / "run_and_time.sh", "again", "my data"], env=environment, check=True, cwd=tmp_path)
-    lines = calls.read_text().splitlines()
-    assert lines == [
-        f"-m timedrun run image_classification {system}/runs/run_{n}/config.json --ranks 2 --results again "
-        f"--number {n} --data-folder my data"
+    assert calls.read_text().splitlines() == [
+        f"-m timedrun run image_classification runs/run_{n}/config.json --ranks 2 --results {tmp_path}/again "
+        f"--number {n} --data-folder {tmp_path}/my data"
         for n in range(5)
     ]
 
@@ -184,10 +160,11 @@ def test_only_what_git_tracks_is_packaged(tmp_path: Path, make_set: MakeSet, sou
 def test_what_differs_between_runs_is_noted_and_kept(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     folder = make_set(tmp_path / "set")
     (folder / "run_2" / "environment.txt").write_text("torch==1.0\n")
+    (folder / "run_1" / "provenance.json").write_text(json.dumps({"command": f"timedrun run {folder}/my.json"}))
     path = folder / "run_4" / "system.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"cooling": "", "hw_notes": "warm"}))
     report = _package([folder], tmp_path / "out", source)
-    assert len(report.notes) == 2
+    assert len(report.notes) == 3 and "run_1/provenance.json: names a folder" in report.notes[2]
     assert "environment.txt: differs" in report.notes[0] and "cooling, hw_notes" in report.notes[1]
     kept = report.folder / "benchmarks/resnet/implementations/1xCPU-baseline/runs/run_2/environment.txt"
     assert kept.read_text() == "torch==1.0\n"

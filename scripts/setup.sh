@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Makes the virtual environment .venv with everything that the demo and the tests need; does nothing where it is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+stamp=.venv/installed
+if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi
+"${PYTHON:-python3}" -m venv .venv
+.venv/bin/python -m pip install --quiet --constraint constraints.txt torch
+.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[digits,vision,report,dev]'
+touch "$stamp"

@@ -1,0 +1,84 @@
+"""The folder `logging/` never hides Python's own module, and imports between packages go down only."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBE = "import logging; logging.getLogger('x').handlers; import mlevents, timedrun; print(logging.__file__)"
+STANDARD = os.path.dirname(os.__file__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [
+        (["-c", PROBE], {}),
+        (["-c", PROBE], {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'logging'}"}),
+        (["-m", "timedrun", "--help"], {}),
+        (["-m", "pytest", "--version"], {}),
+        (["-m", "torch.distributed.run", "--help"], {"PYTHONPATH": "."}),
+    ],
+)
+def test_pythons_logging_is_pythons_own_however_python_starts(arguments: list[str], variables: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    if arguments[0] == "-c":
+        assert done.stdout.startswith(STANDARD)
+
+
+def test_the_logging_folder_is_no_package() -> None:
+    assert not (ROOT / "logging" / "__init__.py").exists()
+
+
+def test_no_module_of_mlevents_has_a_standard_library_name() -> None:
+    names = {path.stem for path in (ROOT / "logging" / "mlevents").rglob("*.py")} - {"__init__"}
+    assert not names & sys.stdlib_module_names
+
+
+def imports(path: Path) -> set[str]:
+    """Top-level packages that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        ("logging/mlevents", {"torch", "timedrun", "image_classification", "language_model"}),
+        ("timedrun", {"image_classification", "language_model"}),
+        ("image_classification", {"language_model"}),
+        ("language_model", {"image_classification"}),
+    ],
+)
+def test_imports_go_down_only(folder: str, forbidden: set[str]) -> None:
+    for path in (ROOT / folder).rglob("*.py"):
+        assert not imports(path) & forbidden, path
+
+
+def test_every_module_says_in_a_docstring_what_it_is() -> None:
+    for path in ROOT.rglob("*.py"):
+        if not any(part.startswith(".") for part in path.relative_to(ROOT).parts):
+            assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_scripts_are_short_and_stop_at_the_first_error() -> None:
+    for path in (ROOT / "scripts").glob("*.sh"):
+        lines = path.read_text().splitlines()
+        assert len(lines) <= 15, path
+        assert "set -euo pipefail" in lines, path

@@ -1,0 +1,155 @@
+"""The command as a user runs it: exit codes, the same numbers however it is started, stop and resume, no leftovers."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mlevents import keys, record
+from mlevents.record import RunRecord
+
+SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
+LONG = [*SMOKE, "--schedule.epochs", "40", "--evaluation.target", "0.99"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def timedrun(*arguments: object, program: tuple[str, ...] = ("-m", "timedrun")) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *program, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
+
+
+def result(folder: Path, number: int = 0) -> RunRecord:
+    return record.read(folder / f"result_{number}.txt")
+
+
+def course(run: RunRecord) -> list[object]:
+    """What a run computed, without its times."""
+    return [(event.key, event.value, event.metadata.get("epoch_num")) for event in run.events]
+
+
+@pytest.mark.processes
+def test_every_way_to_start_a_run_gives_the_same_numbers(tmp_path: Path) -> None:
+    ways = {
+        "module": ("-m", "timedrun", "run", "image_classification"),
+        "script": ("image_classification/train.py",),
+        "torchrun": ("-m", "torch.distributed.run", "--standalone", "-m", "timedrun", "run", "image_classification"),
+    }
+    courses = []
+    for name, program in ways.items():
+        done = timedrun(*SMOKE[1:], "--results", tmp_path / name, program=program)
+        assert done.returncode == 0, done.stderr
+        assert "target reached" in done.stdout
+        courses.append(course(result(tmp_path / name)))
+    assert courses[0] == courses[1] == courses[2]
+
+
+@pytest.mark.processes
+def test_two_ranks_give_the_same_numbers_started_by_timedrun_or_by_torchrun(tmp_path: Path) -> None:
+    own = timedrun("run", *SMOKE, "--ranks", 2, "--results", tmp_path / "own")
+    assert own.returncode == 0, own.stderr
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "timedrun")
+    theirs = timedrun("run", *SMOKE, "--results", tmp_path / "theirs", program=launcher)
+    assert theirs.returncode == 0, theirs.stderr
+    assert course(result(tmp_path / "own")) == course(result(tmp_path / "theirs"))
+    assert len(result(tmp_path / "own").all(keys.RUN_START)) == 1
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_stopped_run_exits_75_and_resumes_to_the_numbers_of_a_whole_one(tmp_path: Path, ranks: int) -> None:
+    whole = timedrun("run", *LONG, "--ranks", ranks, "--results", tmp_path / "whole")
+    assert whole.returncode == 3, whole.stderr
+    folder = tmp_path / "stopped"
+    command = [sys.executable, "-m", "timedrun", "run", *LONG, "--ranks", str(ranks), "--results", str(folder)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (folder / "result_0.txt").exists() or not result(folder).all(keys.EVAL_ACCURACY):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75, errors
+    assert result(folder).status == keys.ABORTED
+    resumed = timedrun("run", *LONG, "--ranks", ranks, "--results", folder, "--resume")
+    assert resumed.returncode == 3, resumed.stderr
+    qualities = [[point.value for point in result(tmp_path / name).quality] for name in ("whole", "stopped")]
+    assert qualities[0] == qualities[1]
+    assert len(qualities[0]) == 40
+
+
+@pytest.mark.processes
+def test_a_result_leaves_its_config_system_and_environment_beside_it_without_a_place_of_the_machine(
+    tmp_path: Path,
+) -> None:
+    assert timedrun("run", *SMOKE, "--results", tmp_path / "set").returncode == 0
+    side = tmp_path / "set" / "run_0"
+    assert {path.name for path in side.iterdir()} == {
+        "config.json",
+        "system.json",
+        "environment.txt",
+        "provenance.json",
+    }
+    again = timedrun("run", "image_classification", side / "config.json", "--results", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+    assert course(result(tmp_path / "set")) == course(result(tmp_path / "again"))
+    everything = "".join(path.read_text() for path in [*side.iterdir(), tmp_path / "set" / "result_0.txt"])
+    for place in (str(tmp_path), str(Path.cwd()), str(Path.home()) + "/", os.uname().nodename):
+        assert place not in everything
+
+
+def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "result_3.txt").write_text("precious")
+    done = timedrun(
+        *("run", *SMOKE, "--global-batch", 63, "--ranks", 2, "--evaluation.target", 76),
+        *("--results", tmp_path, "--number", 3),
+    )
+    assert done.returncode == 1
+    assert "63 is not divisible by 2 ranks; use --ranks 1 or --global-batch 64" in done.stderr
+    assert "not percent" in done.stderr
+    assert "result_3.txt exists" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "result_3.txt").read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["result_3.txt"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "image_clasification", "baseline"], "Did you mean image_classification"),
+        (["run", "image_classification", "metods"], "Did you mean digits_methods"),
+        (["run", *SMOKE, "--optimizer.peek-lr", "1"], "--optimizer.peak-lr"),
+        (["run", *SMOKE, "--only", "emma"], "Did you mean ema"),
+        (["check", "nowhere"], "nowhere does not exist"),
+        (["score"], "required"),
+    ],
+)
+def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments: list[str], words: str) -> None:
+    done = timedrun(*arguments)
+    assert done.returncode == 2
+    assert words in re.sub(r"\s+", " ", done.stderr + done.stdout)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_data_folder_and_no_disk_room_are_found_before_the_clock(tmp_path: Path) -> None:
+    done = timedrun("run", "image_classification", "cifar10_baseline", "--data-folder", tmp_path / "none")
+    assert done.returncode == 1
+    assert "none does not exist; give the right one with --data-folder" in done.stderr
+
+
+def test_list_and_show_speak_json() -> None:
+    listed = json.loads(timedrun("list", "--json").stdout)
+    ours = next(row for row in listed if row["benchmark"] == "image_classification")
+    assert {
+        f"{data}_{config}" for data in ("digits", "cifar10", "imagenet") for config in ("baseline", "methods")
+    } <= set(ours["configs"])
+    shown = json.loads(timedrun("show", "image_classification", "methods", "--data", "imagenet", "--json").stdout)
+    assert shown["optimizer"]["peak_lr"] == 2.048
+    rows = json.loads(timedrun("show", "image_classification", "--diff", "baseline", "methods", "--json").stdout)
+    assert any(row["setting"].startswith("methods.") for row in rows)
