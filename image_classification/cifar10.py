@@ -28,9 +28,8 @@ def problems(folder: Path) -> list[str]:
     """What keeps `folder` from being CIFAR-10's binary batches, told from names and sizes alone (no pixel is read)."""
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
-        pickles = (
-            " It holds the pickled Python version, which is not read." if (folder / "data_batch_1").exists() else ""
-        )
+        pickled = (folder / "data_batch_1").exists()
+        hint = " It holds the pickled Python version, which is not read." if pickled else ""
         return [
             f"{folder}: {', '.join(missing)} missing.{hint} Give the folder of CIFAR-10's binary version"
             " with --data-folder."

@@ -170,7 +170,7 @@ def override(
     everything = make_dataclass(
         "everything",
         [
-            ("config", Annotated[type(config), tyro.conf.arg(name="")], field(default=rest)),  # type: ignore[misc]
+            ("config", Annotated[type(config), tyro.conf.arg(name="")], field(default=rest)),
             ("methods", methods, field(default=methods())),
         ],
         frozen=True,

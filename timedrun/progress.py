@@ -41,9 +41,8 @@ class Progress:
         """A line that stays."""
         if self.shown:
             elapsed = time.monotonic() - self.began
-            self._print(
-                f"{chr(13) if self.live else ''}{self.label}  {elapsed:7.1f} s  {text}{chr(27) + '[K' if self.live else ''}\n"
-            )
+            line = f"{self.label}  {elapsed:7.1f} s  {text}"
+            self._print(f"\r{line}\033[K\n" if self.live else f"{line}\n")
 
     def _print(self, text: str) -> None:
         self.stream.write(text)

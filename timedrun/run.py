@@ -1,4 +1,4 @@
-"""The timed protocol: order of events, clock, target, budget and stop of a run. MLPerf's timing rules live only here."""
+"""The timed protocol: order of events, clock, target, budget and stop of a run. MLPerf's timing rules live here."""
 
 from __future__ import annotations
 
