@@ -15,10 +15,10 @@ from timedrun.order import random_uniform
 def pad_crop_flip(
     images: Tensor, indices: npt.NDArray[np.int64], *, seed: int, epoch: int, padding: int, flip: bool
 ) -> Tensor:
-    """Zero-pad by `padding`, crop back at a random place, mirror half of the images (He et al. 2015, section 4.2).
+    """Pad with `padding` black pixels, crop back at a random place, mirror half of the images (He et al. 2015, 4.2).
 
     Args:
-        images: (N, C, H, W), already normalised, so that the padding is the mean colour. indices: (N,) their samples.
+        images: (N, C, H, W) of any type, 0 for black. indices: (N,) the samples that they are.
     """
     count, channels, height, width = images.shape
     draws = random_uniform(seed, epoch, indices, stream="crop_flip", count=3)

@@ -210,12 +210,11 @@ class ImageData:
         )[first_step:]
         parts = [order.rank_part(step, self.ranks.rank, self.ranks.world) for step in whole]
         for step, part, (images, labels) in zip(whole, parts, self.train_source.batches(parts, epoch), strict=True):
-            images = self._normalise(images)
             if self.config.source != "image_folder" and (self.config.padding or self.config.flip):
                 images = pad_crop_flip(
                     images, part, seed=self.seed, epoch=epoch, padding=self.config.padding, flip=self.config.flip
                 )
-            yield Batch(images, labels.to(self.ranks.device, non_blocking=True), len(step))
+            yield Batch(self._normalise(images), labels.to(self.ranks.device, non_blocking=True), len(step))
 
     def evaluation(self) -> Iterator[Batch]:
         """Every evaluation image once over all ranks, in order; ranks may have unequal counts."""

@@ -26,6 +26,8 @@ class ModelConfig:
     """imagenet: 7x7 stride 2 and 3x3 max-pool; small: 3x3 stride 1, no pool (He et al. 2015, section 4.2)."""
     channels: int = 3
     classes: int = 1000
+    batch_norm_momentum: float = 0.1
+    """Share of each batch's statistics in the running ones, which evaluation uses; a short run needs more."""
     initialisation: Literal["torch", "kaiming", "kaiming_bn_uniform"] = "kaiming_bn_uniform"
     """torch: its layers' own; kaiming: normal, fan-in, convolutions and classifier; bn_uniform: batch norm scales
     uniform in [0, 1) besides, as in MosaicML's 2022 runs."""
@@ -115,6 +117,9 @@ class ResNet(nn.Module):
                 inputs = width * block.expansion
             self.add_module(f"layer{number}", nn.Sequential(*layers))
             self.stages.append(f"layer{number}")
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = config.batch_norm_momentum
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(inputs, config.classes)
 

@@ -33,10 +33,8 @@ class OptimizerConfig:
     epsilon: float = 1e-8
     other_lr: float = 0.0
     """muon: peak rate of the parameters that are no hidden matrices (decoupled SGD with the same momentum)."""
-    other_weight_decay: float = 0.0
-    """muon: weight decay of those parameters."""
-    bias_lr_factor: float = 1.0
-    """The peak rate of batch norm's shifts is this many times that of other parameters (Jordan 2024, airbench)."""
+    newton_schulz_iterations: int = 5
+    """muon: fewer are cheaper and orthogonalise less."""
 
 
 @dataclass(frozen=True, kw_only=True)

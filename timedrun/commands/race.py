@@ -167,5 +167,7 @@ def print_report(
                 if finding.level == "error":
                     print(f"    {finding.level} [{finding.rule}] {finding.message}")
     print(f"\npackage     {report.official.verdict} by {report.official.checker}: {folder / 'package'}")
+    if report.official.verdict != "pass":
+        print("\n".join(f"    {message}" for message in report.official.messages))
     print(f"figure      {figure}")
     print(f"logs        {folder}/<config>/result_N.txt, each with run_N/ beside it; figures of this table in race.json")

@@ -1,0 +1,122 @@
+"""What the timed loop costs over a bare PyTorch loop: same model, batches and optimizer, interleaved, ratio with spread.
+
+Usage: python benchmarks/loop_overhead.py [--config digits_baseline] [--rounds 15] [--epochs 2] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from image_classification import CARD
+from image_classification.configs import ImageRunConfig
+from image_classification.data import ImageData
+from image_classification.model import build_model
+from image_classification.train import LOSSES, train
+from mlevents import keys, record
+from mlevents.runlog import RunLog
+from timedrun.card import find
+from timedrun.methods import stack
+from timedrun.optim import build_optimizer
+from timedrun.progress import Progress
+from timedrun.ranks import Ranks
+from timedrun.run import TimedRun
+
+
+def timed_seconds(config: ImageRunConfig, ranks: Ranks, data_folder: Path | None) -> float:
+    """Training seconds of `train` under the timed protocol, from its own log: epochs only, evaluations left out."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "result_0.txt"
+        run = TimedRun(
+            config,
+            CARD,
+            ranks,
+            RunLog(path),
+            platform="benchmark",
+            progress=Progress("benchmark", shown=False),
+            data_folder=data_folder,
+        )
+        with run:
+            train(config, run)
+        log = record.read(path)
+    pairs = zip(log.all(keys.EPOCH_START), log.all(keys.EPOCH_STOP), strict=True)
+    return sum(stop.time_ms - start.time_ms for start, stop in pairs) / 1e3
+
+
+def bare_seconds(config: ImageRunConfig, ranks: Ranks, data_folder: Path | None) -> float:
+    """Training seconds of the loop that one would write by hand for the same model, data, schedule and methods."""
+    methods = stack(*config.methods)
+    model = methods.model(build_model(config.model, config.seed))
+    optimizer = build_optimizer(config.optimizer, model)
+    loss_function, schedule = LOSSES[config.loss], config.schedule
+    data = ImageData(config.data, data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
+    model.train()
+    step, steps = 0, max(1, len(data.train_source) // config.global_batch)
+    began = time.perf_counter()
+    for epoch in range(1, schedule.epochs_scaled + 1):
+        for batch in data.train(epoch):
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * schedule.factor(step / steps)
+            progress = (epoch - 1) / schedule.epochs_scaled
+            images, targets = methods.batch(batch.images, batch.labels, progress, config.model.classes)
+            loss = loss_function(model(images), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            methods.after_step(model, step)
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", default="digits_baseline")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--data-folder", type=Path)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    config = find("image_classification").config(arguments.config)
+    assert isinstance(config, ImageRunConfig)
+    config = replace(
+        config,
+        schedule=replace(config.schedule, epochs=arguments.epochs, warmup_epochs=min(1, arguments.epochs - 1), scale=1),
+        evaluation=replace(config.evaluation, target=1.0, first=arguments.epochs, every=1),
+    )
+    ranks = Ranks(0, 1, 0, torch.device("cpu"))
+    rows = []
+    for number in range(arguments.rounds + 1):
+        order = [timed_seconds, bare_seconds] if number % 2 else [bare_seconds, timed_seconds]
+        times = {function.__name__: function(config, ranks, arguments.data_folder) for function in order}
+        if number:  # the first round warms the process up
+            rows.append(times)
+    ratios = sorted(row["timed_seconds"] / row["bare_seconds"] for row in rows)
+    quartiles = statistics.quantiles(ratios, n=4)
+    result = {
+        "config": arguments.config,
+        "epochs": arguments.epochs,
+        "threads": arguments.threads,
+        "rounds": rows,
+        "median_ratio": statistics.median(ratios),
+        "quartiles": [quartiles[0], quartiles[2]],
+        "ratio_of_fastest": min(r["timed_seconds"] for r in rows) / min(r["bare_seconds"] for r in rows),
+    }
+    print(f"{arguments.config}: bare {statistics.median(r['bare_seconds'] for r in rows):.3f} s,", end=" ")
+    print(f"timed {statistics.median(r['timed_seconds'] for r in rows):.3f} s (medians of {len(rows)})")
+    print(f"timed / bare: median {result['median_ratio']:.4f}, quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f},", end=" ")
+    print(f"fastest / fastest {result['ratio_of_fastest']:.4f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
