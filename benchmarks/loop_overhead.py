@@ -1,4 +1,4 @@
-"""What the timed loop costs over a bare PyTorch loop: same model, batches and optimizer, interleaved, ratio with spread.
+"""What the timed loop costs over a bare PyTorch loop: same model, batches and optimizer, interleaved, with spread.
 
 Usage: python benchmarks/loop_overhead.py [--config digits_baseline] [--rounds 15] [--epochs 2] [--json FILE]
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+
 from image_classification import CARD
 from image_classification.configs import ImageRunConfig
 from image_classification.data import ImageData
@@ -112,7 +113,10 @@ def main() -> None:
     }
     print(f"{arguments.config}: bare {statistics.median(r['bare_seconds'] for r in rows):.3f} s,", end=" ")
     print(f"timed {statistics.median(r['timed_seconds'] for r in rows):.3f} s (medians of {len(rows)})")
-    print(f"timed / bare: median {result['median_ratio']:.4f}, quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f},", end=" ")
+    print(
+        f"timed / bare: median {result['median_ratio']:.4f}, quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f},",
+        end=" ",
+    )
     print(f"fastest / fastest {result['ratio_of_fastest']:.4f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -66,6 +66,7 @@ def facts(config: DataConfig, folder: Path | None) -> DataFacts:
         DataError: the folder is missing or not what the source expects.
     """
     if config.source == "digits":
+        digits.require()
         return DataFacts(digits.TOTAL - digits.EVALUATION, digits.EVALUATION, 10, 1)
     if config.source == "synthetic":
         return DataFacts(config.synthetic_train, config.synthetic_eval, config.synthetic_classes, len(config.mean))
@@ -99,11 +100,6 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
     rest = known.train_samples % config.global_batch
     if not data.drop_last and 0 < rest < ranks:
         found.append(f"the last batch of an epoch has {rest} samples for {ranks} ranks; set --data.drop-last.")
-    if data.source == "digits":
-        try:
-            digits.require()
-        except DataError as error:
-            found.append(str(error))
     return found
 
 

@@ -29,7 +29,8 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     model = methods.model(build_model(config.model, config.seed)).to(device)
     optimizer = build_optimizer(config.optimizer, model)
     precision = Precision(config.precision, device)
-    schedule, total_epochs = config.schedule, config.schedule.epochs_scaled
+    schedule = config.schedule
+    total_epochs = config.max_epochs or schedule.epochs_scaled
     batches_per_epoch = max(1, known.train_samples // config.global_batch)
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
@@ -46,7 +47,8 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(elapsed)
         # Methods see whole epochs, as in the 2022 runs: input sizes change between epochs only (facts of that code).
-        images, targets = methods.batch(batch.images, batch.labels, (epoch - 1) / total_epochs, known.classes)
+        progress = min(1.0, (epoch - 1) / schedule.epochs_scaled)
+        images, targets = methods.batch(batch.images, batch.labels, progress, known.classes)
         total = torch.zeros((), device=device)
         pieces = list(zip(torch.split(images, micro), torch.split(targets, micro), strict=True))
         for number, (inputs, labels) in enumerate(pieces, 1):
@@ -68,7 +70,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
             model.eval()
             count_correct(model, synthetic, precision)
 
-    run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, total_epochs, known.channels))
+    run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, known.channels))
     run.start_clock(
         train_samples=known.train_samples,
         eval_samples=known.eval_samples,
@@ -114,19 +116,16 @@ def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Ran
     return float(correct / seen)
 
 
-def synthetic_batches(
-    config: ImageRunConfig, ranks: Ranks, share: int, total_epochs: int, channels: int
-) -> Iterator[tuple[int, Batch]]:
+def synthetic_batches(config: ImageRunConfig, ranks: Ranks, share: int, channels: int) -> Iterator[tuple[int, Batch]]:
     """`warm_up_steps` batches of noise for every input size of the run, each with the epoch it stands for."""
     size = config.data.train_size
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(share, channels, size, size, generator=generator).to(ranks.device)
     labels = torch.zeros(share, dtype=torch.int64, device=ranks.device)
     seen: set[int] = set()
-    for epoch in range(1, total_epochs + 1):
-        inputs, _ = stack(*config.methods).batch(
-            images[:1], labels[:1], (epoch - 1) / total_epochs, config.model.classes
-        )
+    epochs = config.schedule.epochs_scaled
+    for epoch in range(1, epochs + 1):
+        inputs, _ = stack(*config.methods).batch(images[:1], labels[:1], (epoch - 1) / epochs, config.model.classes)
         if inputs.shape[-1] not in seen:
             seen.add(inputs.shape[-1])
             for _ in range(config.warm_up_steps):

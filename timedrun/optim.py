@@ -281,7 +281,13 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
         chosen = {id(param) for param in hidden}
         rest = [param for param in params if id(param) not in chosen]
         groups: list[Group] = [{"params": hidden}, {"params": rest, "rule": "sgd", "lr": config.other_lr}]
-        optimizer = Muon([group for group in groups if group["params"]], lr, momentum, weight_decay=decay, iterations=config.newton_schulz_iterations)
+        optimizer = Muon(
+            [group for group in groups if group["params"]],
+            lr,
+            momentum,
+            weight_decay=decay,
+            iterations=config.newton_schulz_iterations,
+        )
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", group["lr"])
     return optimizer

@@ -62,3 +62,16 @@ def make_run(tmp_path: Path) -> Callable[..., TimedRun]:
         )
 
     return make
+
+
+@pytest.fixture
+def make_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], str]:
+    """Makes an importable package with a given `__init__.py` and returns its name."""
+
+    def make(name: str, text: str) -> str:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        return name
+
+    return make
