@@ -188,12 +188,11 @@ def newton_schulz(matrices: Tensor, iterations: int = 5) -> Tensor:
     x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
-    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(iterations):
-        gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    orthogonal: Tensor = (x.mT if tall else x).to(matrices.dtype)
-    return orthogonal
+    x = (x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)).reshape(-1, *x.shape[-2:])
+    for _ in range(iterations):  # x <- a x + (b g + c g g) x with g = x x^T; the sums are made inside the products
+        gram = torch.bmm(x, x.mT)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).reshape(matrices.shape).to(matrices.dtype)
 
 
 class Muon(_Decoupled):
