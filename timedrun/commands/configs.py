@@ -39,7 +39,8 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         if arguments.json:
             print(json.dumps([{"setting": k, left.name: a, right.name: b} for k, a, b in rows], indent=2))
         else:
-            print_table(["setting", left.name, right.name], [[k, _text(a), _text(b)] for k, a, b in rows])
+            settings = [[k, _text(a), _text(b)] for k, a, b in rows if k not in ("name", "notes")]
+            print_table(["setting", left.name, right.name], settings)
         return ExitCode.OK
     _, config = settings_of(arguments, rest)
     if arguments.json:
