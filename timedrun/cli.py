@@ -15,10 +15,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="timedrun", description="Train to a fixed quality on the clock, MLPerf style.")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, words: str, *, reports: bool = True) -> argparse.ArgumentParser:
+    def verb(name: str, words: str) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, help=words, description=words, allow_abbrev=False)
-        if reports:
-            added.add_argument("--json", action="store_true", help="machine-readable output")
+        added.add_argument("--json", action="store_true", help="machine-readable output")
         return added
 
     listing = verb("list", "benchmarks and their configs")
@@ -55,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     prepare.add_argument("--decode", action="store_true", help="decode every image and name the broken ones")
     prepare.add_argument("--workers", type=positive, default=os.cpu_count() or 1)
 
-    run = verb("run", "one timed run", reports=False)
+    run = verb("run", "one timed run")
     add_config(run)
     add_methods(run)
     add_launch(run)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from image_classification import CARD, data
 from image_classification.configs import ImageRunConfig, digits_methods, synthetic_smoke
 from image_classification.train import accuracy, synthetic_batches, train

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
 from pathlib import Path
 
+from mlevents import record
 from timedrun import launch, preflight, results
 from timedrun.card import Benchmark, find
 from timedrun.config import RunConfig, load, override
@@ -52,18 +54,36 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if launch.under_launcher():
         code = execute(benchmark, config, options)
         if int(os.environ["RANK"]) == 0 and launch.LAUNCHED not in os.environ:
-            print(launch.verdict(paths.log, paths.checkpoints)[1])
+            say_verdict(paths, as_json=arguments.json)
         return code
     preflight.check(
         benchmark, config, ranks=options.ranks, data_folder=options.data_folder, paths=paths, resume=options.resume
     )
     if options.ranks > 1:
         launch.launch([*argv, "--number", str(number)], options.ranks, options.threads)
-        code, words = launch.verdict(paths.log, paths.checkpoints)
     else:
-        code = execute(benchmark, config, options)
-        _, words = launch.verdict(paths.log, paths.checkpoints)
-    print(words, file=sys.stderr if code else sys.stdout)
+        execute(benchmark, config, options)
+    return say_verdict(paths, as_json=arguments.json)
+
+
+def say_verdict(paths: results.ResultPaths, *, as_json: bool) -> ExitCode:
+    """Print what the log on disk says of the run; the exit code that goes with it."""
+    code, words = launch.verdict(paths.log, paths.checkpoints)
+    if as_json:
+        run = record.read(paths.log) if paths.log.is_file() else None
+        found = {
+            "result": str(paths.log),
+            "status": run.status if run else None,
+            "minutes": run.minutes if run and code == ExitCode.OK else None,
+            "quality": run.final_quality if run else None,
+            "demonstration": run.is_demonstration if run else None,
+            "verified": False,
+            "exit_code": int(code),
+            "words": words,
+        }
+        print(json.dumps(found, indent=2))
+    else:
+        print(words, file=sys.stderr if code else sys.stdout)
     return code
 
 
