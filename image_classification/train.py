@@ -46,7 +46,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         elapsed = epoch - 1 + step_in_epoch / batches_per_epoch  # epochs
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(elapsed)
-        # Methods see whole epochs, as in the 2022 runs: input sizes change between epochs only (facts of that code).
+        # Methods see whole epochs, as in the 2022 runs: input sizes change between epochs only.
         progress = min(1.0, (epoch - 1) / schedule.epochs_scaled)
         images, targets = methods.batch(batch.images, batch.labels, progress, known.classes)
         total = torch.zeros((), device=device)
@@ -54,9 +54,10 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         for number, (inputs, labels) in enumerate(pieces, 1):
             # DDP averages over ranks; this weight makes that the mean over the whole batch even where shares differ.
             weight = len(inputs) * ranks.world / batch.global_samples
-            with ranks.accumulate(parallel, last=number == len(pieces)), precision.autocast():
-                loss = loss_function(parallel(inputs), labels)
-            precision.backward(loss * weight)
+            with ranks.accumulate(parallel, last=number == len(pieces)):
+                with precision.autocast():
+                    loss = loss_function(parallel(inputs), labels)
+                precision.backward(loss * weight)
             total += loss.detach() * (len(inputs) / len(images))
         precision.step(optimizer)
         optimizer.zero_grad(set_to_none=True)
