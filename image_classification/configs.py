@@ -67,14 +67,14 @@ def digits_baseline_2022() -> ImageRunConfig:
 
 
 def digits_baseline() -> ImageRunConfig:
-    """Digits by SGD with batch, rate, schedule, regularisation and evaluations tuned for the least time to the target."""
+    """Digits by SGD with batch, rate, schedule, smoothing and evaluations tuned for the least time to the target."""
     standard = digits_baseline_2022()
     return replace(
         standard,
         name="digits_baseline",
-        notes="Tuned for the least time to the target on one CPU thread: 173 settings of batch, rate, momentum, Nesterov,"
-        " decay, schedule, warm-up, smoothing, batch norm momentum and crops, the last 89 in random searches given the"
-        " same machine time as those of digits_methods; chosen among six on 16 fresh seeds (3 to 6 epochs). Tuning saw"
+        notes="Tuned for the least time to the target on one CPU thread: 173 settings of batch, rate, momentum,"
+        " Nesterov, decay, schedule, warm-up, smoothing, batch norm momentum and crops, the last 89 in random searches"
+        " given the same machine time as those of digits_methods; chosen among six on 16 fresh seeds (3 to 6 epochs). Tuning saw"
         " the held-out images that the target is measured on, as MLPerf's tuning does.",
         global_batch=48,
         model=replace(DIGITS_MODEL, batch_norm_momentum=0.6),
@@ -93,8 +93,9 @@ def digits_methods() -> ImageRunConfig:
     return replace(
         baseline,
         name="digits_methods",
-        notes="Tuned like digits_baseline, 323 settings (runs are shorter); chosen among three on 16 fresh seeds (2 to 3"
-        " epochs). Progressive resizing and BCE did not pay at 8x8 pixels; without BlurPool most runs take an epoch more.",
+        notes="Tuned like digits_baseline, 323 settings (its runs are shorter); chosen among three on 16 fresh seeds (2"
+        " to 3 epochs). Progressive resizing and BCE did not pay at 8x8 pixels; without BlurPool most runs take an"
+        " epoch more.",
         global_batch=64,
         model=replace(DIGITS_MODEL, batch_norm_momentum=0.7),
         schedule=Schedule(kind="cosine", epochs=3, warmup_epochs=0.2, final_factor=0.3),

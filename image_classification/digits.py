@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,12 +32,9 @@ def require() -> None:
         ) from None
 
 
-def read(split: str) -> tuple[Tensor, Tensor]:
-    """Images (N, 1, 8, 8) uint8 (the set's 0-16 scaled to 0-255) and labels (N,) int64 of "train" or "evaluation".
-
-    Raises:
-        DataError: scikit-learn is missing or carries another set.
-    """
+@functools.cache
+def _parsed() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """All pixels (1797, 8, 8) and labels: both splits come from one reading of the file."""
     require()
     from sklearn.datasets import load_digits
 
@@ -43,6 +42,16 @@ def read(split: str) -> tuple[Tensor, Tensor]:
     pixels, labels = np.asarray(bundle.images), np.asarray(bundle.target)
     if pixels.shape != (TOTAL, 8, 8):
         raise DataError(f"scikit-learn's digits are {pixels.shape}, not ({TOTAL}, 8, 8): this is another dataset.")
+    return pixels, labels
+
+
+def read(split: str) -> tuple[Tensor, Tensor]:
+    """Images (N, 1, 8, 8) uint8 (the set's 0-16 scaled to 0-255) and labels (N,) int64 of "train" or "evaluation".
+
+    Raises:
+        DataError: scikit-learn is missing or carries another set.
+    """
+    pixels, labels = _parsed()
     order = np.random.default_rng(SPLIT_SEED).permutation(TOTAL)
     chosen = order[-EVALUATION:] if split == "evaluation" else order[:-EVALUATION]
     images = np.rint(pixels[chosen] * (255 / 16)).astype(np.uint8)[:, None]

@@ -65,11 +65,12 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
 
     def warm_up_step(batch: tuple[int, Batch]) -> None:
         epoch, synthetic = batch
-        model.train()
-        step(synthetic, epoch=epoch, step_in_epoch=1)
-        with torch.inference_mode():
-            model.eval()
-            count_correct(model, synthetic, precision)
+        model.train(epoch > 0)
+        if epoch:
+            step(synthetic, epoch=epoch, step_in_epoch=1)
+        else:
+            with torch.inference_mode():
+                count_correct(model, synthetic, precision)
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, known.channels))
     run.start_clock(
@@ -118,11 +119,18 @@ def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Ran
 
 
 def synthetic_batches(config: ImageRunConfig, ranks: Ranks, share: int, channels: int) -> Iterator[tuple[int, Batch]]:
-    """`warm_up_steps` batches of noise for every input size of the run, each with the epoch it stands for."""
-    size = config.data.train_size
+    """`warm_up_steps` batches of noise for every input size of the run, each with the epoch it stands for, and one
+    for an evaluation, with epoch 0."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn(share, channels, size, size, generator=generator).to(ranks.device)
-    labels = torch.zeros(share, dtype=torch.int64, device=ranks.device)
+
+    def noise(count: int, size: int) -> tuple[Tensor, Tensor]:
+        images = torch.randn(count, channels, size, size, generator=generator)
+        return images.to(ranks.device), torch.zeros(count, dtype=torch.int64, device=ranks.device)
+
+    if config.warm_up_steps:
+        count = max(1, config.data.eval_batch // ranks.world)
+        yield 0, Batch(*noise(count, config.data.eval_size), count)
+    images, labels = noise(share, config.data.train_size)
     seen: set[int] = set()
     epochs = config.schedule.epochs_scaled
     for epoch in range(1, epochs + 1):

@@ -107,7 +107,8 @@ def test_warm_up_sees_every_input_size_of_the_run() -> None:
     base = synthetic_smoke()
     resizing = ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=4)
     config = replace(base, methods=(resizing,), schedule=replace(base.schedule, epochs=10), warm_up_steps=1)
-    epochs = [epoch for epoch, _ in synthetic_batches(config, ALONE, 4, 3)]
+    evaluation, *epochs = [epoch for epoch, _ in synthetic_batches(config, ALONE, 4, 3)]
+    assert evaluation == 0
     assert {resizing.sizes(16, [(e - 1) / 10 for e in range(1, 11)])[e - 1] for e in epochs} == {8, 12, 16}
     assert len(epochs) == 3
 
