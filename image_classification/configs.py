@@ -74,8 +74,8 @@ def digits_baseline() -> ImageRunConfig:
         name="digits_baseline",
         notes="Tuned for the least time to the target on one CPU thread: 173 settings of batch, rate, momentum,"
         " Nesterov, decay, schedule, warm-up, smoothing, batch norm momentum and crops, the last 89 in random searches"
-        " given the same machine time as those of digits_methods; chosen among six on 16 fresh seeds (3 to 6 epochs). Tuning saw"
-        " the held-out images that the target is measured on, as MLPerf's tuning does.",
+        " given the same machine time as those of digits_methods; chosen among six on 16 fresh seeds (3 to 6 epochs)."
+        " Tuning saw the held-out images that the target is measured on, as MLPerf's tuning does.",
         global_batch=48,
         model=replace(DIGITS_MODEL, batch_norm_momentum=0.6),
         data=DIGITS_DATA,
