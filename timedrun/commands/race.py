@@ -12,8 +12,9 @@ from pathlib import Path
 
 from mlevents import record
 from mlevents.record import RunRecord
+from mlevents.rounds import ruleset
 from timedrun import results
-from timedrun.card import find
+from timedrun.card import Card, find
 from timedrun.commands.configs import print_table
 from timedrun.commands.reports import Checked, check_paths, verdict_line
 from timedrun.errors import ExitCode, TimedrunError, UsageError
@@ -37,12 +38,13 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     sets = {name: [record.read(path) for path in record.result_files(folder / name)] for name in names}
     figure = folder / "quality_over_time.png"
     plot.plot_quality(sets, figure)
-    report = package.package(
-        [folder / name for name in names],
-        folder / "package",
-        submitter=configs[0].submission.organization,
-        source=ROOT,
-    )
+    asked = runs_asked_for(benchmark.card)
+    report = None
+    if arguments.runs == asked:
+        organization = configs[0].submission.organization
+        report = package.package(
+            [folder / name for name in names], folder / "package", submitter=organization, source=ROOT
+        )
     checked = check_paths([folder / name for name in names], None, run_official=True)
     ratios = compared(sets)
     results.write_json(
@@ -51,7 +53,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
             "runs_seconds": {name: [seconds(one) for one in runs] for name, runs in sets.items()},
             "ratios": {f"{slow} / {names[-1]}": asdict(ratio) for slow, ratio in ratios.items()},
             "verdicts": [asdict(one) for one in checked],
-            "package": report.official.verdict,
+            "package": report.official.verdict if report else f"not made: a set has {arguments.runs} runs, not {asked}",
             "notice": score.NOTICE,
         },
     )
@@ -59,8 +61,14 @@ def race(arguments: argparse.Namespace) -> ExitCode:
         print((folder / "race.json").read_text(), end="")
     else:
         print_report(sets, ratios, checked, report, folder, figure)
-    failed = any(one.failed for one in checked) or report.official.verdict != "pass" or len(ratios) < len(names) - 1
+    unfit = report is not None and report.official.verdict != "pass"
+    failed = unfit or any(one.failed for one in checked) or len(ratios) < len(names) - 1
     return ExitCode.ERROR if failed else ExitCode.OK
+
+
+def runs_asked_for(card: Card) -> int:
+    """How many runs a set of this benchmark has by its round's rules."""
+    return ruleset(card.ruleset).benchmarks[card.mlperf_benchmark].runs
 
 
 def interleaved(names: Sequence[str], rounds: int) -> list[list[str]]:
@@ -130,7 +138,7 @@ def print_report(
     sets: dict[str, list[RunRecord]],
     ratios: dict[str, compare.Ratio],
     checked: list[Checked],
-    report: package.PackageReport,
+    report: package.PackageReport | None,
     folder: Path,
     figure: Path,
 ) -> None:
@@ -166,8 +174,11 @@ def print_report(
             for finding in one.findings:
                 if finding.level == "error":
                     print(f"    {finding.level} [{finding.rule}] {finding.message}")
-    print(f"\npackage     {report.official.verdict} by {report.official.checker}: {folder / 'package'}")
-    if report.official.verdict != "pass":
-        print("\n".join(f"    {message}" for message in report.official.messages))
+    if report is None:
+        print("\npackage     not made: MLPerf's rules ask for another number of runs a set")
+    else:
+        print(f"\npackage     {report.official.verdict} by {report.official.checker}: {folder / 'package'}")
+        if report.official.verdict != "pass":
+            print("\n".join(f"    {message}" for message in report.official.messages))
     print(f"figure      {figure}")
     print(f"logs        {folder}/<config>/result_N.txt, each with run_N/ beside it; figures of this table in race.json")
