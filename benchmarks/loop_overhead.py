@@ -91,6 +91,7 @@ def main() -> None:
     config = replace(
         config,
         schedule=replace(config.schedule, epochs=arguments.epochs, warmup_epochs=min(1, arguments.epochs - 1), scale=1),
+        max_epochs=0,
         evaluation=replace(config.evaluation, target=1.0, first=arguments.epochs, every=1),
     )
     ranks = Ranks(0, 1, 0, torch.device("cpu"))
