@@ -49,18 +49,25 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         # Methods see whole epochs, as in the 2022 runs: input sizes change between epochs only.
         progress = min(1.0, (epoch - 1) / schedule.epochs_scaled)
         images, targets = methods.batch(batch.images, batch.labels, progress, known.classes)
-        total = torch.zeros((), device=device)
-        pieces = list(zip(torch.split(images, micro), torch.split(targets, micro), strict=True))
+        whole = len(images) <= micro
+        pieces = (
+            [(images, targets)]
+            if whole
+            else list(zip(torch.split(images, micro), torch.split(targets, micro), strict=True))
+        )
+        total: Tensor | None = None
         for number, (inputs, labels) in enumerate(pieces, 1):
             # DDP averages over ranks; this weight makes that the mean over the whole batch even where shares differ.
             weight = len(inputs) * ranks.world / batch.global_samples
             with ranks.accumulate(parallel, last=number == len(pieces)):
                 with precision.autocast():
                     loss = loss_function(parallel(inputs), labels)
-                precision.backward(loss * weight)
-            total += loss.detach() * (len(inputs) / len(images))
+                precision.backward(loss if weight == 1 else loss * weight)
+            part = loss.detach() if whole else loss.detach() * (len(inputs) / len(images))
+            total = part if total is None else total + part
         precision.step(optimizer)
         optimizer.zero_grad(set_to_none=True)
+        assert total is not None  # a rank has at least one image of every batch: preflight sees to it
         return total
 
     def warm_up_step(batch: tuple[int, Batch]) -> None:
