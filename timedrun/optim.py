@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, overload
@@ -17,7 +18,7 @@ ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tens
 Group = dict[str, Any]
 
 
-class _Decoupled(Optimizer):
+class _Decoupled(Optimizer, ABC):
     """What the optimizers here share: the peak learning rate kept a group, and the walk over groups."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
@@ -52,8 +53,9 @@ class _Decoupled(Optimizer):
                 self._update(group, params, grads)
         return loss
 
+    @abstractmethod
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
-        raise NotImplementedError
+        """One step of the parameters of `group` that have a gradient."""
 
     def _decay(self, group: Group, params: list[Tensor]) -> None:
         """w <- w * (1 - (lr / initial lr) * weight decay); an initial rate of 0 counts as a ratio of 1."""

@@ -35,8 +35,7 @@ def check(
             failures.append(str(error))
 
     attempt(local_batch, config.global_batch, ranks)
-    for rank in range(min(ranks, 1 if config.device == "cpu" else ranks)):
-        attempt(choose_device, config.device, rank)
+    attempt(choose_device, config.device, ranks - 1)  # where the last rank has a device, all have
     if config.precision == "fp16" and (config.device == "cpu" or not torch.cuda.is_available()):
         failures.append("precision fp16 needs a CUDA device; use --precision bf16 or fp32.")
     if not 0 < config.evaluation.target < 1:

@@ -306,6 +306,7 @@ class TimedRun:
         if self.checkpoints is not None:
             path = checkpoint_path(self.checkpoints / f"rank_{self.ranks.rank}", self.position.step)
             path.parent.mkdir(parents=True, exist_ok=True)
+            checkpoint.remove_partial(path.parent)  # of a process that was killed while it saved
             checkpoint.save(path, {"state": self.tracked.state(), "position": asdict(self.position)})
 
     def _synchronize(self) -> None:

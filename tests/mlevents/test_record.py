@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlevents import keys
 from mlevents.check import check_record, check_set
-from mlevents.record import read, result_files
+from mlevents.record import RunRecord, read, result_files
 from mlevents.rounds import RULESETS
 
 GOOD = (
@@ -31,8 +31,8 @@ def rules_of(record) -> list[tuple[str, int | None]]:
     return [(finding.rule, finding.line) for finding in record.problems]
 
 
-def exercise(path: Path) -> None:
-    """Everything that reads a record; raises where any of it does."""
+def exercise(path: Path) -> RunRecord:
+    """Everything that reads a record; raises where any of it does, and returns it."""
     record = read(path)
     assert record.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     for name in ("minutes", "init_minutes", "quality", "final_quality", "evaluation_share", "seed", "status"):
@@ -40,6 +40,7 @@ def exercise(path: Path) -> None:
     for rules in RULESETS.values():
         assert any(finding.level == "error" for finding in check_record(record, rules))
     check_set([record, record], "2.0.0")
+    return record
 
 
 JSON = st.recursive(
@@ -94,7 +95,7 @@ def test_no_content_makes_reading_or_checking_fail(tmp_path_factory, lines, sepa
 def test_extreme_content_is_reported_and_not_raised(tmp_path, content):
     path = tmp_path / "result_0.txt"
     path.write_bytes(content)
-    exercise(path)
+    assert exercise(path).minutes is None
 
 
 @pytest.mark.parametrize(
