@@ -46,6 +46,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     ranks = Ranks.join(settings.device)
     try:
         platform = settings.submission.platform or platform_name(settings, ranks)
+        # Before the log is touched: without a checkpoint it must keep its run_stop.
+        resume_from = load_checkpoint(options, ranks) if options.resume else None
         log = open_log(settings, options, ranks, platform)
         stop = StopRequest()
         stop.install()
@@ -59,7 +61,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             stop=stop,
             data_folder=options.data_folder,
             checkpoints=options.paths.checkpoints,
-            resume_from=load_checkpoint(options, ranks) if options.resume else None,
+            resume_from=resume_from,
         )
         with run:
             benchmark.train(settings, run)

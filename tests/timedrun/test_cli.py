@@ -104,6 +104,18 @@ def test_a_result_leaves_its_config_system_and_environment_beside_it_without_a_p
         assert place not in everything
 
 
+@pytest.mark.processes
+def test_a_resume_without_a_checkpoint_is_refused_and_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    spent = timedrun("run", *SMOKE, "--budget-minutes", "1e-9", "--results", tmp_path)
+    assert spent.returncode == 3, spent.stderr
+    before = (tmp_path / "result_0.txt").read_bytes()
+    refused = timedrun("run", *SMOKE, "--results", tmp_path, "--resume")
+    assert refused.returncode == 1
+    assert "cannot be resumed" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert (tmp_path / "result_0.txt").read_bytes() == before
+
+
 def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(tmp_path: Path) -> None:
     (tmp_path / "result_3.txt").write_text("precious")
     done = timedrun(
