@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from timedrun.errors import ExitCode, TimedrunError
 
@@ -66,6 +68,14 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", action="store_true", help="finish a run that a signal stopped")
     run.add_argument("--label", help="what progress lines call this run")
 
+    preflight = verb("preflight", "a config's log and package, made up before any run, through all checkers")
+    add_config(preflight)
+    add_methods(preflight)
+    preflight.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
+    preflight.add_argument("--data-folder", default=os.environ.get("TIMEDRUN_DATA"), help="where the dataset lies")
+    preflight.add_argument("--ruleset", help="such as 2.0.0 (default: that of the benchmark's round)")
+    preflight.add_argument("--answers", metavar="FILE", help="answers for the system description")
+
     race = verb("race", "several configs, N runs each, interleaved; checked, scored, packaged, drawn and compared")
     add_config(race, several=True)
     add_launch(race)
@@ -79,14 +89,36 @@ def parser() -> argparse.ArgumentParser:
         "--official", action=argparse.BooleanOptionalAction, default=True, help="run MLCommons' checker too"
     )
 
-    score = verb("score", "time to train of result sets")
+    score = verb("score", "time to train of result sets, of one submitter or a whole round")
     score.add_argument("paths", nargs="+", metavar="PATH")
+    score.add_argument("--ruleset", help="such as 2.0.0 (default: that of the benchmark's round)")
+    score.add_argument("--csv", metavar="FILE", help="write the scores there too, one line a set")
+
+    compare = verb("compare", "how much faster the second set of results is than the first, with an interval")
+    compare.add_argument("first", metavar="FIRST")
+    compare.add_argument("second", metavar="SECOND")
+    compare.add_argument("--paired", action="store_true", help="the runs were interleaved: result_N with result_N")
+    compare.add_argument(
+        "--allow", nargs="+", default=[], metavar="WHAT", help="compare although these differ: hardware, data, target"
+    )
+
+    system = verb("system", "MLPerf's description of this machine, and what a person has to add to it")
+    system.add_argument("--answers", metavar="FILE", help="answers given so far")
+    system.add_argument("--out", metavar="FILE", help="write what is still asked for there, to be filled in")
 
     package = verb("package", "result sets as one package in MLPerf's layout")
     package.add_argument("sets", nargs="+", metavar="RESULTS", help="folders written by run or race")
     package.add_argument("--out", required=True)
     package.add_argument("--submitter", help="default: the organization that the logs name")
     package.add_argument("--ruleset")
+    package.add_argument("--answers", metavar="FILE", help="what `timedrun system --out` asked for, filled in")
+
+    reproduce = verb("reproduce", "recompute a package's scores, or run a result again, and say what came of it")
+    reproduce.add_argument("path", metavar="PATH", help="a package, or results written by run or race")
+    reproduce.add_argument("--claims", metavar="FILE", help="scores claimed elsewhere (default: the package's own)")
+    reproduce.add_argument("--run", action="store_true", help="run the results again, each from its own config")
+    reproduce.add_argument("--runs", type=positive, help="how many of them (default: all)")
+    add_launch(reproduce)
 
     plot = verb("plot", "quality over time of result sets")
     plot.add_argument("sets", nargs="+", metavar="RESULTS")
@@ -107,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
     arguments, rest = top.parse_known_args(words)
-    if rest and arguments.verb not in ("run", "show", "prepare"):
+    if rest and not _VERBS[arguments.verb][2]:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return int(dispatch(arguments, rest, words))
@@ -118,23 +150,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(arguments: argparse.Namespace, rest: list[str], words: list[str]) -> ExitCode:
     """Call the verb. Its module is imported here so that a report does not wait for torch."""
-    if arguments.verb in ("list", "show"):
-        from timedrun.commands import configs
-
-        return configs.list_benchmarks(arguments) if arguments.verb == "list" else configs.show(arguments, rest)
+    module, function, takes_rest = _VERBS[arguments.verb]
+    verb: Callable[..., ExitCode] = getattr(importlib.import_module(f"timedrun.commands.{module}"), function)
     if arguments.verb == "run":
-        from timedrun.commands import run
+        return verb(arguments, rest, words)
+    return verb(arguments, rest) if takes_rest else verb(arguments)
 
-        return run.run(arguments, rest, words)
-    if arguments.verb == "prepare":
-        from timedrun.commands import prepare
 
-        return prepare.prepare(arguments, rest)
-    if arguments.verb == "race":
-        from timedrun.commands import race
-
-        return race.race(arguments)
-    from timedrun.commands import reports
-
-    verb: ExitCode = getattr(reports, arguments.verb)(arguments)
-    return verb
+_VERBS: Final = {  # verb: module of timedrun.commands, function, whether it takes overrides of a config
+    "list": ("configs", "list_benchmarks", False),
+    "show": ("configs", "show", True),
+    "run": ("run", "run", True),
+    "prepare": ("prepare", "prepare", True),
+    "preflight": ("preflight", "preflight", True),
+    "race": ("race", "race", False),
+    "check": ("check", "check", False),
+    "score": ("score", "score", False),
+    "compare": ("compare", "compare", False),
+    "system": ("system", "system", False),
+    "package": ("package", "package", False),
+    "reproduce": ("reproduce", "reproduce", False),
+    "plot": ("plot", "plot", False),
+}

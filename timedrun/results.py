@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timedrun.errors import TimedrunError
+from mlevents.record import result_files
+from timedrun.errors import TimedrunError, UsageError
 
 
 @dataclass(frozen=True)
@@ -78,3 +79,15 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise TimedrunError(f"{path}: cannot be read as JSON ({error}).") from None
+
+
+def existing(path: Path) -> list[Path]:
+    """The result files at `path`.
+
+    Raises:
+        UsageError: it does not exist.
+    """
+    try:
+        return result_files(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist; give a log, a folder of logs or a package.") from None

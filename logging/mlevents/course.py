@@ -81,7 +81,7 @@ def pairs(run: CheckedRun) -> Iterator[Finding]:
 
 def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
-    if run.benchmark is None or run.record.division != keys.CLOSED:
+    if run.benchmark is None or run.benchmark.evaluation_interval is None or run.record.division != keys.CLOSED:
         return
     if not isinstance(batch, int) or not 0 < batch < 2**53:  # what is no batch size has no interval
         return

@@ -15,19 +15,11 @@ from mlevents import keys
 from mlevents.event import MARK, Event, LineReader, is_number
 from mlevents.finding import Finding
 from mlevents.rounds import BENCHMARK_DATASET
+from mlevents.summary import QualityPoint
 
 __all__ = ["Event", "QualityPoint", "RunRecord", "read", "result_files"]
 
 HEAD_BYTES: Final = 1 << 16  # of a candidate, searched for a first record
-
-
-@dataclass(frozen=True)
-class QualityPoint:
-    """One evaluation: minutes since run_start, progress (metadata epoch_num or samples_count), the metric's value."""
-
-    minutes: float
-    progress: float
-    value: float
 
 
 @dataclass(frozen=True)

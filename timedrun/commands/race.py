@@ -15,8 +15,8 @@ from mlevents.record import RunRecord
 from mlevents.rounds import MLPERF_RULESETS, ruleset
 from timedrun import results
 from timedrun.card import Card, find
+from timedrun.commands.check import Checked, check_paths, verdict_line
 from timedrun.commands.configs import print_table
-from timedrun.commands.reports import Checked, check_paths, verdict_line
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.submission import compare, package, plot, score
 from timedrun.worker import ROOT

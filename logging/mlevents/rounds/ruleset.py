@@ -51,7 +51,9 @@ class BenchmarkRules:
     direction: Direction
     runs: int
     unit: Unit  # what metadata epoch_num counts
-    evaluation_interval: EvaluationInterval  # binding in the closed division only
+    evaluation_interval: EvaluationInterval | None  # binding in the closed division only; None: none is set
+    dropped: int = 1  # runs left out at each end before the mean is taken
+    open_keys: tuple[RequiredKey, ...] = ()
     closed_keys: tuple[RequiredKey, ...] = ()
     closed_optimizer_keys: Mapping[str, tuple[RequiredKey, ...]] | None = None  # by the value of opt_name
 
@@ -62,14 +64,37 @@ class BenchmarkRules:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Repair:
+    """How today's rule file of MLCommons' checker becomes the round's own: `text` in `file` is replaced by `by`."""
+
+    file: str  # beside the checker's module: "training_2.1.0/closed_bert.yaml"
+    text: str
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamDefect:
+    """A known error in a rule file of MLCommons' checker: it fails logs that the round's rules let pass."""
+
+    rule: str  # short fixed id
+    benchmark: str
+    division: str
+    meaning: str
+    source: str
+    repair: Repair
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ruleset:
     """The rules of one round of MLPerf Training, as MLCommons' compliance checker of that number reads them."""
 
     name: str  # what MLCommons' tools call it: "2.0.0"
     round: str
     checker: str  # the version of mlperf-logging these data were compared with; "": MLCommons' tools do not know them
-    status_words: tuple[str, ...]
+    status_words: tuple[str, ...]  # of the log's submission_status; (): the round does not ask for it
+    system_status_words: tuple[str, ...] = ()  # of the system description's status; (): any
     init_minutes: Mapping[str, float]  # by division: the longest time from init_start to init_stop
     required: tuple[RequiredKey, ...]
     closed_required: tuple[RequiredKey, ...]
     benchmarks: Mapping[str, BenchmarkRules]
+    defects: tuple[UpstreamDefect, ...] = ()

@@ -1,4 +1,4 @@
-"""`timedrun check`, `score`, `package` and `plot`: what is said of results that lie on disk."""
+"""`timedrun check`: the strict and MLCommons' verdicts on logs, sets and packages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ from mlevents.check import check as check_log
 from mlevents.check import check_set
 from mlevents.finding import Finding
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
-from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.submission import package as packages
-from timedrun.submission import plot as plots
-from timedrun.submission import score as scores
-from timedrun.worker import ROOT
+from timedrun.errors import ExitCode, UsageError
+from timedrun.results import existing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,18 +65,6 @@ def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: boo
         rules = ruleset or next(one.ruleset for one in checked if one.path.startswith(str(path)))
         checked.append(check_package(path, rules, run_official))
     return checked
-
-
-def existing(path: Path) -> list[Path]:
-    """The result files at `path`.
-
-    Raises:
-        UsageError: it does not exist.
-    """
-    try:
-        return record.result_files(path)
-    except FileNotFoundError:
-        raise UsageError(f"{path} does not exist; give a log, a folder of logs or a package.") from None
 
 
 def check_file(path: Path, ruleset: str | None, run_official: bool) -> Checked:
@@ -163,54 +148,3 @@ def verdict_line(one: Checked) -> str:
     kind = " (demonstration, no submission)" if one.demonstration else ""
     checker = f" by {one.checker}" if one.checker else ""
     return f"{one.path}: strict {one.strict}, official {one.official}{checker}, ruleset {one.ruleset}{kind}"
-
-
-def score(arguments: argparse.Namespace) -> ExitCode:
-    """Print the score of every set; exit code 1 when one has none."""
-    found = scores.score([path for name in arguments.paths for path in existing(Path(name))])
-    if not found:
-        raise UsageError(f"no result_*.txt in {', '.join(arguments.paths)}.")
-    print(scores.as_json(found) if arguments.json else scores.table(found), end="")
-    return ExitCode.OK if all(one.score_minutes is not None for one in found) else ExitCode.ERROR
-
-
-def package(arguments: argparse.Namespace) -> ExitCode:
-    """Build the package, run the package checker over it and say where it lies."""
-    sets = [Path(name) for name in arguments.sets]
-    report = packages.package(
-        sets,
-        Path(arguments.out),
-        submitter=submitter_of(arguments.submitter, sets),
-        source=ROOT,
-        ruleset=arguments.ruleset,
-    )
-    print(json.dumps(report.as_dict(), indent=2) if arguments.json else report.text)
-    return ExitCode.OK if report.official.verdict == "pass" else ExitCode.ERROR
-
-
-def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
-    """The submitter that was given, else the one organization that the logs name.
-
-    Raises:
-        UsageError: the logs name none or several.
-    """
-    if given:
-        return given
-    named = {record.read(file).organization for folder in sets for file in existing(folder)} - {None}
-    if len(named) != 1:
-        raise UsageError(f"the logs name {len(named)} organizations ({', '.join(map(str, named))}); give --submitter.")
-    return str(named.pop())
-
-
-def plot(arguments: argparse.Namespace) -> ExitCode:
-    """Draw quality over time, one colour a set."""
-    sets: dict[str, list[record.RunRecord]] = {}
-    for name in arguments.sets:
-        records = [record.read(file) for file in existing(Path(name))]
-        if not records:
-            raise TimedrunError(f"{name}: no result_*.txt to draw.")
-        label = records[0].config_name or Path(name).name
-        sets[f"{label} ({name})" if label in sets else label] = records
-    plots.plot_quality(sets, Path(arguments.out))
-    print(json.dumps({"figure": arguments.out}) if arguments.json else f"drawn: {arguments.out}")
-    return ExitCode.OK
