@@ -48,6 +48,11 @@ class ImageRunConfig(RunConfig):
     max_epochs: int = 0
     """Where the run gives up; 0: at the end of its schedule. Beyond that end the rate stays at its final factor."""
 
+    @property
+    def total_epochs(self) -> int:
+        """Where the run gives up."""
+        return self.max_epochs or self.schedule.epochs_scaled
+
 
 def digits_baseline_2022() -> ImageRunConfig:
     """Digits by a standard recipe of 2022 that knows nothing of the target: 100 epochs, cosine, SGD, crops."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,16 +69,27 @@ def facts(config: DataConfig, folder: Path | None) -> DataFacts:
     """
     if config.source == "digits":
         digits.require()
-        return DataFacts(digits.TOTAL - digits.EVALUATION, digits.EVALUATION, 10, 1)
+        return declared(config)
     if config.source == "synthetic":
-        return DataFacts(config.synthetic_train, config.synthetic_eval, config.synthetic_classes, len(config.mean))
+        return declared(config)
     folder = require_folder(config, folder)
     if config.source == "cifar10":
         if found := cifar10.problems(folder):
             raise DataError(" ".join(found))
-        return DataFacts(50_000, 10_000, 10, 3)
+        return declared(config)
     index = image_folder.read_index(folder)
     return DataFacts(len(index.files["train"]), len(index.files["evaluation"]), len(index.classes), 3)
+
+
+def declared(config: DataConfig) -> DataFacts:
+    """Counts and shapes of a source by its definition; of a folder of images, those of ImageNet-1k (ILSVRC 2012)."""
+    if config.source == "digits":
+        return DataFacts(digits.TOTAL - digits.EVALUATION, digits.EVALUATION, 10, 1)
+    if config.source == "synthetic":
+        return DataFacts(config.synthetic_train, config.synthetic_eval, config.synthetic_classes, len(config.mean))
+    if config.source == "cifar10":
+        return DataFacts(50_000, 10_000, 10, 3)
+    return DataFacts(1_281_167, 50_000, 1_000, 3)
 
 
 def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
@@ -101,6 +114,29 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
     if not data.drop_last and 0 < rest < ranks:
         found.append(f"the last batch of an epoch has {rest} samples for {ranks} ranks; set --data.drop-last.")
     return found
+
+
+def data_digest(config: RunConfig, folder: Path | None) -> dict[str, str]:
+    """SHA-256 of what `config` trains and evaluates on, and what it is of. Reads digits and CIFAR-10, so ask for it
+    after run_stop; of an image folder it digests what `prepare` recorded, not 150 GB of images.
+
+    Raises:
+        DataError: the data are missing or not what the source expects.
+    """
+    data: DataConfig = config.data  # type: ignore[attr-defined]
+    if data.source == "synthetic":
+        names = ("train_size", "eval_size", "synthetic_train", "synthetic_eval", "synthetic_classes")
+        recipe = [len(data.mean), *(getattr(data, name) for name in names)]
+        digest = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
+        return {"sha256": digest, "of": "counts and shapes; the noise comes from the run's seed"}
+    if data.source == "image_folder":
+        return {"sha256": image_folder.read_index(require_folder(data, folder)).digest, "of": "names and labels"}
+    content = hashlib.sha256()
+    for split in ("train", "evaluation"):
+        source = digits.read(split) if data.source == "digits" else cifar10.read(require_folder(data, folder), split)
+        for tensor in source:
+            content.update(tensor.numpy().data)
+    return {"sha256": content.hexdigest(), "of": "images and labels"}
 
 
 def require_folder(config: DataConfig, folder: Path | None) -> Path:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from image_classification.configs import ImageRunConfig
-from image_classification.data import Batch, ImageData, facts
+from image_classification.data import Batch, DataFacts, ImageData, declared, facts
 from image_classification.model import build_model
 from timedrun.loss import binary_cross_entropy, cross_entropy
 from timedrun.methods import stack
 from timedrun.optim import build_optimizer
 from timedrun.precision import Precision
 from timedrun.ranks import Ranks, local_batch
-from timedrun.run import TimedRun
+from timedrun.rehearsal import Plan, known_or_declared
+from timedrun.run import Announcement, TimedRun
 
 LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
 
@@ -30,7 +32,6 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     optimizer = build_optimizer(config.optimizer, model)
     precision = Precision(config.precision, device)
     schedule = config.schedule
-    total_epochs = config.max_epochs or schedule.epochs_scaled
     batches_per_epoch = max(1, known.train_samples // config.global_batch)
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
@@ -80,14 +81,9 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
                 count_correct(model, synthetic, precision)
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, known.channels))
-    run.start_clock(
-        train_samples=known.train_samples,
-        eval_samples=known.eval_samples,
-        hyperparameters=hyperparameters(config, optimizer, micro, share),
-        methods=[method.name for method in config.methods],
-    )
+    run.start_clock(**announcement(config, optimizer, known, micro, share))
     data = ImageData(config.data, run.data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
-    for block in run.blocks(total_epochs):
+    for block in run.blocks(config.total_epochs):
         model.train()
         for epoch in run.epochs(block):
             for batch in data.train(epoch, first_step=run.position.step_in_epoch):
@@ -146,6 +142,29 @@ def synthetic_batches(config: ImageRunConfig, ranks: Ranks, share: int, channels
             seen.add(inputs.shape[-1])
             for _ in range(config.warm_up_steps):
                 yield epoch, Batch(images, labels, share * ranks.world)
+
+
+def announcement(
+    config: ImageRunConfig, optimizer: torch.optim.Optimizer, known: DataFacts, micro: int, share: int
+) -> Announcement:
+    """What the log says of this run before its clock starts; `share` images a rank and step, `micro` at a time."""
+    return {
+        "train_samples": known.train_samples,
+        "eval_samples": known.eval_samples,
+        "hyperparameters": hyperparameters(config, optimizer, micro, share),
+        "methods": [method.name for method in config.methods],
+    }
+
+
+def rehearse(config: ImageRunConfig, ranks: Ranks, data_folder: Path | None) -> Plan:
+    """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
+    known, missing = known_or_declared(lambda: facts(config.data, data_folder), declared(config.data))
+    with torch.device("meta"):
+        model = stack(*config.methods).model(build_model(config.model, config.seed))
+    share = local_batch(config.global_batch, ranks.world)
+    micro = min(config.micro_batch or share, share)
+    optimizer = build_optimizer(config.optimizer, model)
+    return Plan(announcement(config, optimizer, known, micro, share), config.total_epochs, missing)
 
 
 def hyperparameters(

@@ -91,6 +91,11 @@ def facts(store: Path) -> TextFacts:
     )
 
 
+def declared(config: BertRunConfig) -> TextFacts:
+    """What stands for facts that are not at hand: sizes as v2.1's published BERT logs have them; a store that fits."""
+    return TextFacts(156_811_560, 10_000, config.architecture.vocabulary, config.data.longest, "not known")
+
+
 class TextData:
     """Training and evaluation batches of one rank. A batch is a pure function of (seed, step); opening the store reads
     lengths, the first batch touches the first datum."""
@@ -180,7 +185,7 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
         store = resolve(config.data, folder)
         known = facts(store)
     except DataError as error:
-        return [str(error)]
+        return [str(error), *config.problems(), *unavailable(config)]
     found = []
     model = config.architecture
     if known.vocabulary != model.vocabulary:
@@ -206,8 +211,28 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
     return found + config.problems() + unavailable(config)
 
 
-def unavailable(config: BertRunConfig) -> list[str]:
+def data_digest(config: RunConfig, folder: Path | None) -> dict[str, str]:
+    """SHA-256 of the manifest of what `config` trains and evaluates on, which holds the SHA-256 of every file.
+
+    Raises:
+        DataError: no whole store is there.
+    """
+    from language_model.configs import BertRunConfig  # configs are made of this module's TextDataConfig
+    from language_model.gpt import data as gpt_data
+
+    if isinstance(config, BertRunConfig):
+        digest = facts(resolve(config.data, folder)).digest
+    else:
+        digest = gpt_data.facts(folder, 1).digest  # a sequence's length is no part of it
+    return {"sha256": digest, "of": "the manifest, with the SHA-256 of every file"}
+
+
+def unavailable(config: RunConfig) -> list[str]:
     """What this machine lacks for the model that `config` names."""
+    from language_model.configs import BertRunConfig
+
+    if not isinstance(config, BertRunConfig):
+        return []
     try:
         if config.implementation == "transformers":
             import_transformers()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,9 +15,10 @@ from language_model.attention import choose
 from language_model.batch import MaskedBatch
 from language_model.collator import collate
 from language_model.configs import BertRunConfig
-from language_model.data import CHECKPOINT, TextData, facts, pieces, resolve
+from language_model.data import CHECKPOINT, TextData, TextFacts, declared, facts, pieces, resolve
 from language_model.encoder import Bert, build_bert
 from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.train import rehearse as rehearse_gpt
 from language_model.gpt.train import train as train_gpt
 from language_model.hyperparameters import optimization
 from language_model.initial_checkpoint import load_initial_checkpoint, weights_sha256
@@ -30,7 +33,8 @@ from timedrun.methods import stack
 from timedrun.optim import build_optimizer
 from timedrun.precision import Precision
 from timedrun.ranks import Ranks, local_batch
-from timedrun.run import TimedRun
+from timedrun.rehearsal import Plan, known_or_declared
+from timedrun.run import Announcement, TimedRun
 from timedrun.tracked import seed_everything
 
 
@@ -100,21 +104,7 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
             count_correct(model, batches, precision)
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, micro))
-    run.start_clock(
-        train_samples=known.train_samples,
-        eval_samples=known.eval_samples,
-        hyperparameters={
-            **optimization(config, optimizer, schedule, beta1=config.optimizer.momentum, share=share, micro=micro),
-            "max_sequence_length": config.data.longest,
-            "max_predictions_per_seq": config.data.max_predictions,
-            "masked_fraction": config.data.masked_fraction,
-            "implementation": config.implementation,
-            "attention": attention,
-            "initial_weights": start,
-            "data_sha256": known.digest,
-        },
-        methods=[*(method.name for method in config.methods), *config.effective_speed_ups(ranks, attention)],
-    )
+    run.start_clock(**announcement(config, optimizer, known, ranks, attention=attention, start=start))
     data = TextData(config, store, ranks)
     for block in run.blocks(config.max_samples):
         model.train()
@@ -126,11 +116,68 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
             measurement.value = accuracy(model, data, precision, ranks)
 
 
+def announcement(
+    config: BertRunConfig,
+    optimizer: torch.optim.Optimizer,
+    known: TextFacts,
+    ranks: Ranks,
+    *,
+    attention: str,
+    start: str,
+) -> Announcement:
+    """What the log says of a BERT's run before its clock starts; `start` names the weights it starts from."""
+    share = local_batch(config.global_batch, ranks.world)
+    micro = min(config.micro_batch or share, share)
+    beta1 = config.optimizer.momentum
+    return {
+        "train_samples": known.train_samples,
+        "eval_samples": known.eval_samples,
+        "hyperparameters": {
+            **optimization(config, optimizer, config.schedule, beta1=beta1, share=share, micro=micro),
+            "max_sequence_length": config.data.longest,
+            "max_predictions_per_seq": config.data.max_predictions,
+            "masked_fraction": config.data.masked_fraction,
+            "implementation": config.implementation,
+            "attention": attention,
+            "initial_weights": start,
+            "data_sha256": known.digest,
+        },
+        "methods": [*(method.name for method in config.methods), *config.effective_speed_ups(ranks, attention)],
+    }
+
+
+def rehearse(config: RunConfig, ranks: Ranks, data_folder: Path | None) -> Plan:
+    """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
+    if isinstance(config, GptRunConfig):
+        return rehearse_gpt(config, ranks, data_folder)
+    assert isinstance(config, BertRunConfig)  # there is no third kind
+    data = config.data
+    known, missing = known_or_declared(lambda: facts(resolve(data, data_folder)), declared(config))
+    with torch.device("meta"):
+        model: Bert | ReferenceBert = (
+            Bert(config.architecture, config.speed)
+            if config.implementation == "timedrun"
+            else ReferenceBert(config.architecture, reference_attention(config))
+        )
+    try:
+        attention = attention_of(config, Precision(config.precision, ranks.device))
+    except UsageError:  # not on this machine, as `unavailable` says
+        attention = config.speed.attention
+    optimizer = build_optimizer(config.optimizer, model)
+    announced = announcement(config, optimizer, known, ranks, attention=attention, start=config.start)
+    return Plan(announced, config.max_samples, missing)
+
+
 def build_model(config: BertRunConfig) -> Bert | ReferenceBert:
     """The model that `config` names, with the same first weights whoever computes it."""
     if config.implementation == "timedrun":
         return build_bert(config.architecture, config.seed, config.speed)
-    return build_reference(config.architecture, config.seed, "eager" if config.speed.attention == "eager" else "sdpa")
+    return build_reference(config.architecture, config.seed, reference_attention(config))
+
+
+def reference_attention(config: BertRunConfig) -> Literal["eager", "sdpa"]:
+    """The attention that transformers' model is asked for."""
+    return "eager" if config.speed.attention == "eager" else "sdpa"
 
 
 def attention_of(config: BertRunConfig, precision: Precision) -> str:

@@ -39,9 +39,10 @@ def parser() -> argparse.ArgumentParser:
         to.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="keep only these methods")
         to.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="leave these methods out")
 
-    def add_launch(to: argparse.ArgumentParser) -> None:
-        to.add_argument("--results", help="folder for result_N.txt and run_N/ (default: runs/<benchmark>/<config>)")
-        to.add_argument("--ranks", type=positive, default=1, help="processes on this machine (default 1)")
+    def add_launch(to: argparse.ArgumentParser, results: str, ranks: int | None = 1) -> None:
+        to.add_argument("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
+        usual = ranks or "as many as the original had"
+        to.add_argument("--ranks", type=positive, default=ranks, help=f"processes on this machine (default: {usual})")
         to.add_argument("--threads", type=int, default=0, help="CPU threads a rank (default: torch's choice)")
         to.add_argument("--data-folder", default=os.environ.get("TIMEDRUN_DATA"), help="where the dataset lies")
 
@@ -63,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     run = verb("run", "one timed run")
     add_config(run)
     add_methods(run)
-    add_launch(run)
+    add_launch(run, "runs/<benchmark>/<config>")
     run.add_argument("--number", type=int, help="N of result_N.txt (default: the next free one)")
     run.add_argument("--resume", action="store_true", help="finish a run that a signal stopped")
     run.add_argument("--label", help="what progress lines call this run")
@@ -78,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
 
     race = verb("race", "several configs, N runs each, interleaved; checked, scored, packaged, drawn and compared")
     add_config(race, several=True)
-    add_launch(race)
+    add_launch(race, "runs/<benchmark>/race_N")
     race.add_argument("--runs", type=positive, default=5, help="runs of each config (default 5)")
     race.add_argument("--first-seed", type=int, default=1)
 
@@ -118,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--claims", metavar="FILE", help="scores claimed elsewhere (default: the package's own)")
     reproduce.add_argument("--run", action="store_true", help="run the results again, each from its own config")
     reproduce.add_argument("--runs", type=positive, help="how many of them (default: all)")
-    add_launch(reproduce)
+    add_launch(reproduce, "runs/reproduced/<name>_N", ranks=None)
 
     plot = verb("plot", "quality over time of result sets")
     plot.add_argument("sets", nargs="+", metavar="RESULTS")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from timedrun.errors import DataError
+from timedrun.errors import DataFolderMissing
 
 
 def required(folder: Path | None, source: str) -> Path:
     """`folder`, once it is given and exists; `source` says what needs it.
 
     Raises:
-        DataError: it is not.
+        DataFolderMissing: it is not.
     """
     if folder is None:
-        raise DataError(f"{source} needs a folder: give it with --data-folder (or TIMEDRUN_DATA).")
+        raise DataFolderMissing(f"{source} needs a folder: give it with --data-folder (or TIMEDRUN_DATA).")
     if not folder.is_dir():
-        raise DataError(f"data folder {folder} does not exist; give the right one with --data-folder PATH.")
+        raise DataFolderMissing(f"data folder {folder} does not exist; give the right one with --data-folder PATH.")
     return folder

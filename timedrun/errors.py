@@ -40,3 +40,7 @@ class NonFiniteLoss(TimedrunError):
 
 class DataError(TimedrunError):
     """A dataset is missing, damaged or not what its manifest says."""
+
+
+class DataFolderMissing(DataError):
+    """The folder that the data lie in was not given, or is not on this machine."""

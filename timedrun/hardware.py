@@ -14,6 +14,7 @@ import torch
 NOT_APPLICABLE = "N/A"
 
 _CPUS = Path("/sys/devices/system/cpu")
+_MEMORY_CONTROLLERS = Path("/sys/devices/system/edac/mc")
 _CACHE_KINDS = {"Data": "d", "Instruction": "i"}
 
 
@@ -41,6 +42,19 @@ def processor() -> dict[str, str]:
         "host_processor_frequency": f"{clock.max:.0f} MHz" if clock and clock.max else "",
         "host_processor_caches": ", ".join(caches),
         "host_processor_interconnect": NOT_APPLICABLE if sockets == 1 else "",
+    }
+
+
+def memory() -> dict[str, str]:
+    """The `host_memory_*` keys; the modules, where the kernel's EDAC driver of the memory controller counts them."""
+    modules: Counter[tuple[str, str]] = Counter()
+    for module in _MEMORY_CONTROLLERS.glob("mc*/dimm*"):
+        if (size := _read(module / "size")).isdigit() and int(size):  # MiB; an empty slot has 0
+            modules[size, _read(module / "dimm_mem_type")] += 1
+    words = [f"{count} x {int(size) / 1024:g} GiB {kind}".strip() for (size, kind), count in sorted(modules.items())]
+    return {
+        "host_memory_capacity": gib(psutil.virtual_memory().total),
+        "host_memory_configuration": " + ".join(words),
     }
 
 

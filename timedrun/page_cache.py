@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 DROP_CACHES = ("/sbin/sysctl", "-w", "vm.drop_caches=3")
+DROP_FILE = Path("/proc/sys/vm/drop_caches")
+"""What the command writes to."""
 
 
 def clear(asked_for: bool, command: Sequence[str] = DROP_CACHES) -> tuple[bool, str]:
@@ -21,3 +25,12 @@ def clear(asked_for: bool, command: Sequence[str] = DROP_CACHES) -> tuple[bool, 
         return True, ""
     complaint = (done.stderr or done.stdout).strip().splitlines()
     return False, complaint[-1] if complaint else f"exit code {done.returncode}"
+
+
+def obstacle(command: Path = Path(DROP_CACHES[0]), file: Path = DROP_FILE) -> str:
+    """Why caches cannot be dropped by this process, as far as that shows without dropping them; empty: they can."""
+    if not os.access(command, os.X_OK):
+        return f"{command} is not there or cannot be run"
+    if not os.access(file, os.W_OK):
+        return f"{file} is not writable: it takes root, and in a container --privileged"
+    return ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,6 +43,15 @@ class Outcome(Enum):
         if self is Outcome.REACHED:
             return ExitCode.OK
         return ExitCode.STOPPED_RESUMABLE if self is Outcome.STOPPED else ExitCode.TARGET_NOT_REACHED
+
+
+class Announcement(TypedDict):
+    """What a benchmark has the log say before the clock starts, beside what every config holds."""
+
+    train_samples: int
+    eval_samples: int
+    hyperparameters: Mapping[str, Scalar]
+    methods: Sequence[str]
 
 
 class _Ended(Exception):
@@ -114,6 +123,8 @@ class TimedRun:
         checkpoints: Path | None = None,
         resume_from: dict[str, Any] | None = None,
         check_every: int | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        clear_cache: Callable[[bool], tuple[bool, str]] = page_cache.clear,
     ) -> None:
         self.config = config
         self.card = card
@@ -129,12 +140,14 @@ class TimedRun:
         self.outcome: Outcome | None = None
         self._resume_from = resume_from
         self._check_every = check_every or (50 if ranks.device.type == "cuda" else 10)
+        self._monotonic = monotonic
+        self._clear_cache = clear_cache
         self._started: float | None = None
         self._last_loss: Tensor | None = None
 
     def __enter__(self) -> Self:
         if self._resume_from is None:
-            done, reason = page_cache.clear(self.config.clear_cache)
+            done, reason = self._clear_cache(self.config.clear_cache)
             self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
             self.log.start(keys.INIT_START)
             submission = self.config.submission
@@ -208,7 +221,7 @@ class TimedRun:
             self.log.end(keys.INIT_STOP)
             self.log.start(keys.RUN_START)
         self._synchronize()
-        self._started = time.monotonic()
+        self._started = self._monotonic()
         self.progress.start()
 
     def blocks(self, total: int) -> Iterator[Block]:
@@ -285,7 +298,7 @@ class TimedRun:
         if self.card.reached(value, self.config.evaluation.target):
             before_success()
             self.outcome = Outcome.REACHED
-            elapsed_ms = round((time.monotonic() - self._started) * 1e3) if self._started is not None else 0
+            elapsed_ms = round((self._monotonic() - self._started) * 1e3) if self._started is not None else 0
             known = {} if self._resume_from else {keys.ELAPSED_MS: elapsed_ms}  # a resumed run's clock began elsewhere
             self.log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=block.last, **known)
             self.log.close()
@@ -295,7 +308,7 @@ class TimedRun:
     def _check(self) -> None:
         """Decide with all ranks whether the run goes on."""
         loss = float(self._last_loss) if self._last_loss is not None else 0.0
-        minutes = (time.monotonic() - self._started) / 60 if self._started is not None else 0.0
+        minutes = (self._monotonic() - self._started) / 60 if self._started is not None else 0.0
         over_budget = 0 < self.config.budget_minutes < minutes
         broken, stopping, spent = self.ranks.maximum(
             [float(not math.isfinite(loss)), float(self.stop.requested), float(over_budget)]

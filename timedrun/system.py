@@ -7,68 +7,14 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
 
+from mlevents.submission.system_description import KEYS
 from timedrun import hardware
 from timedrun.hardware import NOT_APPLICABLE, gib
-
-SYSTEM_KEYS = (
-    "submitter",
-    "division",
-    "status",
-    "system_name",
-    "number_of_nodes",
-    "host_processors_per_node",
-    "host_processor_model_name",
-    "host_processor_core_count",
-    "host_processor_vcpu_count",
-    "host_processor_frequency",
-    "host_processor_caches",
-    "host_processor_interconnect",
-    "host_memory_capacity",
-    "host_storage_type",
-    "host_storage_capacity",
-    "host_networking",
-    "host_networking_topology",
-    "host_memory_configuration",
-    "accelerators_per_node",
-    "accelerator_model_name",
-    "accelerator_host_interconnect",
-    "accelerator_frequency",
-    "accelerator_on-chip_memories",
-    "accelerator_memory_configuration",
-    "accelerator_memory_capacity",
-    "accelerator_interconnect",
-    "accelerator_interconnect_topology",
-    "cooling",
-    "hw_notes",
-    "framework",
-    "other_software_stack",
-    "operating_system",
-    "sw_notes",
-)
-"""The keys that MLCommons' system description checker asks for, in its order."""
-
-OPTIONAL_KEYS = frozenset(
-    {
-        "host_processor_core_count",  # this one or the next; `unknown` looks at the pair
-        "host_processor_vcpu_count",
-        "host_processor_frequency",
-        "host_processor_caches",
-        "host_processor_interconnect",
-        "accelerator_frequency",
-        "accelerator_on-chip_memories",
-        "accelerator_interconnect_topology",
-        "hw_notes",
-        "sw_notes",
-    }
-)
-"""Keys that MLPerf's submission rules let stay empty."""
 
 Description = dict[str, str | dict[str, str]]
 
@@ -81,29 +27,29 @@ def describe(
     status: str = "onprem",
     ranks: int,
     device: str,
-    nodes: int = 1,
+    nodes: int | None = None,
     hw_notes: str = "",
     sw_notes: str = "",
-    given: Mapping[str, str] | None = None,
 ) -> Description:
     """The content of `systems/<system>.json` for this machine (MLPerf submission rules, system_desc_id.json metadata).
 
     All 33 keys are there, every value is text (`other_software_stack`: a dictionary of text). What this machine does
-    not tell stays "", to be filled in by a person; `unknown` names what is still needed.
+    not tell stays "", to be filled in by a person (`timedrun.answers`).
 
     Args:
         ranks: processes of one run over all nodes; on CUDA one accelerator each.
         device: the torch device type that the run used, such as "cpu", "cuda" or "cuda:0".
-        given: answers that take precedence over what was found, such as {"cooling": "air"}.
+        nodes: default: as many as torchrun's LOCAL_WORLD_SIZE says, 1 where nothing launched these ranks.
 
     Raises:
-        ValueError: `given` has a key that is none of the 33, or ranks are not a multiple of nodes.
+        ValueError: ranks are not a multiple of nodes.
     """
+    if nodes is None:
+        local = os.environ.get("LOCAL_WORLD_SIZE", "")
+        nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
     if nodes < 1 or ranks < 1 or ranks % nodes:
         raise ValueError(f"{ranks} ranks on {nodes} nodes: the ranks of a system must divide evenly over its nodes.")
-    if strange := sorted(set(given or {}) - set(SYSTEM_KEYS)):
-        raise ValueError(f"a system description has no {', '.join(strange)}; its keys are: {', '.join(SYSTEM_KEYS)}.")
-    found: Description = dict.fromkeys(SYSTEM_KEYS, "")
+    found: Description = dict.fromkeys(KEYS, "")
     found.update(
         {
             "submitter": submitter,
@@ -111,7 +57,6 @@ def describe(
             "status": status,
             "system_name": system_name,
             "number_of_nodes": str(nodes),
-            "host_memory_capacity": gib(psutil.virtual_memory().total),
             "hw_notes": hw_notes,
             "framework": f"PyTorch {torch.__version__}",
             "other_software_stack": _software(),
@@ -119,23 +64,13 @@ def describe(
             "sw_notes": sw_notes,
         }
     )
-    found.update(hardware.processor() | hardware.storage() | hardware.network(nodes))
+    found.update(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes))
     if device.startswith("cuda"):
         found.update(hardware.accelerator(ranks // nodes))
     else:
-        found.update({key: NOT_APPLICABLE for key in SYSTEM_KEYS if key.startswith("accelerator_")})
+        found.update({key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")})
         found["accelerators_per_node"] = "0"
-    found.update(given or {})
     return found
-
-
-def unknown(description: Mapping[str, Any]) -> list[str]:
-    """The keys of `description` that need a meaningful answer by MLPerf's rules and have none, in the rules' order."""
-    empty = {key for key in SYSTEM_KEYS if not description.get(key)}
-    needed = empty - OPTIONAL_KEYS
-    if {"host_processor_core_count", "host_processor_vcpu_count"} <= empty:
-        needed.add("host_processor_core_count")
-    return sorted(needed, key=SYSTEM_KEYS.index)
 
 
 def environment() -> str:

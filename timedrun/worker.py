@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from mlevents.runlog import NotResumable, RunLog
-from timedrun import checkpoint, config, system
+from timedrun import checkpoint, config, provenance, system
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, TimedrunError
@@ -41,6 +41,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     Raises:
         TimedrunError: the run was aborted; its log says why.
     """
+    provenance.image_digest()  # refused on every rank alike, before any waits for another
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = Ranks.join(settings.device)
@@ -63,8 +64,12 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             checkpoints=options.paths.checkpoints,
             resume_from=resume_from,
         )
-        with run:
-            benchmark.train(settings, run)
+        try:
+            with run:
+                benchmark.train(settings, run)
+        finally:  # after run_stop, since it may read the data
+            if ranks.is_first:
+                provenance.add_data(options.paths.provenance, benchmark, settings, options.data_folder)
         assert run.outcome is not None  # leaving the context without an error sets it
         return run.outcome.exit_code
     finally:
@@ -103,24 +108,30 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: s
     paths.folder.mkdir(parents=True, exist_ok=True)
     log = RunLog(paths.log)
     try:
-        paths.side.mkdir()
-        write_json(paths.config, config.dump(settings))
-        submission = settings.submission
-        description = system.describe(
-            submission.organization,
-            platform,
-            division=submission.division,
-            status=submission.status,
-            ranks=ranks.world,
-            device=ranks.device.type,
-        )
-        write_json(paths.system, description)
-        paths.environment.write_text(system.environment())
-        write_json(paths.provenance, {**system.provenance(ROOT), "command": options.command, "ranks": ranks.world})
+        write_beside(settings, paths, ranks, platform, options.command)
     except BaseException:
         log.close(reason="the files beside the log could not be written")
         raise
     return log
+
+
+def write_beside(settings: RunConfig, paths: ResultPaths, ranks: Ranks, platform: str, command: str) -> None:
+    """Write what belongs beside a run's log: its config, and the system, environment and source it ran on."""
+    paths.side.mkdir()
+    write_json(paths.config, config.dump(settings))
+    submission = settings.submission
+    description = system.describe(
+        submission.organization,
+        platform,
+        division=submission.division,
+        status=submission.status,
+        ranks=ranks.world,
+        device=ranks.device.type,
+    )
+    write_json(paths.system, description)
+    paths.environment.write_text(system.environment())
+    origin = {**system.provenance(ROOT), "command": command, "ranks": ranks.world}
+    write_json(paths.provenance, origin | {"image_digest": provenance.image_digest(), "data": None})
 
 
 def load_checkpoint(options: LaunchOptions, ranks: Ranks) -> dict[str, object]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from timedrun.config import RunConfig
 from timedrun.errors import DataError
 from timedrun.order import Indices
 from timedrun.ranks import Ranks
+
+if TYPE_CHECKING:
+    from language_model.gpt.model import GptConfig
 
 Sampling = Literal["windows", "blocks"]
 
@@ -82,6 +85,11 @@ def facts(folder: Path | None, length: int) -> TokenFacts:
     return TokenFacts(manifest.train.tokens, manifest.validation.tokens, manifest.vocabulary, length, manifest.digest)
 
 
+def declared(model: GptConfig) -> TokenFacts:
+    """What stands for facts that are not at hand: OpenWebText's tokens as nanoGPT counts them; a store that fits."""
+    return TokenFacts(9_035_582_198, 4_434_897, model.vocabulary, model.context, "not known")
+
+
 def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
     """What keeps `config` from running on its data, told before any of it is touched."""
     from language_model.gpt.configs import GptRunConfig  # configs are made of this module's GptDataConfig
@@ -91,7 +99,7 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
     try:
         known = facts(folder, context)
     except DataError as error:
-        return [str(error)]
+        return [str(error), *config.problems()]
     found = config.problems()
     if known.vocabulary != vocabulary:
         found.append(

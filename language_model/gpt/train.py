@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.data import TokenBatch, TokenData, facts
+from language_model.gpt.data import TokenBatch, TokenData, TokenFacts, declared, facts
 from language_model.gpt.model import build_model, token_losses
 from language_model.gpt.optimizer import build_gpt_optimizer
 from language_model.hyperparameters import optimization
@@ -17,7 +18,8 @@ from timedrun.errors import UsageError
 from timedrun.methods import stack
 from timedrun.precision import Precision
 from timedrun.ranks import Ranks, local_batch
-from timedrun.run import TimedRun
+from timedrun.rehearsal import Plan, known_or_declared
+from timedrun.run import Announcement, TimedRun
 from timedrun.tracked import seed_everything
 
 
@@ -31,7 +33,6 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     model = methods.model(build_model(config.model, config.seed)).to(device)
     optimizer = build_gpt_optimizer(config.optimizer, model, adam_beta1=config.adam_beta1)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    beta1 = config.adam_beta1 if config.optimizer.kind == "muon" else config.optimizer.momentum
     precision = Precision(config.precision, device)
     schedule = config.schedule
     seed_everything(order.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
@@ -77,18 +78,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
             sum_losses(model, batch, precision)
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share))
-    run.start_clock(
-        train_samples=known.train_samples,
-        eval_samples=known.eval_samples,
-        hyperparameters={
-            **optimization(config, optimizer, schedule, beta1=beta1, share=share, micro=micro),
-            "opt_gradient_clip_norm": config.clip_norm,
-            "max_sequence_length": context,
-            "implementation": config.model.implementation,
-            "data_sha256": known.digest,
-        },
-        methods=[*(method.name for method in config.methods), *(["compile"] if config.compile else [])],
-    )
+    run.start_clock(**announcement(config, optimizer, known, ranks))
     data = TokenData(
         config.data, run.data_folder, ranks, length=context, global_batch=config.global_batch, seed=config.seed
     )
@@ -100,6 +90,36 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
             run.step_done(config.global_batch, loss)
         with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
             measurement.value = validation_loss(model, data, precision, ranks, known.eval_tokens)
+
+
+def announcement(
+    config: GptRunConfig, optimizer: torch.optim.Optimizer, known: TokenFacts, ranks: Ranks
+) -> Announcement:
+    """What the log says of a GPT's run before its clock starts."""
+    share = local_batch(config.global_batch, ranks.world)
+    micro = min(config.micro_batch or share, share)
+    beta1 = config.adam_beta1 if config.optimizer.kind == "muon" else config.optimizer.momentum
+    return {
+        "train_samples": known.train_samples,
+        "eval_samples": known.eval_samples,
+        "hyperparameters": {
+            **optimization(config, optimizer, config.schedule, beta1=beta1, share=share, micro=micro),
+            "opt_gradient_clip_norm": config.clip_norm,
+            "max_sequence_length": config.model.context,
+            "implementation": config.model.implementation,
+            "data_sha256": known.digest,
+        },
+        "methods": [*(method.name for method in config.methods), *(["compile"] if config.compile else [])],
+    }
+
+
+def rehearse(config: GptRunConfig, ranks: Ranks, data_folder: Path | None) -> Plan:
+    """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
+    known, missing = known_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
+    with torch.device("meta"):
+        model = stack(*config.methods).model(build_model(config.model, config.seed))
+    optimizer = build_gpt_optimizer(config.optimizer, model, adam_beta1=config.adam_beta1)
+    return Plan(announcement(config, optimizer, known, ranks), config.total_samples, missing)
 
 
 def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Tensor:

@@ -40,6 +40,8 @@ EPOCH_NUM: Final = "epoch_num"
 EPOCH_COUNT: Final = "epoch_count"
 FIRST_EPOCH_NUM: Final = "first_epoch_num"
 SAMPLES_COUNT: Final = "samples_count"
+STEP_NUM: Final = "step_num"
+METRIC: Final = "metric"  # which part of the quality an eval_accuracy is; no constant of mlperf-logging
 STATUS: Final = "status"
 SUCCESS: Final = "success"
 ABORTED: Final = "aborted"
@@ -90,6 +92,16 @@ LARS_OPT_LR_DECAY_STEPS: Final = "lars_opt_learning_rate_decay_steps"
 LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS: Final = "lars_opt_learning_rate_warmup_epochs"
 LARS_OPT_MOMENTUM: Final = "lars_opt_momentum"
 LARS_OPT_WEIGHT_DECAY: Final = "lars_opt_weight_decay"
+
+# Asked of every log from 6.1 on.
+LOWEST_NUMERICAL_PRECISION_IN_LINEAR: Final = "lowest_numerical_precision_in_linear"
+LOWEST_NUMERICAL_PRECISION_IN_ATTN: Final = "lowest_numerical_precision_in_attn"
+LOWEST_NUMERICAL_PRECISION_IN_COMM: Final = "lowest_numerical_precision_in_comm"
+TENSOR_PARALLELISM: Final = "tensor_parallelism"
+PIPELINE_PARALLELISM: Final = "pipeline_parallelism"
+CONTEXT_PARALLELISM: Final = "context_parallelism"
+EXPERT_PARALLELISM: Final = "expert_parallelism"
+CONFIG_FILENAME: Final = "config_filename"
 
 # This project's own. MLCommons' checkers skip keys they do not know, so such a log stays a valid MLPerf log.
 DATASET: Final = "dataset"  # what was trained on; differs from the benchmark's own in a demonstration

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents import keys
-from mlevents.event import MARK, Event, LineReader, is_number
+from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
 from mlevents.finding import Finding
-from mlevents.rounds import BENCHMARK_DATASET
-from mlevents.summary import QualityPoint
+from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules
+from mlevents.summary import QualityPoint, RunSummary, summarized
 
-__all__ = ["Event", "QualityPoint", "RunRecord", "read", "result_files"]
+__all__ = ["Event", "QualityPoint", "RunRecord", "RunSummary", "progress_of", "read", "result_files"]
 
+# What an evaluation's metadata may count in, where it lacks the one its benchmark asks for.
+PROGRESS: Final = (keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STEP_NUM)
+_NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
 HEAD_BYTES: Final = 1 << 16  # of a candidate, searched for a first record
 
 
@@ -55,39 +58,40 @@ class RunRecord:
         event = self.last(key)
         return default if event is None else event.value
 
-    def _text(self, key: str) -> str | None:
+    def text(self, key: str) -> str | None:
+        """The value of the last event with `key`, None where that is no text."""
         value = self.value(key)
         return value if isinstance(value, str) else None
 
     @property
     def benchmark(self) -> str | None:
         """The value of submission_benchmark; like the next ones None where it is not logged as a text."""
-        return self._text(keys.SUBMISSION_BENCHMARK)
+        return self.text(keys.SUBMISSION_BENCHMARK)
 
     @property
     def division(self) -> str | None:
         """The value of submission_division."""
-        return self._text(keys.SUBMISSION_DIVISION)
+        return self.text(keys.SUBMISSION_DIVISION)
 
     @property
     def organization(self) -> str | None:
         """The value of submission_org."""
-        return self._text(keys.SUBMISSION_ORG)
+        return self.text(keys.SUBMISSION_ORG)
 
     @property
     def platform(self) -> str | None:
         """The value of submission_platform."""
-        return self._text(keys.SUBMISSION_PLATFORM)
+        return self.text(keys.SUBMISSION_PLATFORM)
 
     @property
     def dataset(self) -> str | None:
         """The value of dataset, a key of this project."""
-        return self._text(keys.DATASET)
+        return self.text(keys.DATASET)
 
     @property
     def config_name(self) -> str | None:
         """The value of config_name, a key of this project."""
-        return self._text(keys.CONFIG_NAME)
+        return self.text(keys.CONFIG_NAME)
 
     @property
     def seed(self) -> int | None:
@@ -130,24 +134,52 @@ class RunRecord:
         return None if start is None or stop is None else (stop.time_ms - start.time_ms) / 60_000
 
     @cached_property
+    def timed(self) -> tuple[Event, ...]:
+        """The events from the run_start that counts up to run_stop, without it; () where the run never started."""
+        return tuple(itertools.dropwhile(lambda event: event is not self.started, self._before_stop))
+
+    @cached_property
     def quality(self) -> list[QualityPoint]:
-        """The evaluations of the timed region that have a number and a progress, in order."""
+        """The evaluations of the timed region that have a number and a progress, in order.
+
+        Of a quality that is several numbers, the first part stands for it.
+        """
         if self.started is None:
             return []
-        timed = itertools.dropwhile(lambda event: event is not self.started, self._before_stop)
+        rules = _any_rules(self.benchmark)
         points = []
-        for event in timed:
-            progress = event.metadata.get(keys.EPOCH_NUM, event.metadata.get(keys.SAMPLES_COUNT))
-            if event.key == keys.EVAL_ACCURACY and is_number(event.value) and is_number(progress):
+        for event in self.timed:
+            if event.key != keys.EVAL_ACCURACY:
+                continue
+            value, progress = _quality(event, rules), progress_of(event, rules)
+            if is_number(value) and progress is not None:
                 minutes = (event.time_ms - self.started.time_ms) / 60_000
-                points.append(QualityPoint(minutes, float(progress), float(event.value)))
+                points.append(QualityPoint(minutes, progress, float(value)))
         return points
 
     @property
     def final_quality(self) -> float | None:
-        """The value of the last eval_accuracy before run_stop, None where there is none or it is no number."""
-        values = [event.value for event in self._before_stop if event.key == keys.EVAL_ACCURACY]
-        return float(values[-1]) if values and is_number(values[-1]) else None
+        """The value of the last eval_accuracy before run_stop, None where there is none or it is no number.
+
+        Of a quality that is several numbers, its first part.
+        """
+        rules = _any_rules(self.benchmark)
+        evaluations = [event for event in self._before_stop if event.key == keys.EVAL_ACCURACY]
+        if rules is not None and rules.parts and not rules.parts_in_one_event:
+            evaluations = [e for e in evaluations if e.metadata.get(keys.METRIC) == next(iter(rules.parts))]
+        value = _quality(evaluations[-1], rules) if evaluations else None
+        return float(value) if is_number(value) else None
+
+    @property
+    def final_parts(self) -> dict[str, float]:
+        """The last value before run_stop of every part of a quality that is several numbers; else empty."""
+        rules = _any_rules(self.benchmark)
+        found: dict[str, Any] = {}
+        if rules is not None and rules.parts:
+            for event in self._before_stop:
+                if event.key == keys.EVAL_ACCURACY:
+                    found.update(rules.quality_parts(event.value, event.metadata.get(keys.METRIC)))
+        return {name: float(value) for name, value in found.items() if is_number(value)}
 
     @property
     def evaluation_share(self) -> float | None:
@@ -167,23 +199,51 @@ class RunRecord:
         """Whether the log names data that are not the benchmark's own, so that it can never be a submission."""
         return self.dataset is not None and self.dataset != BENCHMARK_DATASET.get(self.benchmark or "")
 
+    @cached_property
+    def summary(self) -> RunSummary:
+        """What is kept of the log when its events are let go."""
+        return summarized(self)
+
+
+def _any_rules(benchmark: str | None) -> BenchmarkRules | None:
+    """The newest round's rules of `benchmark`: what a quality consists of is the same in all of them."""
+    return _NEWEST.get(benchmark or "")
+
+
+def _quality(event: Event, rules: BenchmarkRules | None) -> Any:
+    """The number of an eval_accuracy event that stands for the run's quality, None where the event holds another."""
+    if rules is None or not rules.parts:
+        return event.value
+    return rules.quality_parts(event.value, event.metadata.get(keys.METRIC)).get(next(iter(rules.parts)))
+
+
+def progress_of(event: Event, rules: BenchmarkRules | None) -> float | None:
+    """How far an evaluation's run is, in what `rules` count or, without, in what the metadata have; None for none."""
+    for name in (rules.progress if rules else keys.EPOCH_NUM, *PROGRESS):
+        progress = event.metadata.get(name)
+        if is_number(progress):
+            return float(progress)
+    return None
+
 
 def read(path: Path) -> RunRecord:
     """Read the log at `path`, whatever its bytes. Raises FileNotFoundError or IsADirectoryError only."""
+    data = path.read_bytes()
+    reader = LogReader(str(path), data)
     events: list[Event] = []
-    problems: list[Finding] = []
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for number, raw in enumerate(file, start=1):
-            digest.update(raw)
-            if MARK.encode() in raw:
-                reader = LineReader(str(path), number)
-                events.extend(reader.events(raw))
-                problems.extend(reader.problems)
+    for number, raw in enumerate(data.split(b"\n"), start=1):
+        event = reader.usual(number, raw.removesuffix(b"\r"))
+        if event is not None:
+            events.append(event)
+        elif MARK_BYTES in raw:
+            events.extend(reader.events(number, raw))
+    problems = reader.problems
     if not events:
         message = f"holds no readable {MARK} record, so it is no MLPerf log"
+        if any(MARK.encode(encoding) in data for encoding in ("utf-16-le", "utf-16-be")):
+            message += "; it is UTF-16 text, which no tool reads: write it as UTF-8"
         problems.append(Finding(level="error", rule="log-empty", message=message, path=str(path)))
-    return RunRecord(path, tuple(events), tuple(problems), digest.hexdigest())
+    return RunRecord(path, tuple(events), tuple(problems), hashlib.sha256(data).hexdigest())
 
 
 def result_files(path: Path) -> list[Path]:

@@ -2,112 +2,131 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
-from typing import Any, Final
+from typing import Final
 
-from mlevents import keys
+from mlevents.event import short
 from mlevents.finding import Finding
-from mlevents.record import RunRecord
 from mlevents.rounds import Ruleset
 from mlevents.rounds import ruleset as find_ruleset
+from mlevents.summary import SHARED, SKETCH_SIZE, RunSummary
 
-# What all runs of a set share. MLCommons' tools compare none of these between logs.
-SHARED: Final = (
-    keys.SUBMISSION_BENCHMARK,
-    keys.SUBMISSION_DIVISION,
-    keys.SUBMISSION_ORG,
-    keys.SUBMISSION_PLATFORM,
-    keys.DATASET,
-    keys.QUALITY_TARGET,
-    keys.GLOBAL_BATCH_SIZE,
-    keys.CONFIG_NAME,
-)
+__all__ = ["SHARED", "check_set"]
+
 COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; two honest runs share no millisecond and value
-ALIKE_EVALUATIONS: Final = 4  # so many equal values in a row do not happen by chance under different seeds
+MOVED_EVALUATIONS: Final = 3  # so many, alike in value and in time since run_start, are no chance
+ALIKE_EVALUATIONS: Final = 4  # so many alike in value, and none different, are no chance under different seeds
+MOSTLY_ALIKE_EVALUATIONS: Final = 8  # so many alike in value are no chance where few differ
+MOSTLY: Final = 0.75
 
 
-def check_set(records: Sequence[RunRecord], ruleset: str | Ruleset) -> list[Finding]:
-    """Findings about `records` as one set of results. Raises ValueError for an unknown ruleset name."""
+def check_set(summaries: Sequence[RunSummary], ruleset: str | Ruleset) -> list[Finding]:
+    """Findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset name."""
     rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
-    return [*_count(records, rules), *_mixed(records), *_copies(records), *_seeds(records)]
+    return [*_count(summaries, rules), *_mixed(summaries), *_copies(summaries), *_seeds(summaries)]
 
 
-def _count(records: Sequence[RunRecord], rules: Ruleset) -> Iterator[Finding]:
-    benchmark = next(filter(None, (rules.benchmarks.get(record.benchmark or "") for record in records)), None)
-    if benchmark is None or len(records) == benchmark.runs:
+def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
+    benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in runs)), None)
+    if benchmark is None or len(runs) == benchmark.runs:
         return
-    message = f"{len(records)} results; {benchmark.name} asks for exactly {benchmark.runs} in {rules.round}"
-    if not any(record.is_demonstration for record in records):
+    message = f"{len(runs)} results; {benchmark.name} asks for exactly {benchmark.runs} in {rules.round}"
+    if not any(run.is_demonstration for run in runs):
         yield Finding(level="error", rule="run-count", message=message)
-    elif len(records) < benchmark.runs:
+    elif len(runs) < benchmark.runs:
         yield Finding(level="warning", rule="run-count", message=f"{message} (a demonstration may have fewer)")
 
 
-def _mixed(records: Sequence[RunRecord]) -> Iterator[Finding]:
-    for key in SHARED:
-        groups: dict[str, list[RunRecord]] = {}
-        for record in records:
-            groups.setdefault(_text(record.value(key)), []).append(record)
+def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    said = [run for run in runs if run.events]  # a file without events is found empty by its own check
+    for position, key in enumerate(SHARED):
+        groups = _grouped(said, lambda run, position=position: short(run.shared[position][1], 200))  # type: ignore[misc]
         if len(groups) > 1:
             parts = "; ".join(f"{value} in {_names(group)}" for value, group in groups.items())
-            yield Finding(level="error", rule="one-configuration", message=f"{key} differs within the set: {parts}")
+            yield Finding(
+                level="error",
+                rule="one-configuration",
+                message=f"{key} differs within the set: {parts}",
+                path=str(min(groups.values(), key=len)[0].path),
+            )
 
 
-def _copies(records: Sequence[RunRecord]) -> Iterator[Finding]:
-    for group in _grouped(records, lambda record: record.sha256).values():
+def _copies(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    for group in _grouped(runs, lambda run: run.sha256).values():
         if len(group) > 1:
             message = f"{_names(group)} are the same file, byte for byte; a result counts once"
             yield Finding(level="error", rule="copied-log", message=message, path=str(group[1].path))
-    distinct = list({record.sha256: record for record in records}.values())
+    distinct = list({run.sha256: run for run in runs}.values())
     for first, second in combinations(distinct, 2):
-        lines, others = _lines(first), _lines(second)
-        shared, shorter = len(lines & others), min(len(lines), len(others))
-        if shorter and shared > COPIED_SHARE * shorter:
-            message = f"{_names([first, second])} share {shared} of {shorter} timed events to the millisecond and value"
-            yield Finding(level="error", rule="copied-log", message=message, path=str(second.path))
-        elif first.seed != second.seed and _same_course(first, second):
+        names, path = _names([first, second]), str(second.path)
+        shared, of = shared_events(first, second)
+        times, values, evaluations = _alike(first, second)
+        if of and shared > COPIED_SHARE * of:
+            message = f"{names} share {shared} of {of} timed events to the millisecond and value: one is an edited copy"
+            yield Finding(level="error", rule="copied-log", message=message, path=path)
+        elif times >= MOVED_EVALUATIONS and times > COPIED_SHARE * evaluations:
             message = (
-                f"{_names([first, second])} have different seeds and the same {len(first.quality)} quality values: "
-                "the seed has no effect, or one log is an edited copy"
+                f"{names} have {times} of {evaluations} evaluations alike in value and, to the millisecond, in time "
+                "since run_start: one is a copy moved in time"
             )
-            yield Finding(level="warning", rule="copied-log", message=message, path=str(second.path))
+            yield Finding(level="error", rule="copied-log", message=message, path=path)
+        elif first.seed != second.seed and (
+            values == evaluations >= ALIKE_EVALUATIONS
+            or (values >= MOSTLY_ALIKE_EVALUATIONS and values >= MOSTLY * evaluations)
+        ):
+            message = (
+                f"{names} have different seeds and {values} of {evaluations} quality values alike: the seed has no "
+                "effect, or one log is an edited copy"
+            )
+            yield Finding(level="warning", rule="copied-log", message=message, path=path)
 
 
-def _seeds(records: Sequence[RunRecord]) -> Iterator[Finding]:
-    seeded = [record for record in records if record.seed is not None]
-    for seed, group in _grouped(seeded, lambda record: record.seed).items():
+def shared_events(first: RunSummary, second: RunSummary) -> tuple[int, int]:
+    """How many timed events are in both logs, and of how many; as far as both sketches reach."""
+    sketches = [first.sketch, second.sketch]
+    full = [max(sketch) for sketch in sketches if len(sketch) == SKETCH_SIZE]
+    if full:
+        sketches = [frozenset(value for value in sketch if value <= min(full)) for sketch in sketches]
+    return len(sketches[0] & sketches[1]), min(map(len, sketches))
+
+
+def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
+    """How many evaluations are alike in progress, value and time since run_start; in the first two; and of how many.
+
+    A value counts once, since a metric may stand still.
+    """
+    points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
+    both = points[0].keys() & points[1].keys()
+    values = len({value for _, value in both})
+    times = len({point[1] for point in both if abs(points[0][point] - points[1][point]) * 60_000 < 0.5})
+    return times, values, max(len({value for _, value in one}) for one in points)
+
+
+def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    meaning = "runs of a set are repetitions with different seeds"
+    for seed, group in _grouped([run for run in runs if run.seeds], lambda run: run.seed).items():
         if len(group) > 1:
-            message = f"seed {seed} is used by {_names(group)}; runs of a set are repetitions with different seeds"
+            message = f"seed {short(seed)} is used by {_names(group)}; {meaning}"
             yield Finding(level="error", rule="repeated-seed", message=message, path=str(group[1].path))
+    users: dict[int, list[RunSummary]] = {}
+    for run in runs:
+        for seed in set(run.seeds):
+            users.setdefault(seed, []).append(run)
+    for seed, group in users.items():
+        if len(group) > 1 and len({run.seed for run in group}) == len(group):
+            message = f"seed {short(seed)} is among the seeds of {_names(group)}; {meaning}"
+            yield Finding(level="warning", rule="repeated-seed", message=message, path=str(group[1].path))
 
 
-def _lines(record: RunRecord) -> set[tuple[float, str, str]]:
-    """What was logged after run_start, and when."""
-    if record.started is None:
-        return set()
-    timed = (event for event in record.events if event.line > record.started.line)
-    return {(event.time_ms, event.key, _text(event.value)) for event in timed}
-
-
-def _same_course(first: RunRecord, second: RunRecord) -> bool:
-    courses = [[(point.progress, point.value) for point in record.quality] for record in (first, second)]
-    return len(courses[0]) >= ALIKE_EVALUATIONS and courses[0] == courses[1]
-
-
-def _grouped(records: Sequence[RunRecord], of: Callable[[RunRecord], Hashable]) -> dict[Hashable, list[RunRecord]]:
-    groups: dict[Hashable, list[RunRecord]] = {}
-    for record in records:
-        groups.setdefault(of(record), []).append(record)
+def _grouped(runs: Sequence[RunSummary], of: Callable[[RunSummary], Hashable]) -> dict[Hashable, list[RunSummary]]:
+    groups: dict[Hashable, list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault(of(run), []).append(run)
     return groups
 
 
-def _names(records: Sequence[RunRecord]) -> str:
-    """File names where they tell the records apart, else whole paths."""
-    names = [record.path.name for record in records]
-    return ", ".join(names if len(set(names)) == len(names) else [str(record.path) for record in records])
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+def _names(runs: Sequence[RunSummary]) -> str:
+    """File names where they tell the runs apart, else whole paths."""
+    names = [run.path.name for run in runs]
+    return ", ".join(names if len(set(names)) == len(names) else [str(run.path) for run in runs])

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, TypeAlias, TypeVar
 
-from mlperf_logging.mllog import constants, mllog
-
 from mlevents import keys
 from mlevents.event import MARK
 from mlevents.record import read
@@ -53,13 +51,22 @@ class RunLog:
     path: the new file `result_N.txt`; its folder must exist.
     root: callers' file names in `metadata` are relative to this; default: the folder that holds the calling package.
     clock: seconds since 1970.
+    durable: whether clock events are on the disk before the call returns; only a log that is no result does without.
     Raises ResultFileExists (a FileExistsError) where the file exists, FileNotFoundError where its folder does not.
     """
 
-    def __init__(self, path: Path | None, *, root: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        root: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        durable: bool = True,
+    ) -> None:
         self.path = path
         self._root = None if root is None else os.path.abspath(root)
         self._clock = clock
+        self._durable = durable
         self._names: dict[str, str] = {}
         self._descriptor: int | None = None
         self._started = self._stopped = self._closed = False
@@ -179,6 +186,8 @@ class RunLog:
         _check(metadata, f"metadata of {key}")
         time_ms = int(self._clock() * 1e3)
         where = self._caller()
+        from mlperf_logging.mllog import constants, mllog  # here: it imports numpy, which no reader of logs needs
+
         encoded: str = mllog._encode_log(
             constants.DEFAULT_NAMESPACE, time_ms, event_type, key, value, {**where, **metadata}
         )
@@ -209,7 +218,7 @@ class RunLog:
         if written != len(line):
             os.ftruncate(self._descriptor, size)  # half a record would break the next one too
             raise OSError(errno.ENOSPC, f"the disk took a part of the event {key}; it was not logged", str(self.path))
-        if key in SYNCED:
+        if self._durable and key in SYNCED:
             os.fsync(self._descriptor)
 
     def _caller(self) -> dict[str, Scalar]:

@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import heapq
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from mlevents import keys
+from mlevents.event import Event, is_number
+
+if TYPE_CHECKING:
+    from mlevents.record import RunRecord
+
+# What all runs of a set have alike. MLCommons' tools compare none of these between logs.
+SHARED: Final = (
+    keys.SUBMISSION_BENCHMARK,
+    keys.SUBMISSION_DIVISION,
+    keys.SUBMISSION_ORG,
+    keys.SUBMISSION_PLATFORM,
+    keys.SUBMISSION_STATUS,
+    keys.DATASET,
+    keys.QUALITY_TARGET,
+    keys.GLOBAL_BATCH_SIZE,
+    keys.CONFIG_NAME,
+    keys.CONFIG_DIGEST,
+)
+SKETCH_SIZE: Final = 512  # hashes; a log of fewer timed events is kept whole
+LEAST_INTERVALS: Final = 3  # below, the first epoch has no others to be compared with
 
 
 @dataclass(frozen=True)
@@ -43,11 +70,100 @@ class RunSummary:
     final_quality: float | None
     evaluation_share: float | None  # 0..1 of the time to train
     first_epoch_share: float | None  # 0..1 of the time to train that the first epoch took beyond the median later one
-    shared: tuple[tuple[str, Any], ...]  # key, value: what all runs of a set have alike (result_set.SHARED)
+    shared: tuple[tuple[str, Any], ...]  # key, value: what all runs of a set have alike (SHARED)
     sketch: frozenset[int]  # the smallest hashes of its timed events: equal logs, and edited copies, share most
     events: int  # number of events of the log
+    # The last value of every part, where the quality is several numbers (box and mask precision; FID and CLIP).
+    final_parts: Mapping[str, float] = field(default_factory=dict)
+    gap_minutes: float | None = None  # from the last init_stop to run_start: neither initialization nor timed
 
     @property
     def seed(self) -> int | None:
         """The last seed logged, or None."""
         return self.seeds[-1] if self.seeds else None
+
+
+def summarized(record: RunRecord) -> RunSummary:
+    """`record` in short."""
+    batch = record.value(keys.GLOBAL_BATCH_SIZE)
+    target = record.value(keys.QUALITY_TARGET)
+    seeds = (event.value for event in record.all(keys.SEED))
+    return RunSummary(
+        path=record.path,
+        sha256=record.sha256,
+        benchmark=record.benchmark,
+        division=record.division,
+        organization=record.organization,
+        platform=record.platform,
+        submission_status=record.text(keys.SUBMISSION_STATUS),
+        dataset=record.dataset,
+        quality_target=float(target) if is_number(target) else None,
+        config_name=record.config_name,
+        config_digest=record.text(keys.CONFIG_DIGEST),
+        seeds=tuple(seed for seed in seeds if isinstance(seed, int) and not isinstance(seed, bool)),
+        global_batch_size=int(batch) if is_number(batch) and batch == int(batch) > 0 else None,
+        status=record.status,
+        is_demonstration=record.is_demonstration,
+        resumed=record.first(keys.RESUMED) is not None,
+        started_ms=record.started.time_ms if record.started else None,
+        minutes=record.minutes,
+        init_minutes=record.init_minutes,
+        quality=tuple(record.quality),
+        final_quality=record.final_quality,
+        evaluation_share=record.evaluation_share,
+        first_epoch_share=_first_epoch_share(record),
+        shared=tuple((key, record.value(key)) for key in SHARED),
+        sketch=_sketch(record),
+        events=len(record.events),
+        final_parts=record.final_parts,
+        gap_minutes=_gap_minutes(record),
+    )
+
+
+def _gap_minutes(record: RunRecord) -> float | None:
+    stop = record.last(keys.INIT_STOP)
+    return None if stop is None or record.started is None else (record.started.time_ms - stop.time_ms) / 60_000
+
+
+def _first_epoch_share(record: RunRecord) -> float | None:
+    """From epochs where there are enough of them, else from blocks, each by what it trained."""
+    if not record.minutes:
+        return None
+    for start, stop in ((keys.EPOCH_START, keys.EPOCH_STOP), (keys.BLOCK_START, keys.BLOCK_STOP)):
+        intervals = list(_intervals(record, start, stop))
+        if len(intervals) >= LEAST_INTERVALS:
+            (first_ms, first_units), *later = intervals
+            excess_ms = first_ms - first_units * median(spent_ms / units for spent_ms, units in later)
+            share = excess_ms / (record.minutes * 60_000)
+            return min(max(share, 0.0), 1.0) if math.isfinite(share) else None
+    return None
+
+
+def _intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tuple[float, float]]:
+    """Milliseconds and units of progress of every interval of the timed region whose stop follows its start."""
+    start: Event | None = None
+    for event in record.timed:
+        if event.key == start_key:
+            start = event
+        elif event.key == stop_key and start is not None:
+            yield event.time_ms - start.time_ms, _units(start, event)
+            start = None
+
+
+def _units(start: Event, stop: Event) -> float:
+    counts = (start.metadata.get(keys.SAMPLES_COUNT), stop.metadata.get(keys.SAMPLES_COUNT))
+    if is_number(counts[0]) and is_number(counts[1]) and counts[1] > counts[0]:
+        return float(counts[1]) - float(counts[0])
+    epochs = start.metadata.get(keys.EPOCH_COUNT)
+    return float(epochs) if is_number(epochs) and epochs > 0 else 1.0
+
+
+def _sketch(record: RunRecord) -> frozenset[int]:
+    """The smallest hashes of what was logged in the timed region, and when; of everything where there is none."""
+    hashes = {
+        int.from_bytes(
+            blake2b(f"{e.time_ms!r} {e.key} {e.value!r}".encode("utf-8", "backslashreplace"), digest_size=8).digest()
+        )
+        for e in record.timed or record.events
+    }
+    return frozenset(heapq.nsmallest(SKETCH_SIZE, hashes) if len(hashes) > SKETCH_SIZE else hashes)

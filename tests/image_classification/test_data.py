@@ -12,7 +12,7 @@ from PIL import Image
 
 from image_classification import cifar10, digits, image_folder
 from image_classification.configs import imagenet_methods, synthetic_smoke
-from image_classification.data import DataConfig, ImageData, facts, open_source, preflight
+from image_classification.data import DataConfig, ImageData, data_digest, facts, open_source, preflight
 from image_classification.prepare import prepare
 from timedrun.errors import DataError
 from timedrun.ranks import Ranks
@@ -183,3 +183,40 @@ def test_a_folder_that_is_not_prepared_or_was_edited_is_refused(image_tree: Path
 )
 def test_what_cannot_fit_is_found_before_the_run(change: Callable[..., object], words: str) -> None:
     assert any(words in failure for failure in preflight(change(synthetic_smoke()), None, 1))  # type: ignore[arg-type]
+
+
+def digest(config: DataConfig, folder: Path | None = None) -> str:
+    return data_digest(replace(synthetic_smoke(), data=config), folder)["sha256"]
+
+
+def test_the_digest_of_data_held_in_memory_is_that_of_every_pixel_and_label(
+    cifar_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = digest(replace(FOLDER, source="cifar10"), cifar_folder)
+    assert digest(replace(FOLDER, source="cifar10", train_size=8), cifar_folder) == known
+    with open(cifar_folder / "test_batch.bin", "r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last[0] ^ 1]))
+    assert digest(replace(FOLDER, source="cifar10"), cifar_folder) != known
+    digits_digest = digest(replace(FOLDER, source="digits"))
+    read = digits.read
+    monkeypatch.setattr(digits, "read", lambda split: (read(split)[0] + (split == "evaluation"), read(split)[1]))
+    assert digest(replace(FOLDER, source="digits")) != digits_digest
+
+
+def test_the_digest_of_an_image_folder_is_of_its_index_and_reads_no_image(image_tree: Path) -> None:
+    image_folder.write_index(image_folder.make_index(image_tree), image_tree)
+    for path in image_tree.rglob("*.*"):
+        if path.name != image_folder.INDEX:
+            path.unlink()
+    found = data_digest(replace(imagenet_methods(), data=FOLDER), image_tree)
+    assert found == {"sha256": image_folder.read_index(image_tree).digest, "of": "names and labels"}
+
+
+def test_the_digest_of_noise_is_of_its_counts_whatever_the_runs_seed() -> None:
+    config = synthetic_smoke()
+    known = data_digest(config, None)
+    assert data_digest(replace(config, seed=9), None) == known
+    assert digest(replace(config.data, synthetic_train=513)) != known["sha256"]

@@ -1,5 +1,6 @@
 """Batches are pure functions of seed and step, shared exactly over ranks; what cannot work is said before the clock."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import torch
 from language_model import topics_store
 from language_model.batch import MaskedBatch
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig, topics_baseline
-from language_model.data import CHECKPOINT, TextData, facts, preflight, resolve
+from language_model.data import CHECKPOINT, TextData, data_digest, facts, preflight, resolve
 from language_model.encoder import Bert, build_bert
+from language_model.gpt.configs import gpt_shakespeare_baseline
+from language_model.gpt.tokens import prepare_tokens
 from language_model.store import RaggedStore, read_manifest
 from mlevents import keys, record
 from timedrun.cli import main
@@ -184,3 +187,16 @@ def test_two_ranks_measure_what_one_does(tiny_config: BertRunConfig, tiny_store:
         values.append([event.value for event in log.all(keys.EVAL_ACCURACY)])
         assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [120, 240]
     assert values[1] == pytest.approx(values[0], abs=0.01)
+
+
+def test_the_digest_of_the_data_is_that_of_the_manifest_for_both_tasks(
+    tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path
+) -> None:
+    found = data_digest(tiny_config, tiny_store)
+    assert found["sha256"] == hashlib.sha256((tiny_store / "manifest.json").read_bytes()).hexdigest()
+    text = tmp_path / "text.txt"
+    text.write_text("Each token is a character here. " * 50)
+    manifest = prepare_tokens([text], tmp_path / "tokens", encoding="characters")
+    assert data_digest(gpt_shakespeare_baseline(), tmp_path / "tokens")["sha256"] == manifest.digest
+    with pytest.raises(DataError, match="holds no prepared text"):
+        data_digest(tiny_config, tmp_path)

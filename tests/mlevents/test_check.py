@@ -50,7 +50,9 @@ def found(write, records, ruleset="2.0.0", level="error") -> list[str]:
 
 def test_a_good_log_has_no_finding(records, write):
     report = check(write(records))
-    assert report.findings == [] and report.passed and not report.demonstration and report.ruleset == "2.0.0"
+    # Two evaluations an epoch apart: allowed in the open division, and said.
+    assert [(finding.level, finding.rule) for finding in report.findings] == [("note", "evaluation-interval")]
+    assert report.passed and not report.demonstration and report.ruleset == "2.0.0"
 
 
 def test_a_good_demonstration_passes_and_is_named_one(demonstration, write):
@@ -68,7 +70,7 @@ BROKEN: dict[str, tuple[Callable, str]] = {
     "no train_samples value": (put("train_samples", None), "value-filled"),
     "status of another vocabulary": (put("submission_status", "Available on-premise"), "vocabulary"),
     "unknown division": (put("submission_division", "ajar"), "vocabulary"),
-    "benchmark without rules here": (put("submission_benchmark", "ssd"), "benchmark-known"),
+    "benchmark without rules here": (put("submission_benchmark", "resnet50"), "benchmark-known"),
     "misnamed benchmark": (put("submission_benchmark", "resnet50"), "vocabulary"),
     "two organizations": (again("submission_org", value="Somebody"), "one-occurrence"),
     "second run_start": (again("run_start"), "one-occurrence"),
@@ -109,6 +111,29 @@ def test_a_broken_rule_is_an_error(records, write, mutate, rule):
     assert rule in found(write, records)
 
 
+BROKEN |= {
+    "division after init_stop": (
+        lambda r: r.insert(12, r.pop(r.index(named(r, "submission_division")))),
+        "submission-order",
+    ),
+    "run_stop made earlier": (at("run_stop", -30_000), "clock-order"),
+    "run_start made later": (at("run_start", 90_000), "clock-order"),
+    "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
+    "trained before run_start": (lambda r: r.insert(14, r.pop(r.index(named(r, "run_start")))), "before-run-start"),
+    "cache cleared late by its time": (at("cache_clear", 60_000), "cache-clear"),
+    "samples step back": (
+        lambda r: [note("eval_accuracy", i, samples_count=9 - i)(r) for i in (0, 1)],
+        "epoch-numbering",
+    ),
+}
+
+
+@pytest.mark.parametrize(("mutate", "rule"), list(BROKEN.values())[-7:], ids=list(BROKEN)[-7:])
+def test_what_no_tool_of_mlcommons_sees_is_an_error(records, write, mutate, rule):
+    mutate(records)
+    assert rule in found(write, records)
+
+
 DOUBTFUL: dict[str, tuple[Callable, str]] = {
     "caches left warm": (put("cache_clear", False), "cache-clear"),
     "no seed": (drop("seed"), "seed"),
@@ -119,6 +144,29 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
     "block never starts": (lambda r: r.remove(named(r, "block_start")), "pairs"),
     "organization twice": (lambda r: r.insert(5, dict(named(r, "submission_org"))), "one-occurrence"),
     "epoch after run_stop": (again("epoch_stop"), "after-run-stop"),
+    "epochs end under other numbers": (
+        lambda r: [note("epoch_stop", i, epoch_num=i + 2)(r) for i in (0, 1)],
+        "epoch-numbering",
+    ),
+    "epochs jump": (lambda r: [note(f"epoch_{x}", 1, epoch_num=5)(r) for x in ("start", "stop")], "epoch-numbering"),
+    "epoch ends within an evaluation": (
+        lambda r: r.insert(r.index(named(r, "eval_start", 1)) + 1, r.pop(r.index(named(r, "epoch_stop", 1)))),
+        "nesting",
+    ),
+    "a value without an evaluation": (
+        lambda r: r.insert(
+            -1, {**named(r, "eval_accuracy", 1), "time_ms": r[-1]["time_ms"], "metadata": {"epoch_num": 3}}
+        ),
+        "evaluation-pairs",
+    ),
+    "time in seconds": (
+        lambda r: (r[-1]["metadata"].pop("elapsed_ms"), [x.update(time_ms=x["time_ms"] // 1000) for x in r]),
+        "time-unit",
+    ),
+    "init and its gap beyond the limit": (
+        lambda r: [at(key, -240 * 60_000)(r) for key in ("cache_clear", "init_start", "init_stop")],
+        "init-gap",
+    ),
     "another target logged": (lambda r: r.insert(9, {**named(r, "seed"), "key": "quality_target"}), "quality-target"),
 }
 
@@ -151,14 +199,15 @@ def test_the_clock_may_differ_by_a_second_or_a_hundredth(records, write):
 def test_the_untimed_gap_after_init_is_noted(records, write):
     for record in records[: records.index(named(records, "run_start"))]:
         record["time_ms"] -= 20_000
-    assert found(write, records, level="note") == ["init-gap"] and found(write, records) == []
+    assert found(write, records, level="note") == ["init-gap", "evaluation-interval"]
+    assert found(write, records) == []
 
 
 def test_a_resumed_run_is_noted_at_the_line_where_it_went_on(records, write):
     stop = named(records, "epoch_stop", 1)
     records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "resumed", "value": 46})
     report = check(write(records))
-    assert [(finding.level, finding.rule) for finding in report.findings] == [("note", "resumed")]
+    assert [(f.level, f.rule) for f in report.findings] == [("note", "resumed"), ("note", "evaluation-interval")]
     assert "46 steps" in report.findings[0].message and report.findings[0].line == records.index(stop)
 
 
@@ -181,7 +230,7 @@ def test_samples_count_from_0_without_a_warning(make_records, write):
         for name in {"epoch_num", "first_epoch_num"} & record["metadata"].keys():
             record["metadata"][name] = (record["metadata"][name] - 1) * 448
     report = check(write(records))
-    assert report.ruleset == "2.1.0" and report.findings == []
+    assert report.ruleset == "2.1.0" and {finding.rule for finding in report.findings} <= {"evaluation-interval"}
 
 
 def test_the_closed_division_asks_for_more(make_records, write):
@@ -204,6 +253,36 @@ def test_what_is_no_batch_size_has_no_evaluation_interval(records, write, batch)
     ):
         put(key, value)(records)
     assert "evaluation-interval" not in found(write, records, level="warning")
+
+
+@pytest.mark.parametrize(
+    ("value", "errors"),
+    [
+        ({"BBOX": 0.377, "SEGM": 0.339}, []),
+        ({"BBOX": 0.377, "SEGM": 0.338}, ["SEGM"]),
+        ({"BBOX": 0.3}, ["BBOX", "SEGM"]),
+        ({"BBOX": None, "SEGM": 0.4}, ["BBOX"]),
+        (0.9, ["BBOX", "SEGM"]),
+    ],
+)
+def test_every_part_of_a_quality_of_several_numbers_must_reach_its_target(records, write, value, errors):
+    put("submission_benchmark", "maskrcnn")(records)
+    for number in (0, 1):
+        put("eval_accuracy", value, number)(records)
+    findings = check_record(read(write(records)), "2.0.0")
+    missed = [finding.message for finding in findings if finding.rule == "target-reached"]
+    assert [name for name in ("BBOX", "SEGM") if any(name in message for message in missed)] == errors
+
+
+def test_irregular_evaluations_of_an_open_run_are_noted_at_their_line(make_records, write):
+    records = make_records(accuracies=(0.1, 0.2, 0.3, 0.4, 0.76))
+    for number, epoch in enumerate((4, 8, 12, 13, 17)):
+        note("eval_accuracy", number, epoch_num=epoch)(records)
+    noted = [f for f in check(write(records)).findings if f.rule == "evaluation-interval"]
+    assert [(f.level, f.line) for f in noted] == [("note", records.index(named(records, "eval_accuracy", 3)) + 1)]
+    for number, epoch in enumerate((3, 7, 11, 15, 19)):
+        note("eval_accuracy", number, epoch_num=epoch)(records)
+    assert "evaluation-interval" not in [f.rule for f in check(write(records)).findings]
 
 
 def test_an_unknown_ruleset_is_refused(records, write):

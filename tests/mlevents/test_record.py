@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mlevents import keys
 from mlevents.check import check_record, check_set
+from mlevents.event import LogReader
 from mlevents.record import RunRecord, read, result_files
 from mlevents.rounds import RULESETS
 
@@ -39,7 +40,7 @@ def exercise(path: Path) -> RunRecord:
         getattr(record, name)
     for rules in RULESETS.values():
         assert any(finding.level == "error" for finding in check_record(record, rules))
-    check_set([record, record], "2.0.0")
+    check_set([record.summary, record.summary], "2.0.0")
     return record
 
 
@@ -109,6 +110,8 @@ def test_extreme_content_is_reported_and_not_raised(tmp_path, content):
         (GOOD.replace('"value": 0.5, ', ""), "record-value", 1),
         (GOOD.replace("0.5", "NaN"), "record-number", 1),
         (GOOD.replace("0.5", "[" * 40 + "]" * 40), "record-json", 0),
+        (GOOD.replace('"value"', '"value": 0.1, "value"'), "record-repeats", 1),
+        (GOOD.replace('"epoch_num"', '"epoch_num" : 0, "epoch_num"'), "record-repeats", 1),
         (GOOD.replace("1000", "true"), "record-time", 0),
         (GOOD.replace("1000", "1e300"), "record-time", 0),
         (GOOD.replace("1000", '"1000"'), "record-time", 1),
@@ -138,6 +141,21 @@ def test_text_of_any_encoding_is_kept(tmp_path):
 
 def test_a_file_without_records_says_so(tmp_path):
     assert rules_of(read_text(tmp_path, "hello\n")) == [("log-empty", None)]
+
+
+def test_utf_16_is_named_for_what_it_is(tmp_path):
+    assert "UTF-16" in read_text(tmp_path, GOOD.encode("utf-16")).problems[0].message
+
+
+@settings(max_examples=150, deadline=None)
+@given(record=RECORD, ending=st.sampled_from(["", " ", "}", "x"]), quick=st.booleans())
+def test_the_quick_way_reads_a_line_as_the_full_way_does(record, ending, quick):
+    if quick:
+        record = {**json.loads(GOOD.split(" ", 1)[1]), **record}
+    line = f":::MLLOG {json.dumps(record)}{ending}".encode()
+    event, reader = LogReader("", line).usual(3, line), LogReader("", line)
+    full = list(reader.events(3, line))
+    assert event is None or ([repr(event)] == [repr(one) for one in full] and reader.problems == [])
 
 
 def test_the_facts_of_a_run_are_read(records, write):

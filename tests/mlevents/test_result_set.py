@@ -16,7 +16,7 @@ def make_set(make_records, write):
         runs = [make_records(seed=seed, **facts) for seed in range(1, count + 1)]
         if change is not None:
             change(runs)
-        return [read(write(records, f"result_{number}.txt")) for number, records in enumerate(runs)]
+        return [read(write(records, f"result_{number}.txt")).summary for number, records in enumerate(runs)]
 
     return make
 
@@ -82,3 +82,74 @@ def test_runs_of_another_configuration_do_not_belong(make_set, key, value):
     findings = check_set(make_set(change=lambda runs: put(runs[2], key, value), dataset="digits"), "2.0.0")
     assert [(finding.rule, key in finding.message) for finding in findings] == [("one-configuration", True)]
     assert "result_2.txt" in findings[0].message
+
+
+def test_a_copy_moved_in_time_with_all_its_intervals_is_a_copy(make_set):
+    def change(runs):
+        runs[3] = [{**record, "time_ms": record["time_ms"] + 86_400_000} for record in runs[1]]
+        put(runs[3], "seed", 4)
+
+    findings = check_set(make_set(change=change, accuracies=(0.3, 0.5, 0.6, 0.76)), "2.0.0")
+    copied = [(f.level, f.message) for f in findings if "moved in time" in f.message]
+    assert [level for level, _ in copied] == ["error"] and "result_1.txt, result_3.txt" in copied[0][1]
+
+
+def test_a_copy_edited_in_places_is_a_copy(make_set):
+    def change(runs):
+        runs[3] = [dict(record) for record in runs[1]]
+        put(runs[3], "seed", 4)
+        for record in runs[3][::3]:
+            record["time_ms"] += 7
+
+    assert rules(make_set(change=change, accuracies=(0.3, 0.5, 0.6, 0.76))).count(("error", "copied-log")) == 1
+
+
+def test_a_long_copy_is_found_where_the_sketch_keeps_a_part_only(make_set):
+    def change(runs):
+        runs[3] = [dict(record) for record in runs[1]][:-200]
+        put(runs[3], "seed", 4)
+
+    summaries = make_set(change=change, accuracies=(*(0.1 + 0.004 * step for step in range(150)), 0.76))
+    assert len(summaries[1].sketch) == 512 < summaries[1].events
+    assert rules(summaries).count(("error", "copied-log")) == 1
+
+
+def test_a_seed_among_those_of_another_run_is_doubtful(make_set):
+    def change(runs):
+        place = next(place for place, record in enumerate(runs[0]) if record["key"] == "seed")
+        runs[0].insert(place, {**runs[0][place], "value": 2})
+
+    findings = check_set(make_set(change=change), "2.0.0")
+    assert [(finding.level, finding.rule) for finding in findings] == [("warning", "repeated-seed")]
+
+
+def test_an_empty_log_does_not_differ_from_its_set(make_set):
+    def change(runs):
+        runs[4] = []
+
+    assert check_set(make_set(change=change), "2.0.0") == []
+
+
+def test_a_summary_says_what_its_log_says(make_set):
+    summary = make_set(1, accuracies=(0.3, 0.5, 0.76))[0]
+    assert (summary.benchmark, summary.status, summary.seeds, summary.global_batch_size) == (
+        "resnet",
+        "success",
+        (1,),
+        64,
+    )
+    assert summary.first_epoch_share == 0.0 and summary.final_parts == {} and not summary.resumed
+    assert dict(summary.shared)["submission_status"] == "onprem" and len(summary.quality) == 3
+
+
+def test_a_cold_first_epoch_is_told_by_its_share(make_set):
+    def change(runs):
+        late = False
+        for record in runs[0]:
+            late = late or record["key"] == "epoch_stop"
+            record["time_ms"] += 60_000 * late
+
+    summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
+    assert summary.minutes is not None
+    assert summary.first_epoch_share == pytest.approx(1 / summary.minutes)
+    assert make_set(1)[0].first_epoch_share is None

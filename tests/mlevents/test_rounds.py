@@ -1,119 +1,254 @@
-"""The rounds' data agree with the rule files of MLCommons' own checker and its run counts."""
+"""The rounds' data agree with the rule files of MLCommons' own checker, its run counts and its word lists."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
+import inspect
+import json
 import math
 import re
 from pathlib import Path
 
-import mlperf_logging.compliance_checker
+import mlperf_logging.rcp_checker
 import pytest
-import yaml
 from mlperf_logging import benchmark_meta
+from mlperf_logging.mllog import constants
+from mlperf_logging.result_summarizer import result_summarizer
+from mlperf_logging.system_desc_checker import system_desc_checker
 
-from mlevents.rounds import BENCHMARK_DATASET, MLPERF_RULESETS, default_ruleset, ruleset
+from mlevents import keys
+from mlevents.rounds import (
+    BENCHMARK_DATASET,
+    MLPERF_RULESETS,
+    default_ruleset,
+    round_of_path,
+    ruleset,
+    rulesets_of,
+)
+from tests.mlevents.rounds import rule_files
+from tests.mlevents.rounds.test_agreement import CASES
 
-CHECKER = Path(mlperf_logging.compliance_checker.__file__).parent
+RCP = Path(mlperf_logging.rcp_checker.__file__).parent
+OWN_KEYS = {
+    *("DATASET", "QUALITY_TARGET", "CONFIG_NAME", "CONFIG_DIGEST", "METHOD", "ELAPSED_MS", "RESUMED", "METRIC"),
+    *("OPEN", "CLOSED"),  # words of the rule files
+}
 
 
-def official_keys(name: str, file: str) -> dict[str, dict[str, object]]:
-    entries = yaml.load((CHECKER / f"training_{name}" / f"{file}.yaml").read_text(), yaml.BaseLoader)
-    return {entry["KEY"]["NAME"]: entry["KEY"] for entry in entries if "KEY" in entry}
+def test_every_key_is_mlperf_loggings_constant_of_the_same_name_or_declared_as_our_own():
+    ours = {name: value for name, value in vars(keys).items() if name.isupper()}
+    assert {name for name in ours if name not in OWN_KEYS} <= set(dir(constants))
+    assert {name: value for name, value in ours.items() if getattr(constants, name, value) != value} == {}
+    assert len(set(ours.values())) == len(ours)
 
 
-def compared(required: object) -> dict[str, tuple[str, str | None]]:
-    return {item.key: (item.occurrence, item.alternative) for item in required}
+def occurrence_of(entry: dict[str, object]) -> tuple[str, str | None]:
+    text = str(entry.get("REQ", ""))
+    alternative = re.fullmatch(r"AT_LEAST_ONE_OR\((\w+)\)", text)
+    words = {
+        "EXACTLY_ONE": "exactly one",
+        "AT_LEAST(2)": "at least two",
+        "OPTIONAL": "any",
+        "": "any",
+        "AT_LEAST_ONE": "at least one",
+    }
+    return ("at least one", alternative[1]) if alternative else (words[text], None)
 
 
-def official(keys: dict[str, dict[str, object]]) -> dict[str, tuple[str, str | None]]:
-    found = {}
-    for key, entry in keys.items():
-        alternative = re.fullmatch(r"AT_LEAST_ONE_OR\((\w+)\)", entry["REQ"])
-        found[key] = (
-            "exactly one" if entry["REQ"] == "EXACTLY_ONE" else "at least one",
-            alternative[1] if alternative else None,
-        )
-    return found
+def checks_of(entry: dict[str, object]) -> str:
+    checks = entry.get("CHECK", "")
+    return checks if isinstance(checks, str) else "\n".join(checks)
+
+
+def words_of(entry: dict[str, object]) -> list[str] | None:
+    text = checks_of(entry)
+    if listed := re.search(r"v\['value'\] in \[([^]]*)\]", text):
+        return None if "float(" in text else re.findall(r"'([^']+)'", listed[1])
+    one = re.search(r"v\['value'\] == '([^']+)'", text)
+    return [one[1]] if one else None
+
+
+@pytest.fixture(scope="module")
+def repaired(tmp_path_factory):
+    return rule_files.repaired_checker(tmp_path_factory.mktemp("repaired"))
+
+
+@pytest.mark.parametrize(("name", "benchmark", "division", "optimizer"), CASES)
+def test_keys_occurrences_metadata_and_vocabularies_are_the_rule_files(
+    name, benchmark, division, optimizer, repaired, monkeypatch
+):
+    monkeypatch.setattr(rule_files, "CHECKER", repaired)
+    theirs = rule_files.chain(name, benchmark, division, optimizer)
+    ours = {rule.key: rule for rule in ruleset(name).keys_of(benchmark, division, optimizer)}
+    assert set(ours) == set(theirs)
+    for key, entries in theirs.items():
+        rule, last = ours[key], entries[-1]
+        if (name, key) != ("2.1.0", "opt_epsilon"):  # either name is accepted there
+            assert (rule.occurrence, rule.alternative) == occurrence_of(last), key
+        assert (list(rule.vocabulary) if rule.vocabulary else None) == words_of(last), key
+        assert rule.filled == ("!= ''" in checks_of(last)), key
+        if key != "aggregated_eval_accuracy":
+            mentioned = set(re.findall(r"'(\w+)' in v\['metadata'\]", checks_of(last)))
+            named = {*rule.metadata, *rule.metadata_any, *rule.metadata_with, *rule.metadata_with.values()}
+            assert named == mentioned, key
+        told = rule.value or rule.some_value or rule.points or rule.vocabulary or rule.filled or rule.metadata_values
+        compares = re.search(r"v\['value'\](?!\[)|metadata'\]\['", str({**last, "POST": "", "PRE": ""}))
+        assert bool(told) == bool(compares) or key == "aggregated_eval_accuracy", key
 
 
 @pytest.mark.parametrize("name", MLPERF_RULESETS)
-def test_required_keys_are_those_of_the_checkers_rule_files(name):
+def test_benchmarks_runs_init_limits_and_words_are_the_tools(name):
     rules = ruleset(name)
-    common = official_keys(name, "common")
-    both = official(common) | official(official_keys(name, "open_common"))
-    assert compared(rules.required) == both
-    closed = official(official_keys(name, "closed_common"))
-    assert compared(rules.required + rules.closed_required) == both | closed
-    for benchmark in rules.benchmarks.values():
-        theirs = official(official_keys(name, f"closed_{benchmark.name}"))
-        target = theirs.pop("eval_accuracy")
-        assert target[0] == "at least one" and compared(benchmark.closed_keys) == theirs
-        for optimizer, keys in (benchmark.closed_optimizer_keys or {}).items():
-            assert compared(keys) == official(official_keys(name, f"closed_{benchmark.name}_{optimizer}"))
-
-
-@pytest.mark.parametrize("name", MLPERF_RULESETS)
-def test_metadata_and_vocabularies_are_those_of_the_rule_files(name):
-    theirs = official_keys(name, "common") | official_keys(name, "open_common")
-    for item in ruleset(name).required:
-        checks = theirs[item.key].get("CHECK", "")
-        text = checks if isinstance(checks, str) else "\n".join(checks)
-        assert set(re.findall(r"'(\w+)' in v\['metadata'\]", text)) == set(item.metadata)
-        words = re.search(r"v\['value'\] in \[([^]]*)\]", text)
-        assert (None if words is None else re.findall(r"'(\w+)'", words[1])) == (
-            item.vocabulary and list(item.vocabulary)
-        )
-        assert item.filled == ("!= ''" in text)
-
-
-@pytest.mark.parametrize("name", MLPERF_RULESETS)
-def test_targets_runs_and_init_limits_are_the_checkers(name):
-    rules = ruleset(name)
+    assert set(rules.benchmarks) == set(benchmark_meta.get_allowed_benchmarks("training", name))
     runs = benchmark_meta.get_result_file_counts("training")
-    for benchmark in rules.benchmarks.values():
-        assert benchmark.runs == runs[benchmark.name]
-        assert benchmark.name in benchmark_meta.get_allowed_benchmarks("training", name)
-        text = official_keys(name, f"closed_{benchmark.name}")["eval_accuracy"]["ATLEAST_ONE_CHECK"]
-        assert benchmark.target == float(re.search(r">= ([0-9.]+)", text)[1]) and benchmark.direction == ">="
-    post = official_keys(name, "common")["submission_division"]["POST"]
+    assert {key: own.runs for key, own in rules.benchmarks.items()} == {key: runs[key] for key in rules.benchmarks}
+    assert all(own.name == key for key, own in rules.benchmarks.items())
+    post = rule_files.entries(name, "common")["submission_division"]["POST"]
     limits = re.search(r"= (\d+) if v\['value'\] == 'open' else (\d+)", post)
     assert rules.init_minutes == {"open": float(limits[1]), "closed": float(limits[2])}
-    words = next(item.vocabulary for item in rules.required if item.key == "submission_status")
-    assert rules.status_words == words
-    assert rules.checker == importlib.metadata.version("mlperf-logging")
+    asked = {item.key: item.vocabulary for item in rules.required}
+    assert rules.status_words == asked.get("submission_status", ())
+    assert (name, rules.checker) == (f"{rules.round[1:]}.0", importlib.metadata.version("mlperf-logging"))
 
 
-def test_the_two_rounds_differ_in_one_bert_key():
-    old, new = ({item.key for item in ruleset(name).benchmarks["bert"].closed_keys} for name in ("2.0.0", "2.1.0"))
-    assert (old - new, new - old) == ({"opt_epsilon"}, {"opt_lamb_epsilon"})
+@pytest.mark.parametrize("name", MLPERF_RULESETS)
+def test_system_status_words_are_those_the_system_description_checker_lets_pass(name, tmp_path):
+    words = ruleset(name).system_status_words
+    source = inspect.getsource(system_desc_checker.check_system_desc)
+    listed = re.search(r"availability_options = \[(.*?)\]", source, re.DOTALL)[1]
+    assert words in ((), tuple(re.findall(r'"([^"]+)"', listed)))
+    required = re.search(r"required_fields = \[(.*?)\]", inspect.getsource(system_desc_checker), re.DOTALL)[1]
+    fields = dict.fromkeys(re.findall(r'"([^"]+)"', required), "1")
+    for word in (*words, "onprem"):
+        file = tmp_path / "system.json"
+        file.write_text(json.dumps({**fields, "status": word}))
+        assert system_desc_checker.check_system_desc(str(file), "training", name)[0] == (not words or word in words)
+
+
+@pytest.mark.parametrize(("name", "benchmark"), sorted({(case[0], case[1]) for case in CASES}))
+def test_targets_are_those_of_the_closed_rule_files(name, benchmark):
+    own = ruleset(name).benchmarks[benchmark]
+    entries = rule_files.entries(name, f"closed_{benchmark}")
+    text = (entries.get("aggregated_eval_accuracy") or entries["eval_accuracy"])["ATLEAST_ONE_CHECK"]
+    text = text.replace("s['target_accuracy']", {"dlrmv4": "0.75", "qwen35_397b_grpo": "0.69"}.get(benchmark, ""))
+    if own.parts:
+        for part, target in own.parts.items():
+            stated = set(re.findall(rf"\['{part}'\] ([<>]=) ([0-9.]+)", text))
+            stated |= {(">=", number) for number in re.findall(rf"([0-9.]+) <= v\['value'\]\['{part}'\]", text)}
+            assert (target.direction, target.target) in {(sign, float(number)) for sign, number in stated}
+        assert (own.target, own.direction) == tuple(dataclasses.astuple(next(iter(own.parts.values()))))
+    else:
+        sign, number = re.search(r"v\['value'\] ([<>]=?) ([0-9.]+)", text).groups()
+        assert (own.direction, own.target_excluded, own.target) == (sign[0] + "=", sign == ">", float(number))
+    progress = keys.SAMPLES_COUNT if "samples_count" in str(entries) else keys.EPOCH_NUM
+    assert own.progress == (keys.STEP_NUM if "step_num" in str(entries) else progress)
+
+
+@pytest.mark.parametrize(("name", "benchmark"), sorted({(case[0], case[1]) for case in CASES}))
+def test_units_are_those_the_reference_convergence_points_count_in(name, benchmark):
+    own, file = ruleset(name).benchmarks[benchmark], RCP / f"training_{name}" / f"rcps_{benchmark}.json"
+    if own.progress == keys.SAMPLES_COUNT:
+        assert own.unit == "samples"
+    elif not file.exists():
+        assert (benchmark, own.unit) == ("minigo", "epoch")
+    else:
+        point = next(iter(json.loads(file.read_text()).values()))
+        epochs = point["Epochs to converge"][0]
+        # No run took more than ten thousand epochs, or fewer than that many of anything else but steps.
+        assert (own.unit == "epoch") == (epochs < 10_000 and own.unit != "steps")
+        assert (own.unit == "tokens") == (epochs > 1e9)
+
+
+def test_unet3d_drops_four_runs_at_each_end_and_every_other_benchmark_one():
+    assert 'max_dropped_scores = 4 if benchmark == "unet3d" else 1' in inspect.getsource(result_summarizer)
+    dropped = {(own.name, own.dropped) for rules in MLPERF_RULESETS.values() for own in rules.benchmarks.values()}
+    assert {name for name, number in dropped if number != 1} == {"unet3d"} and ("unet3d", 4) in dropped
+
+
+def test_every_defect_is_about_a_benchmark_of_its_round_and_its_repair_fits_the_installed_rule_file():
+    for rules in MLPERF_RULESETS.values():
+        for defect in rules.defects:
+            assert defect.benchmark in rules.benchmarks and defect.division in ("open", "closed")
+            text = (rule_files.CHECKER / defect.repair.file).read_text()
+            assert text.count(defect.repair.text) == 1 and defect.repair.by not in text
+    assert sum(len(rules.defects) for rules in MLPERF_RULESETS.values()) == 14
 
 
 def test_evaluation_intervals_follow_the_rules_formulas():
-    benchmarks = ruleset("2.1.0").benchmarks
-    assert benchmarks["resnet"].evaluation_interval.at(2048) == 4
+    v21, v31, v61 = (ruleset(name).benchmarks for name in ("2.1.0", "3.1.0", "6.1.0"))
+    assert v21["resnet"].evaluation_interval.at(2048) == 4
     # training_rules.adoc by hand: 0.05 * (230.23 * B + 3,000,000) rounded down to 25,000.
-    assert [benchmarks["bert"].evaluation_interval.at(b) for b in (448, 3072, 65536)] == [150_000, 175_000, 900_000]
+    assert [v21["bert"].evaluation_interval.at(b) for b in (448, 3072, 65536)] == [150_000, 175_000, 900_000]
+    # CEILING(20 * 168 / samples per epoch), the epoch padded to whole batches: 168, 168 and 256 samples.
+    assert [v21["unet3d"].evaluation_interval.at(b) for b in (1, 56, 128)] == [20, 20, 14]
+    assert v31["unet3d"].evaluation_interval is None
+    assert [v61["llama31_8b"].evaluation_interval.at(b) for b in (16, 96, 1000)] == [12_288, 12_288, 13_000]
+    assert [v61["flux1"].evaluation_interval.at(b) for b in (512, 1000)] == [262_144, 263_000]
+    assert [v61["llama2_70b_lora"].evaluation_interval.at(b) for b in (8, 9)] == [384, 387]
+    assert v61["deepseekv3_671b"].evaluation_interval.at(16384) == 16384
+    assert v61["dlrmv4"].evaluation_interval.at(8192) == 280 * 8192
 
 
 def test_a_target_is_reached_at_equality_and_never_by_nan():
     resnet = ruleset("2.0.0").benchmarks["resnet"]
-    assert resnet.reached(0.759) and not resnet.reached(0.7589999) and not resnet.reached(float("nan"))
+    assert resnet.reached(0.759) and not resnet.reached(0.7589999) and not resnet.reached(math.nan)
     assert resnet.reached(0.5, target=0.5)
+    rnnt = ruleset("2.0.0").benchmarks["rnnt"]
+    assert rnnt.reached(0.058) and not rnnt.reached(0.0581) and not rnnt.reached(math.nan)
+    qwen = ruleset("6.1.0").benchmarks["qwen35_397b_grpo"]
+    assert qwen.reached(0.6901) and not qwen.reached(0.69)
 
 
-def test_defaults_are_the_reference_rounds_and_unknown_names_list_the_known():
+def test_a_quality_of_several_numbers_reaches_only_with_all_of_them():
+    boxes = ruleset("2.0.0").benchmarks["maskrcnn"]
+    assert boxes.reached({"BBOX": 0.377, "SEGM": 0.339})
+    assert not boxes.reached({"BBOX": 0.4, "SEGM": 0.3}) and not boxes.reached({"BBOX": 0.4})
+    assert boxes.reached(0.377) and not boxes.reached(0.376)  # one number stands for the first part
+    assert boxes.quality_parts({"BBOX": 0.4, "SEGM": 0.3, "more": 1}) == {"BBOX": 0.4, "SEGM": 0.3}
+    assert boxes.quality_parts(0.4) == {}
+    images = ruleset("4.1.0").benchmarks["stable_diffusion"]
+    assert images.reached({"FID": 90.0, "CLIP": 0.15}) and not images.reached({"FID": 90.1, "CLIP": 0.2})
+    assert images.quality_parts(80.0, "FID") == {"FID": 80.0} and images.quality_parts(80.0) == {}
+    assert not ruleset("2.0.0").benchmarks["resnet"].reached({"BBOX": 1.0})
+
+
+def test_defaults_are_the_reference_rounds_or_the_newest_and_unknown_names_list_the_known():
     assert (default_ruleset("resnet"), default_ruleset("bert")) == ("2.0.0", "2.1.0")
-    assert BENCHMARK_DATASET == {"resnet": "imagenet", "bert": "wikipedia", "gpt_125m": "openwebtext"}
+    assert (default_ruleset("llama31_8b"), default_ruleset("rgat")) == ("6.1.0", "5.1.0")
+    assert rulesets_of("resnet") == ("2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0")
+    assert rulesets_of("bert")[-1] == "5.0.0" and rulesets_of("gpt_125m") == ("beyond_mlperf",)
+    assert rulesets_of("gnmt") == ()
+    assert (BENCHMARK_DATASET["resnet"], BENCHMARK_DATASET["bert"]) == ("imagenet", "wikipedia")
+    assert BENCHMARK_DATASET["gpt_125m"] == "openwebtext" and len(BENCHMARK_DATASET) == 23
     with pytest.raises(ValueError, match=r"2\.0\.0, 2\.1\.0"):
         ruleset("9.9.9")
-    with pytest.raises(ValueError, match="resnet, bert, gpt_125m"):
+    with pytest.raises(ValueError, match="resnet, ssd, .*gpt_125m"):
         default_ruleset("gnmt")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("training_results_v2.1/MosaicML/results/s/bert/result_0.txt", "2.1.0"),
+        ("/data/training_results_v6.1/Org", "6.1.0"),
+        ("training_results_v4.0-main/Org/results", "4.0.0"),
+        ("training_results_v2.0/training_results_v5.0/x", "5.0.0"),
+        ("training_results_v1.1/Org", None),
+        ("training_results_v2.10/Org", None),
+        ("training_results_v2.0.1/Org", None),
+        ("my_training_results_v2.0/Org", None),
+        ("results", None),
+        ("", None),
+    ],
+)
+def test_the_round_is_found_from_the_name_of_mlcommons_results_folder(path, name):
+    assert round_of_path(path) == round_of_path(Path(path)) == name
 
 
 def test_a_benchmark_outside_mlperf_has_rules_of_its_own_that_no_official_tool_is_asked_about():
     rules = ruleset(default_ruleset("gpt_125m"))
     assert rules.name not in MLPERF_RULESETS and rules.checker == ""
     gpt = rules.benchmarks["gpt_125m"]
-    assert gpt.reached(3.18) and not gpt.reached(3.19) and not gpt.reached(float("nan"))
+    assert gpt.reached(3.18) and not gpt.reached(3.19) and not gpt.reached(math.nan)
     assert gpt.target == pytest.approx(math.log(24.11), abs=5e-5)

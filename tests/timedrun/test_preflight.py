@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from image_classification.configs import synthetic_smoke
-from timedrun import preflight
+from timedrun import page_cache, preflight
 from timedrun.card import find
 from timedrun.errors import PreflightError, UsageError
 from timedrun.ranks import local_batch
@@ -82,3 +82,50 @@ def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> 
 def test_a_benchmark_without_a_card_is_refused(make_package: Callable[[str, str], str]) -> None:
     with pytest.raises(UsageError, match="defines no CARD"):
         find(make_package("cardless", ""))
+
+
+def test_a_log_that_could_never_pass_is_refused_on_the_benchmarks_own_data(tmp_path: Path) -> None:
+    benchmark = find("image_classification")
+    config = benchmark.config("imagenet_methods")
+    low = replace(config, evaluation=replace(config.evaluation, target=0.7))
+    assert preflight.log_problems(benchmark, config) == []
+    (problem,) = preflight.log_problems(benchmark, low)
+    assert "no log of this run could pass" in problem and "--evaluation.target 0.759" in problem
+    assert problem in failures(low, tmp_path)
+    assert preflight.log_problems(benchmark, replace(low, dataset="a_trial")) == []
+    unruled = replace(benchmark, card=replace(benchmark.card, mlperf_benchmark="mine"))
+    assert preflight.log_problems(unruled, low) == []
+
+
+def test_a_set_needs_a_folder_without_other_results_and_room_for_all_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert preflight.set_problems(tmp_path / "new", 5) == []
+    (tmp_path / "result_3.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
+    (problem,) = preflight.set_problems(tmp_path, 5)
+    assert "holds 1 results already (result_3.txt), and a set has exactly 5" in problem
+    room = 3 * preflight.LEAST_FREE_BYTES
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(room, 0, room))
+    assert preflight.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
+    (problem,) = preflight.result_problems(ResultPaths(tmp_path, 4), False, 5)
+    assert "5 runs need 320 MiB" in problem
+
+
+def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "current_clocksource"
+    assert preflight.clock_problems(source) == []
+    source.write_text("tsc\n")
+    assert preflight.clock_problems(source) == []
+    source.write_text("hpet\n")
+    monkeypatch.setattr(preflight.time, "time", lambda: 0.0)
+    wall, kernel = preflight.clock_problems(source)
+    assert "never set" in wall and "hpet" in kernel
+
+
+def test_a_page_cache_that_cannot_be_dropped_is_told_without_dropping_it(tmp_path: Path) -> None:
+    command, file = tmp_path / "sysctl", tmp_path / "drop_caches"
+    assert "is not there" in page_cache.obstacle(command, file)
+    command.touch(mode=0o755)
+    assert "is not writable" in page_cache.obstacle(command, file)
+    file.touch()
+    assert page_cache.obstacle(command, file) == ""

@@ -17,12 +17,14 @@ import pytest
 import torch
 from mlperf_logging.system_desc_checker import system_desc_checker
 
+from mlevents.submission.system_description import KEYS
 from timedrun import hardware, system
+from timedrun.answers import open_keys
 
 
 def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) -> None:
     description = system.describe("Example", "box-baseline", ranks=1, device="cpu")
-    assert tuple(description) == system.SYSTEM_KEYS
+    assert tuple(description) == KEYS
     assert len(description) == 33
     path = tmp_path / "box-baseline.json"
     path.write_text(json.dumps(description))
@@ -47,7 +49,7 @@ def test_without_accelerator_their_keys_are_answered_not_open() -> None:
     description = system.describe("Example", "box", ranks=1, device="cpu")
     assert description["accelerators_per_node"] == "0"
     assert description["accelerator_model_name"] == "N/A"
-    assert not [key for key in system.unknown(description) if key.startswith("accelerator")]
+    assert not [key for key in sum(open_keys(description), []) if key.startswith("accelerator")]
 
 
 class _Refused(Exception):
@@ -88,26 +90,30 @@ def test_accelerator_is_described_from_torch_and_the_driver(
     assert found["accelerator_host_interconnect"] == "PCIe 5.0 x16"
     assert found["accelerator_frequency"] == "1980 MHz"
     assert found["accelerator_interconnect"] == interconnect
-    assert set(found) <= set(system.SYSTEM_KEYS)
+    assert set(found) <= set(KEYS)
 
 
-def test_given_answers_win_and_unknown_keys_are_refused() -> None:
-    description = system.describe("Example", "box", ranks=1, device="cpu", given={"cooling": "liquid"})
-    assert description["cooling"] == "liquid"
-    with pytest.raises(ValueError, match="no coolnig"):
-        system.describe("Example", "box", ranks=1, device="cpu", given={"coolnig": "liquid"})
+def test_ranks_divide_over_the_nodes_that_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="3 ranks on 2 nodes"):
         system.describe("Example", "box", ranks=3, nodes=2, device="cpu")
+    assert system.describe("Example", "box", ranks=4, device="cpu")["number_of_nodes"] == "1"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    description = system.describe("Example", "box", ranks=4, device="cpu")
+    assert description["number_of_nodes"] == "2" and description["host_networking_topology"] == ""
 
 
-def test_unknown_names_what_the_rules_need_and_nothing_else() -> None:
-    answered = dict.fromkeys(system.SYSTEM_KEYS, "known")
-    assert system.unknown(answered) == []
-    assert system.unknown(answered | {"cooling": "", "hw_notes": "", "submitter": ""}) == ["submitter", "cooling"]
-    assert system.unknown(answered | {"host_processor_core_count": ""}) == []
-    both = answered | {"host_processor_core_count": "", "host_processor_vcpu_count": ""}
-    assert system.unknown(both) == ["host_processor_core_count"]
-    assert len(system.unknown({})) == 33 - len(system.OPTIONAL_KEYS) + 1
+def test_memory_modules_are_counted_where_the_kernel_knows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, size in enumerate(("32768", "32768", "0")):
+        slot = tmp_path / "mc0" / f"dimm{number}"
+        slot.mkdir(parents=True)
+        (slot / "size").write_text(f"{size}\n")
+        (slot / "dimm_mem_type").write_text("Registered-DDR5\n")
+    monkeypatch.setattr(hardware, "_MEMORY_CONTROLLERS", tmp_path)
+    assert hardware.memory()["host_memory_configuration"] == "2 x 32 GiB Registered-DDR5"
+    monkeypatch.setattr(hardware, "_MEMORY_CONTROLLERS", tmp_path / "none")
+    assert hardware.memory()["host_memory_configuration"] == ""
 
 
 def test_environment_lists_every_distribution_and_gives_nothing_away() -> None:

@@ -1,31 +1,40 @@
-"""`timedrun check`: the strict and MLCommons' verdicts on logs, sets and packages."""
+"""`timedrun check`: the strict verdict and MLCommons' own, side by side, on logs, sets and packages."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from mlevents import official, record
+from mlevents import official
+from mlevents.check import CheckReport, check_set, usual_ruleset
 from mlevents.check import check as check_log
-from mlevents.check import check_set
 from mlevents.finding import Finding
+from mlevents.official import OfficialVerdict
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
+from mlevents.submission.tree import check_tree, submission_folders
+from mlevents.summary import RunSummary
 from timedrun.errors import ExitCode, UsageError
 from timedrun.results import existing
+
+Verdict = Literal["pass", "fail", "not run"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The verdicts on one log, one set of logs (strict only) or one package (official only)."""
+    """The verdicts on one log, one set of logs (strict only) or one package.
+
+    `official` is what MLCommons' installed tools say with today's rule files, `own_round` what they say with the rule
+    files as the round had them: another verdict where a defect of today's file is known.
+    """
 
     path: str
-    strict: Literal["pass", "fail", "not run"]
-    official: Literal["pass", "fail", "not run"]
+    strict: Verdict
+    official: Verdict = "not run"
+    own_round: Verdict = "not run"
     ruleset: str
     checker: str = ""
     demonstration: bool = False
@@ -33,112 +42,133 @@ class Checked:
 
     @property
     def failed(self) -> bool:
-        """Whether either verdict is a failure."""
-        return "fail" in (self.strict, self.official)
+        """Whether the strict verdict, or MLCommons' by the round's own rules, is a failure."""
+        return "fail" in (self.strict, self.own_round)
 
 
 def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: bool) -> list[Checked]:
-    """Check every log below `paths`, every folder of logs as a set, and every package.
+    """Check every log below `paths`, every folder of logs as a set, and every package. One log is in memory at a time.
 
     Raises:
         UsageError: a path or ruleset does not exist, or holds no result.
     """
     if ruleset is not None and ruleset not in RULESETS:
         raise UsageError(f"no ruleset '{ruleset}'; there are: {', '.join(RULESETS)}.")
-    files: list[Path] = []
-    for path in paths:
-        found = existing(path)
-        if not found:
-            raise UsageError(f"{path}: no result_*.txt here; give a log, a folder of logs or a package.")
-        files += found
-    files = list(dict.fromkeys(files))
-    with ThreadPoolExecutor(2) as pool:  # each official check is a process of its own
-        checked = list(pool.map(lambda file: check_file(file, ruleset, run_official), files))
     folders: dict[Path, list[Path]] = {}
-    for file in files:
+    for file in dict.fromkeys(file for path in paths for file in _results(path)):
         folders.setdefault(file.parent, []).append(file)
-    asked = {path.resolve() for path in paths if path.is_file()}
-    for folder, members in folders.items():
-        if not any(member.resolve() in asked for member in members):
-            checked.append(check_folder(folder, members, ruleset or checked[files.index(members[0])].ruleset))
-    for path in packages_in(paths):
-        rules = ruleset or next(one.ruleset for one in checked if one.path.startswith(str(path)))
-        checked.append(check_package(path, rules, run_official))
-    return checked
+    alone = {path.resolve() for path in paths if path.is_file()}
+    logs: dict[Path, Checked] = {}
+    sets: list[Checked] = []
+    summaries: dict[Path, RunSummary] = {}
+    for folder, files in folders.items():
+        for file in files:
+            report = check_log(file, ruleset)
+            summaries[file] = report.summary
+            logs[file] = _of_log(report)
+        if not any(file.resolve() in alone for file in files):
+            sets.append(_of_set(folder, [summaries[file] for file in files], ruleset or logs[files[0]].ruleset))
+    packages = [
+        _of_package(folder, summaries, ruleset, run_official)
+        for folder in dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
+    ]
+    if run_official:
+        add_official(logs)
+    return [*logs.values(), *sets, *packages]
 
 
-def check_file(path: Path, ruleset: str | None, run_official: bool) -> Checked:
-    """Strict findings and the compliance checker's verdict on one log."""
-    report = check_log(path, ruleset)
-    findings = list(report.findings)
-    known_officially = run_official and report.ruleset in MLPERF_RULESETS
-    verdict = official.check_log(path, report.ruleset) if known_officially else None
-    if verdict is not None:
-        findings += official_findings(verdict)
+def _results(path: Path) -> list[Path]:
+    found = existing(path)
+    if not found:
+        raise UsageError(f"{path}: no result_*.txt here; give a log, a folder of logs or a package.")
+    return found
+
+
+def _of_log(report: CheckReport) -> Checked:
     return Checked(
-        path=str(path),
+        path=str(report.path),
         strict="pass" if report.passed else "fail",
-        official=verdict.verdict if verdict else "not run",
         ruleset=report.ruleset,
-        checker=verdict.checker if verdict else "",
         demonstration=report.demonstration,
-        findings=findings,
+        findings=report.findings,
     )
 
 
-def official_findings(verdict: official.OfficialVerdict) -> list[Finding]:
-    """A tool's complaints as findings: errors where it failed, warnings where it passed all the same."""
-    level: Literal["error", "warning"] = "warning" if verdict.verdict == "pass" else "error"
-    return [Finding(level=level, rule=verdict.tool, message=message) for message in verdict.messages]
-
-
-def check_folder(folder: Path, files: Iterable[Path], ruleset: str) -> Checked:
+def _of_set(folder: Path, summaries: Sequence[RunSummary], ruleset: str) -> Checked:
     """The strict findings that only several results together show."""
-    records = [record.read(file) for file in files]
-    findings = check_set(records, ruleset)
-    failed = any(finding.level == "error" for finding in findings)
+    findings = check_set(summaries, ruleset)
+    demonstration = any(summary.is_demonstration for summary in summaries)
     return Checked(
+        path=str(folder), strict=_verdict(findings), ruleset=ruleset, demonstration=demonstration, findings=findings
+    )
+
+
+def _of_package(folder: Path, summaries: dict[Path, RunSummary], ruleset: str | None, run_official: bool) -> Checked:
+    """The strict findings about a submitter's folder as a whole, and the package checker's verdict on it."""
+    inside = {path: summary for path, summary in summaries.items() if path.is_relative_to(folder)}
+    rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items()}
+    chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
+    findings = check_tree(folder, inside, ruleset)
+    if len(rounds) > 1:
+        message = (
+            f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was asked about "
+            f"{chosen}: give --ruleset for another"
+        )
+        findings.append(Finding(level="note", rule="several-rounds", message=message))
+    checked = Checked(
         path=str(folder),
-        strict="fail" if failed else "pass",
-        official="not run",
-        ruleset=ruleset,
-        demonstration=any(one.is_demonstration for one in records),
+        strict=_verdict(findings),
+        ruleset=chosen,
+        demonstration=any(summary.is_demonstration for summary in inside.values()),
         findings=findings,
     )
+    return with_official(checked, official.check_package(folder, chosen)) if run_official else checked
 
 
-def packages_in(paths: Iterable[Path]) -> list[Path]:
-    """The submitters' folders (with systems/ and results/) at `paths` or one level below."""
-    candidates = [candidate for path in paths if path.is_dir() for candidate in (path, *sorted(path.iterdir()))]
-    return [path for path in candidates if (path / "systems").is_dir() and (path / "results").is_dir()]
+def add_official(logs: dict[Path, Checked]) -> None:
+    """Put MLCommons' verdict beside ours on every log, those of one ruleset together."""
+    rulesets: dict[str, list[Path]] = {}
+    for path, checked in logs.items():
+        rulesets.setdefault(checked.ruleset, []).append(path)
+    for ruleset, paths in rulesets.items():
+        if ruleset in MLPERF_RULESETS:
+            for path, verdict in zip(paths, official.check_logs(paths, ruleset), strict=True):
+                logs[path] = with_official(logs[path], verdict)
 
 
-def check_package(folder: Path, ruleset: str, run_official: bool) -> Checked:
-    """The package checker's verdict on a submitter's folder."""
-    if not run_official:
-        return Checked(path=str(folder), strict="not run", official="not run", ruleset=ruleset)
-    verdict = official.check_package(folder, ruleset)
-    return Checked(
-        path=str(folder),
-        strict="not run",
+def with_official(checked: Checked, verdict: OfficialVerdict) -> Checked:
+    """`checked` with a tool's verdict and complaints: errors where the round's own rules fail it, else warnings."""
+    level: Literal["error", "warning"] = "error" if verdict.own_round == "fail" else "warning"
+    told = [Finding(level=level, rule=verdict.tool, message=message) for message in verdict.messages]
+    told += [
+        Finding(
+            level="note", rule="upstream-defect", message=f"today's rule file fails it by a known defect: {meaning}"
+        )
+        for meaning in verdict.defects
+    ]
+    return replace(
+        checked,
         official=verdict.verdict,
-        ruleset=ruleset,
+        own_round=verdict.own_round,
         checker=f"{verdict.checker} ({verdict.tool})",
-        findings=official_findings(verdict),
+        findings=[*checked.findings, *told],
     )
+
+
+def _verdict(findings: Iterable[Finding]) -> Verdict:
+    return "fail" if any(finding.level == "error" for finding in findings) else "pass"
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     """Print the verdicts and findings; exit code 1 when anything failed or an asked-for checker could not run."""
     checked = check_paths([Path(path) for path in arguments.paths], arguments.ruleset, run_official=arguments.official)
     if arguments.json:
-        print(json.dumps([{**asdict(one), "findings": [asdict(f) for f in one.findings]} for one in checked], indent=2))
+        print(json.dumps([asdict(one) for one in checked], indent=2))
     else:
         for one in checked:
             print(verdict_line(one))
             for finding in one.findings:
-                line = f", line {finding.line}" if finding.line is not None else ""
-                print(f"    {finding.level} [{finding.rule}{line}] {finding.message}")
+                print(f"    {finding_line(finding, one.path)}")
     silent = arguments.official and any(one.checker and one.official == "not run" for one in checked)
     return ExitCode.ERROR if silent or any(one.failed for one in checked) else ExitCode.OK
 
@@ -147,4 +177,12 @@ def verdict_line(one: Checked) -> str:
     """One line on one log, set or package."""
     kind = " (demonstration, no submission)" if one.demonstration else ""
     checker = f" by {one.checker}" if one.checker else ""
-    return f"{one.path}: strict {one.strict}, official {one.official}{checker}, ruleset {one.ruleset}{kind}"
+    own = f" with today's rule file, {one.own_round} with the round's own" if one.own_round != one.official else ""
+    return f"{one.path}: strict {one.strict}, official {one.official}{checker}{own}, ruleset {one.ruleset}{kind}"
+
+
+def finding_line(finding: Finding, about: str) -> str:
+    """A finding below the verdict on `about`: its file is named where it is another."""
+    elsewhere = finding.path if finding.path and finding.path != about else None
+    place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
+    return f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}"

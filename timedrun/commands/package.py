@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlevents import record
+from timedrun.answers import read_answers
 from timedrun.errors import ExitCode, UsageError
 from timedrun.results import existing
 from timedrun.submission import package as packages
+from timedrun.submission.plain_files import PackageError, require_plain
 from timedrun.worker import ROOT
 
 
 def package(arguments: argparse.Namespace) -> ExitCode:
-    """Build the package, run the package checker over it and say where it lies."""
+    """Build the package, run both checks over it and say where it lies; exit code 1 where one of them fails."""
     sets = [Path(name) for name in arguments.sets]
     report = packages.package(
         sets,
@@ -23,9 +25,10 @@ def package(arguments: argparse.Namespace) -> ExitCode:
         submitter=submitter_of(arguments.submitter, sets),
         source=ROOT,
         ruleset=arguments.ruleset,
+        answers=read_answers(Path(arguments.answers)) if arguments.answers else None,
     )
     print(json.dumps(report.as_dict(), indent=2) if arguments.json else report.text)
-    return ExitCode.OK if report.official.verdict == "pass" else ExitCode.ERROR
+    return ExitCode.OK if report.passed else ExitCode.ERROR
 
 
 def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
@@ -33,10 +36,19 @@ def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
 
     Raises:
         UsageError: the logs name none or several.
+        PackageError: a log is no plain file, too large or cannot be read.
     """
     if given:
         return given
-    named = {record.read(file).organization for folder in sets for file in existing(folder)} - {None}
+    named = set()
+    for folder in sets:
+        try:
+            for file in existing(folder):
+                require_plain(file)
+                named.add(record.read(file).organization)
+        except OSError as error:
+            raise PackageError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from None
+    named -= {None}
     if len(named) != 1:
         raise UsageError(f"the logs name {len(named)} organizations ({', '.join(map(str, named))}); give --submitter.")
     return str(named.pop())

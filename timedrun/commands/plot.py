@@ -6,7 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from mlevents import record
+from mlevents.record import read
+from mlevents.summary import RunSummary
 from timedrun.errors import ExitCode, TimedrunError
 from timedrun.results import existing
 from timedrun.submission import plot as plots
@@ -14,9 +15,9 @@ from timedrun.submission import plot as plots
 
 def plot(arguments: argparse.Namespace) -> ExitCode:
     """Draw quality over time, one colour a set."""
-    sets: dict[str, list[record.RunRecord]] = {}
+    sets: dict[str, list[RunSummary]] = {}
     for name in arguments.sets:
-        records = [record.read(file) for file in existing(Path(name))]
+        records = [read(file).summary for file in existing(Path(name))]
         if not records:
             raise TimedrunError(f"{name}: no result_*.txt to draw.")
         label = records[0].config_name or Path(name).name

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from mlevents import record
-from mlevents.record import RunRecord
+from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
+from mlevents.summary import RunSummary
 from timedrun import results
 from timedrun.card import Card, find
 from timedrun.commands.check import Checked, check_paths, verdict_line
@@ -37,7 +37,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     for number, round_names in enumerate(interleaved(names, arguments.runs)):
         for name in round_names:
             run_one(arguments, name, folder / name, number, arguments.first_seed + number)
-    sets = {name: [record.read(path) for path in record.result_files(folder / name)] for name in names}
+    sets = {name: [read(path).summary for path in result_files(folder / name)] for name in names}
     figure = folder / "quality_over_time.png"
     plot.plot_quality(sets, figure)
     card = benchmark.card_of(configs[0])
@@ -56,7 +56,9 @@ def race(arguments: argparse.Namespace) -> ExitCode:
             "runs_seconds": {name: [seconds(one) for one in runs] for name, runs in sets.items()},
             "ratios": {f"{slow} / {names[-1]}": asdict(ratio) for slow, ratio in ratios.items()},
             "verdicts": [asdict(one) for one in checked],
-            "package": report.official.verdict if report else not_packaged(card, arguments.runs),
+            "package": {"official": report.official.verdict, "strict": report.strict}
+            if report
+            else not_packaged(card, arguments.runs),
             "notice": score.NOTICE,
         },
     )
@@ -66,7 +68,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
         print_report(sets, ratios, checked, report, folder, figure)
         if report is None:
             print(f"package     {not_packaged(card, arguments.runs)}")
-    unfit = report is not None and report.official.verdict != "pass"
+    unfit = report is not None and not report.passed
     failed = unfit or any(one.failed for one in checked) or len(ratios) < len(names) - 1
     return ExitCode.ERROR if failed else ExitCode.OK
 
@@ -122,12 +124,12 @@ def run_one(arguments: argparse.Namespace, name: str, folder: Path, number: int,
         raise TimedrunError(f"run {number} of {name} ended with exit code {finished.returncode}; see {folder}.")
 
 
-def seconds(run: RunRecord) -> float | None:
+def seconds(run: RunSummary) -> float | None:
     """Time to train in seconds, None where the target was not reached."""
     return run.minutes * 60 if score.reached(run) and run.minutes is not None else None
 
 
-def compared(sets: dict[str, list[RunRecord]]) -> dict[str, compare.Ratio]:
+def compared(sets: dict[str, list[RunSummary]]) -> dict[str, compare.Ratio]:
     """How much sooner the last set reaches the target than each of the others, paired by round; where a set cannot be
     compared, why is said on standard error."""
     fast = list(sets)[-1]
@@ -147,7 +149,7 @@ def interval(ratio: compare.Ratio) -> str:
 
 
 def print_report(
-    sets: dict[str, list[RunRecord]],
+    sets: dict[str, list[RunSummary]],
     ratios: dict[str, compare.Ratio],
     checked: list[Checked],
     report: package.PackageReport | None,
@@ -188,8 +190,9 @@ def print_report(
                     print(f"    {finding.level} [{finding.rule}] {finding.message}")
     print()
     if report is not None:
-        print(f"package     {report.official.verdict} by {report.official.checker}: {folder / 'package'}")
-        if report.official.verdict != "pass":
-            print("\n".join(f"    {message}" for message in report.official.messages))
+        verdicts = f"strict {report.strict}, official {report.official.verdict} by {report.official.checker}"
+        print(f"package     {verdicts}: {folder / 'package'}")
+        if not report.passed:
+            print("\n".join(f"    {message}" for message in (*report.official.messages, *map(str, report.findings))))
     print(f"figure      {figure}")
     print(f"logs        {folder}/<config>/result_N.txt, each with run_N/ beside it; figures of this table in race.json")

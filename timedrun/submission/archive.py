@@ -5,7 +5,15 @@ from __future__ import annotations
 import gzip
 import hashlib
 import tarfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+LARGEST_ARCHIVE = 4 * 2**30
+"""Bytes that the files of an archive may have together before reading it is given up."""
+
+
+class UnsafeArchive(ValueError):
+    """An archive holds what no package does: a link, a device, a path that leads out, or a path twice."""
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -19,20 +27,65 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def write_archive(folder: Path, archive: Path) -> None:
-    """Pack `folder` as `archive` (.tar.gz): sorted, without owners, times or the machine's permissions."""
+    """Pack `folder` as `archive` (.tar.gz): sorted, without owners, times or the machine's permissions.
+
+    The same files make the same bytes wherever Python's zlib is the same; the tar within is the same anywhere.
+    """
     with (
         open(archive, "wb") as file,
         gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for path in [folder, *sorted(folder.rglob("*"))]:
-            entry = tar.gettarinfo(path, arcname=path.relative_to(folder.parent).as_posix())
-            entry.uid = entry.gid = 0
-            entry.uname = entry.gname = ""
-            entry.mtime = 0
-            entry.mode = 0o755 if path.is_dir() or path.suffix == ".sh" else 0o644
+            entry = tarfile.TarInfo(path.relative_to(folder.parent).as_posix())  # owner 0, no names, time 0
             if path.is_dir():
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
                 tar.addfile(entry)
             else:
+                entry.size, entry.mode = path.stat().st_size, 0o755 if path.suffix == ".sh" else 0o644
                 with open(path, "rb") as content:
                     tar.addfile(entry, content)
+
+
+def archived(archive: Path) -> dict[str, str]:
+    """SHA-256 of every file in `archive`, by its path from the archive's one top folder, sorted. Nothing is unpacked.
+
+    Raises:
+        UnsafeArchive: it is no .tar.gz, is damaged, or holds something that no package does.
+    """
+    found: dict[str, str] = {}
+    tops: set[str] = set()
+    total = 0
+    try:
+        with tarfile.open(archive, mode="r:gz") as tar:
+            for entry in tar:
+                path = PurePosixPath(entry.name)
+                if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in entry.name:
+                    raise UnsafeArchive(f"{archive}: holds {entry.name!r}, a path that leads out of it")
+                if not entry.isdir() and not entry.isreg():
+                    raise UnsafeArchive(f"{archive}: {entry.name!r} is neither a file nor a folder")
+                tops.add(path.parts[0])
+                if len(tops) > 1:
+                    raise UnsafeArchive(f"{archive}: has several top folders, a package has one")
+                if (total := total + entry.size) > LARGEST_ARCHIVE:
+                    raise UnsafeArchive(f"{archive}: holds more than {LARGEST_ARCHIVE / 2**30:.0f} GiB")
+                file = tar.extractfile(entry) if entry.isreg() else None
+                if file is not None:
+                    name = PurePosixPath(*path.parts[1:]).as_posix()
+                    if name in found:
+                        raise UnsafeArchive(f"{archive}: holds {entry.name!r} twice")
+                    found[name] = _sha256(file)
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        if isinstance(error, UnsafeArchive | FileNotFoundError):
+            raise
+        raise UnsafeArchive(f"{archive}: cannot be read as .tar.gz ({error})") from None
+    if not tops:
+        raise UnsafeArchive(f"{archive}: is empty")
+    return dict(sorted(found.items()))
+
+
+def _sha256(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()

@@ -1,146 +1,228 @@
-"""How much faster one set of runs is than another, with an interval, and only where both reached the same quality."""
+"""How much faster one set of runs is than another, and the gate that lets only equal work be compared."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from typing import Any, Final
 
-import numpy as np
-from scipy import stats
-
-from mlevents.record import RunRecord
 from mlevents.rounds import BENCHMARK_DATASET
-from timedrun.errors import TimedrunError
-from timedrun.submission.score import NOTICE, reached, target
+from mlevents.summary import RunSummary
+from timedrun.submission.one_set import UNKNOWN, copied
+from timedrun.submission.original import Original, differences, originals
+from timedrun.submission.ratio import Difference, NotComparable, Ratio, compare
+from timedrun.submission.run_outcome import failure, rules_of, target
+from timedrun.submission.score import Score, score_set
+
+__all__ = ["ALLOWABLE", "Difference", "NotComparable", "Ratio", "compare", "compare_sets"]
+
+ALLOWABLE: Final = ("hardware", "data", "target")
+"""What may differ between two sets if who compares them says so. The benchmark never may."""
+
+SHOWN: Final = 8  # settings of configs named in a note
 
 
-class NotComparable(TimedrunError, ValueError):
-    """Two sets whose times must not be compared: not the same task, or a run that did not finish it."""
+def compare_sets(
+    slow: Sequence[RunSummary],
+    fast: Sequence[RunSummary],
+    *,
+    paired: bool,
+    allow: Collection[str] = (),
+    ruleset: str | None = None,
+) -> Ratio:
+    """`compare` of the times to train of two sets of logs, after a gate.
 
-
-@dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """How many times as fast the fast set is: slow time / fast time, in geometric means and in medians.
-
-    `low` and `high` bound the ratio of geometric means at 95 %; None where a set has one run and so no spread.
-    """
-
-    ratio: float
-    low: float | None
-    high: float | None
-    ratio_of_medians: float
-    runs_slow: int
-    runs_fast: int
-    paired: bool
-
-    @property
-    def sentence(self) -> str:
-        """The finding in words, with what it rests on."""
-        runs = f"{self.runs_slow} interleaved pairs" if self.paired else f"{self.runs_slow} and {self.runs_fast} runs"
-        medians = f"ratio of medians {self.ratio_of_medians:.3f}"
-        if self.low is None or self.high is None:
-            return f"One run shows no spread: ratio {self.ratio:.3f}, no interval ({runs}; {medians}; unverified)."
-        interval = f"95 % interval {self.low:.3f} to {self.high:.3f}"
-        basis = f"{self.ratio:.3f} times as fast, {interval} ({runs}; {medians}; unverified)"
-        if self.low > 1:
-            return f"The second set is faster than the first: {basis}."
-        if self.high < 1:
-            return f"The second set is slower than the first: {basis}."
-        return f"These runs show no difference between the sets: {basis}; the interval includes 1."
-
-    def __str__(self) -> str:
-        return f"{self.sentence} {NOTICE}"
-
-
-def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ratio:
-    """The ratio of two sets of times (any one unit), as slow / fast.
+    Benchmark, dataset and target must be one and the same, and so must the hardware and the digest of the data where
+    both sets say them in the files beside their logs. Every run must have reached its target; as in a score, as many
+    may have failed as are dropped as the slowest, and are left out here.
 
     Args:
-        paired: slow[i] and fast[i] ran one right after the other, so that what changes slowly on a machine cancels;
-            the interval is Student's t on the logarithms of their ratios, otherwise Welch's t on those of the times.
+        allow: what may differ all the same, of `ALLOWABLE`; it is then said with the result.
+        ruleset: default: the benchmark's own.
 
     Raises:
-        NotComparable: a set is empty, a time is not a positive number, or pairs are incomplete.
+        NotComparable: the gate is shut, or a set holds copies of one log, or pairs were not run one after the other.
+            The message names every difference, and files.
     """
-    for name, times in (("first", slow), ("second", fast)):
-        if not times:
-            raise NotComparable(f"the {name} set has no run: there is nothing to compare.")
-        for index, time in enumerate(times):
-            if time is None or not math.isfinite(time) or time <= 0:
-                raise NotComparable(f"run {index} of the {name} set has no time to compare ({time!r}).")
-    if paired and len(slow) != len(fast):
-        raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them unpaired.")
-    a, b = np.log(slow), np.log(fast)
-    low = high = None
-    if min(len(slow), len(fast)) > 1:
-        with warnings.catch_warnings():  # scipy warns where nothing spreads at all; its interval is right then too
-            warnings.simplefilter("ignore", RuntimeWarning)
-            test = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b, equal_var=False)
-            bounds = test.confidence_interval(0.95)
-        low, high = math.exp(bounds.low), math.exp(bounds.high)
-    return Ratio(
-        ratio=math.exp(a.mean() - b.mean()),
-        low=low,
-        high=high,
-        ratio_of_medians=median(slow) / median(fast),
-        runs_slow=len(slow),
-        runs_fast=len(fast),
-        paired=paired,
+    if not slow or not fast:
+        raise NotComparable("a set has no run: there is nothing to compare.")
+    for one in (slow, fast):
+        _refuse_copies(one, ruleset)
+    found = [*_logged_differences(slow, fast, ruleset), *_differences_beside(slow, fast)]
+    if refused := [one for one in found if one.kind not in allow or one.kind not in ALLOWABLE]:
+        raise NotComparable(_refusal(refused), refused)
+    notes: list[str] = []
+    failed = [_failures(name, one, ruleset, notes) for name, one in (("first", slow), ("second", fast))]
+    if paired:
+        if len(slow) != len(fast):
+            raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them unpaired.")
+        _refuse_unless_interleaved(slow, fast)
+        failed = [failed[0] | failed[1]] * 2
+    times = [
+        [one.minutes or math.nan for i, one in enumerate(runs) if i not in out]
+        for runs, out in zip((slow, fast), failed, strict=True)
+    ]
+    scores = [_score(one, ruleset) for one in (slow, fast)]
+    minutes = [one.score_minutes for one in scores]
+    notes += _notes_beside(slow[0], fast[0])
+    if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
+        notes.append("both sets hold the same log")
+    return replace(
+        compare(times[0], times[1], paired=paired),
+        ratio_of_scores=minutes[0] / minutes[1] if minutes[0] and minutes[1] else None,
+        quality_slow=scores[0].quality,
+        quality_fast=scores[1].quality,
+        target=scores[0].target if scores[0].target == scores[1].target else None,
+        differences=tuple(found),
+        notes=tuple(notes),
     )
 
 
-def compare_sets(slow: Sequence[RunRecord], fast: Sequence[RunRecord], *, paired: bool) -> Ratio:
-    """`compare` of the times to train of two sets of logs, after a quality gate.
+def _logged_differences(
+    slow: Sequence[RunSummary], fast: Sequence[RunSummary], ruleset: str | None
+) -> Iterator[Difference]:
+    """Where the logs differ in what they trained, on what, and how far; every run is held against the first."""
+    first = slow[0]
+    for kind, what, of in (
+        ("benchmark", "benchmark", lambda one: one.benchmark),
+        ("data", "dataset", lambda one: one.dataset or BENCHMARK_DATASET.get(one.benchmark or "")),
+        ("target", "quality target", lambda one: target(one, ruleset)),
+    ):
+        for other in (*slow, *fast):
+            if of(other) != of(first):
+                yield Difference(
+                    kind=kind,
+                    what=what,
+                    first=f"{of(first)} in {_name(first.path)}",
+                    second=f"{of(other)} in {_name(other.path)}",
+                )
+                break
+
+
+def _differences_beside(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> Iterator[Difference]:
+    """Where what lies beside the logs says another machine, number of ranks or data; what one side lacks is no
+    difference."""
+    first = _beside(slow[0])
+    seen = set()
+    for other in (*slow, *fast):
+        groups = differences(first, _beside(other))
+        of_kind = {
+            "hardware": groups["hardware"] | {k: v for k, v in groups["origin"].items() if k == "ranks"},
+            "data": {f"digest of the {k}": v for k, v in groups["origin"].items() if k == "data"},
+        }
+        for kind, values in of_kind.items():
+            for what, (one, another) in values.items():
+                if one is not None and another is not None and what not in seen:
+                    seen.add(what)
+                    yield Difference(kind=kind, what=what, first=_text(one), second=_text(another))
+
+
+def _notes_beside(slow: RunSummary, fast: RunSummary) -> list[str]:
+    """What differs between the sets' first runs that may make one faster and is no reason against comparing."""
+    sides = [_beside(one) for one in (slow, fast)]
+    notes = [
+        f"nothing describes the hardware of the {name} set, so that it may be another"
+        for name, one in zip(("first", "second"), sides, strict=True)
+        if not one.system.is_file()
+    ]
+    groups = differences(*sides)
+    for words, values in (
+        ("the software differs", groups["versions"]),
+        ("the source differs", {k: v for k, v in groups["origin"].items() if k not in ("ranks", "data")}),
+        ("the configs differ", _config_differences(*sides)),
+    ):
+        known = [f"{what} ({_text(one)} and {_text(other)})" for what, (one, other) in values.items()]
+        if known:
+            rest = f"; and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+            notes.append(f"{words}: {'; '.join(known[:SHOWN])}{rest}")
+    if slow.global_batch_size != fast.global_batch_size:
+        notes.append(f"the global batch size differs: {slow.global_batch_size} and {fast.global_batch_size}")
+    return notes
+
+
+def _config_differences(slow: Original, fast: Original) -> dict[str, list[Any]]:
+    if not (slow.config.is_file() and fast.config.is_file()):
+        return {}
+    from timedrun.config import flatten  # here, since it imports torch
+    from timedrun.results import read_json
+
+    a, b = (flatten(read_json(one.config)) for one in (slow, fast))
+    names = [name for name in (a | b) if name != "seed" and a.get(name, "-") != b.get(name, "-")]
+    return {name: [a.get(name, "-"), b.get(name, "-")] for name in names}
+
+
+def _failures(name: str, runs: Sequence[RunSummary], ruleset: str | None, notes: list[str]) -> set[int]:
+    """The runs of a set that did not reach their target, where a score could drop them.
 
     Raises:
-        NotComparable: benchmark, dataset or target are not one and the same, a run did not reach the target, a set
-            holds copies of one log, or pairs were not run one after the other. The message names the file.
+        NotComparable: there are more.
     """
-    records = [*slow, *fast]
-    if not slow or not fast:
-        raise NotComparable("a set has no run: there is nothing to compare.")
-    shared: dict[str, list[str | float | None]] = {
-        "benchmark": [record.benchmark for record in records],
-        "dataset": [record.dataset or BENCHMARK_DATASET.get(record.benchmark or "") for record in records],
-        "quality target": [target(record) for record in records],
-    }
-    for what, values in shared.items():
-        for record, value in zip(records, values, strict=True):
-            if value != values[0]:
-                raise NotComparable(
-                    f"{_name(records[0].path)} has {what} {values[0]}, {_name(record.path)} has {value}: "
-                    "times to different ends are not compared."
-                )
-    for record in records:
-        if not reached(record):
-            raise NotComparable(
-                f"{_name(record.path)} did not reach its target (status {record.status}, final quality "
-                f"{record.final_quality}, target {target(record)}): a faster run to less quality is no faster run."
-            )
-    for one in (slow, fast):
-        if copies := len(one) - len({record.sha256 for record in one}):
-            raise NotComparable(f"{_name(one[0].path)} and the runs of its set hold {copies} copies of a log.")
-    if paired:
-        _check_interleaved(slow, fast)
-    times = [[record.minutes or math.nan for record in one] for one in (slow, fast)]
-    return compare(times[0], times[1], paired=paired)
+    failed = {i: why for i, one in enumerate(runs) if (why := failure(one, ruleset))}
+    if not failed:
+        return set()
+    rules, _ = rules_of(runs[0].benchmark or "", ruleset)
+    dropped = rules.dropped if rules else 0
+    if len(failed) > dropped or len(runs) < 2 * dropped + 1:
+        said = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
+        raise NotComparable(f"a run did not reach its target: {said}. A faster run to less quality is no faster run.")
+    for i, why in failed.items():
+        notes.append(
+            f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and counts as "
+            "its dropped slowest run in the ratio of scores"
+        )
+    return set(failed)
 
 
-def _check_interleaved(slow: Sequence[RunRecord], fast: Sequence[RunRecord]) -> None:
-    """Pairs share the machine's state only if every pair is over before the next begins."""
+def _refuse_copies(runs: Sequence[RunSummary], ruleset: str | None) -> None:
+    if copies := len(runs) - len({one.sha256 for one in runs}):
+        raise NotComparable(f"{_name(runs[0].path)} and the runs of its set hold {copies} copies of a log.")
+    _, name = rules_of(runs[0].benchmark or "", ruleset)
+    if name and (message := copied(runs, name, [])):
+        raise NotComparable(f"a run must be a run of its own: {message}.")
+
+
+def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> None:
+    """Pairs share the machine's state only if every pair began before the next did."""
     before = -math.inf
     for a, b in zip(slow, fast, strict=False):
-        starts = [record.started.time_ms for record in (a, b) if record.started]
-        if min(starts) < before:
+        starts = [one.started_ms for one in (a, b) if one.started_ms is not None]
+        if starts and min(starts) < before:
             raise NotComparable(
                 f"{_name(a.path)} and {_name(b.path)} began before the pair ahead of them had: these runs were not "
                 "interleaved; compare them unpaired."
             )
-        before = max(starts)
+        before = max([before, *starts])
+
+
+def _refusal(refused: Sequence[Difference]) -> str:
+    listed = "; ".join(map(str, refused))
+    kinds = list(dict.fromkeys(one.kind for one in refused))
+    if set(kinds) <= set(ALLOWABLE):
+        return f"the sets are not compared, for they differ: {listed}. If that is meant, allow it: {' '.join(kinds)}."
+    return f"the sets are not compared, for they differ: {listed}. Times of different benchmarks are never compared."
+
+
+def _score(runs: Sequence[RunSummary], ruleset: str | None) -> Score:
+    first = runs[0]
+    return score_set(
+        runs,
+        submitter=first.organization or UNKNOWN,
+        system=first.platform or UNKNOWN,
+        benchmark=first.benchmark or UNKNOWN,
+        ruleset=ruleset,
+    )
+
+
+def _beside(summary: RunSummary) -> Original:
+    (found,) = originals(summary.path).values()
+    return found[0]
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _name(path: Path) -> str:

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mlevents.finding import Finding
 from mlevents.official import OfficialVerdict, check_package
-from mlevents.rounds import Ruleset, default_ruleset
+from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
-from timedrun.submission import documents
-from timedrun.submission.archive import digests, write_archive
+from timedrun.answers import Answers, open_keys
+from timedrun.errors import UsageError
+from timedrun.submission.archive import archived, digests, write_archive
+from timedrun.submission.described_system import STATUS_WORDS
 from timedrun.submission.documents import IMPLEMENTATION
-from timedrun.submission.result_folder import PackageError, ResultFolder, open_results, safe_name
-from timedrun.submission.score import NOTICE, Score, table
-from timedrun.submission.source_tree import source_files
-from timedrun.system import provenance, unknown
+from timedrun.submission.package_tree import Verdicts, refuse_unfit, write_manifest, write_tree
+from timedrun.submission.plain_files import PackageError, safe_name
+from timedrun.submission.result_folder import NONE_RECORDED, ResultFolder, open_results
+from timedrun.submission.score import Score, table
+from timedrun.submission.strict_verdict import check_strictly, told
+from timedrun.system import provenance
 
 __all__ = ["PackageError", "PackageReport", "package"]
-
-LARGEST_FILE = 50 * 2**20
-"""Bytes; MLCommons' repository checker refuses larger files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackageReport:
-    """What was made: the package's folder, its archive, MLCommons' verdict, and what a person should know of it."""
+    """What was made: the package's folder, its archive, both verdicts, and what a person should know of it."""
 
     folder: Path
     archive: Path
@@ -38,14 +41,26 @@ class PackageReport:
     ruleset: str
     demonstration: bool
     official: OfficialVerdict
+    strict: str
+    findings: list[Finding]
     scores: list[Score]
     files: int
     notes: list[str]
 
+    @property
+    def passed(self) -> bool:
+        """Whether both checks pass; MLCommons' need not where it knows no such rules."""
+        official = self.official.verdict == "pass" or self.ruleset not in MLPERF_RULESETS
+        return official and self.strict == "pass"
+
     def as_dict(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
-        return plain | {"official": asdict(self.official), "scores": [asdict(one) for one in self.scores]}
+        return plain | {
+            "official": asdict(self.official),
+            "findings": [asdict(one) for one in self.findings],
+            "scores": [asdict(one) for one in self.scores],
+        }
 
     @property
     def text(self) -> str:
@@ -58,6 +73,8 @@ class PackageReport:
                 f"archive: {self.archive} (SHA-256 {self.archive_sha256})",
                 f"MLCommons' check: {self.official.verdict} ({by})",
                 *(f"    {message}" for message in self.official.messages),
+                f"strict check: {self.strict} (mlevents, ruleset {self.ruleset})",
+                *(f"    {line}" for line in told(self.findings)),
                 *(f"note: {note}" for note in self.notes),
                 table(self.scores).rstrip(),
             ]
@@ -65,182 +82,196 @@ class PackageReport:
 
 
 def package(
-    sets: Sequence[Path], out: Path, *, submitter: str, source: Path, ruleset: str | None = None, check: bool = True
+    sets: Sequence[Path],
+    out: Path,
+    *,
+    submitter: str,
+    source: Path,
+    ruleset: str | None = None,
+    check: bool = True,
+    answers: Answers | None = None,
 ) -> PackageReport:
     """Build `out`/<submitter>/ and `out`/<submitter>.tar.gz from sets of results (MLPerf submission rules, 5.7).
 
-    The archive has the same bytes whenever it is made from the same sets and source. A package of sets on other data
-    than the benchmark's is a demonstration, and says so. Everything is written beside `out` and renamed at the end; a
-    package that MLCommons' checker fails is made too, with its verdict in the report and the manifest.
+    The archive has the same bytes whenever it is made from the same sets, source and answers. A package of sets on
+    other data than the benchmark's is a demonstration, and says so. Everything is written beside `out` and renamed at
+    the end; a package that a checker fails is made too, with the verdict in the report and the manifest.
 
     Args:
         sets: folders that `timedrun run` wrote; each becomes a system, named by its logs' submission_platform.
         source: root of the source tree that made the runs.
         ruleset: such as "2.0.0"; default: the benchmark's own.
-        check: run MLCommons' package checker; otherwise its verdict is "not run".
+        check: run MLCommons' package checker and the strict checks; otherwise both verdicts are "not run".
+        answers: what a person says of the system that the machine did not tell.
 
     Raises:
         PackageError: `out` exists, or a set is incomplete, unsafe or contradicts another; nothing was written.
-        TimedrunError: the source or a file beside a log cannot be read.
+        UsageError: an answer contradicts what was measured.
+        TimedrunError: the source cannot be read.
     """
     if os.path.lexists(out):
         raise PackageError(f"{out}: exists already and is left as it is; name a new folder.")
     safe_name(submitter, "the submitter's name")
-    opened = _open_all(sets, submitter, ruleset)
-    rules = _rules(opened[0].benchmark, ruleset)
+    opened, rules = _open_all(sets, submitter, ruleset)
+    for folder in sets:
+        if out.resolve().is_relative_to(folder.resolve()):
+            raise PackageError(f"{out}: lies inside the set {folder}; name a folder elsewhere.")
+    opened = [_described(one, rules, answers) for one in opened]
+    _refuse_two_descriptions(opened)
     demonstration = opened[0].score.demonstration
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        with _new_folder(out) as part:
+            folder = part / submitter
+            added = write_tree(folder, submitter, opened, rules, demonstration, source)
+            verdicts = Verdicts(OfficialVerdict("not run", "package_checker", _checker(rules), rules.name, ()))
+            write_manifest(folder, submitter, opened, rules, verdicts, source)
+            if check:
+                verdicts = _verdicts(folder, rules)
+                write_manifest(folder, submitter, opened, rules, verdicts, source)
+            files = refuse_unfit(folder)
+            archive = part / f"{submitter}.tar.gz"
+            write_archive(folder, archive)
+            if archived(archive) != digests(folder):
+                raise PackageError(f"{out}: not made, the archive does not read back as what was written.")
+            archive_sha256 = digests(part)[archive.name]
+            part.rename(out)
     except OSError as error:
-        raise PackageError(f"{out}: cannot be written there ({error.strerror}).") from None
-    try:
-        part.chmod(0o755)
-        folder = part / submitter
-        _write(folder, submitter, opened, rules, demonstration, source)
-        unasked = OfficialVerdict("not run", "package_checker", f"mlperf-logging {rules.checker}", rules.name, ())
-        official = check_package(folder, rules) if check else unasked
-        _write_manifest(folder, submitter, opened, official, source)
-        files = _refuse_large(folder)
-        archive = part / f"{submitter}.tar.gz"
-        write_archive(folder, archive)
-        archive_sha256 = digests(part)[archive.name]
-        part.rename(out)
-    except OSError as error:
-        raise PackageError(f"{out}: not made, nothing is left of it ({error.strerror}: {error.filename}).") from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        place = f": {error.filename}" if error.filename else ""
+        raise PackageError(f"{out}: not made, nothing is left of it ({error.strerror or error}{place}).") from None
     return PackageReport(
         folder=out / submitter,
         archive=out / archive.name,
         archive_sha256=archive_sha256,
         ruleset=rules.name,
         demonstration=demonstration,
-        official=official,
+        official=verdicts.official,
+        strict=verdicts.strict,
+        findings=list(verdicts.findings),
         scores=[one.score for one in opened],
         files=files,
-        notes=[note for one in opened for note in _notes(one, source)],
+        notes=[*_images(opened), *added, *(note for one in opened for note in _notes(one, source))],
     )
 
 
-def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> list[ResultFolder]:
+@contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """A temporary folder beside `out`; unless it was renamed, nothing of it or of the folders above stays."""
+    above = [parent for parent in out.absolute().parents if not parent.exists()]
+    part: Path | None = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        part.chmod(0o755)
+        yield part
+    finally:
+        if part is not None:
+            shutil.rmtree(part, ignore_errors=True)
+        for parent in above:  # deepest first; one that holds something, as after success, stays
+            try:
+                parent.rmdir()
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+
+
+def _verdicts(folder: Path, rules: Ruleset) -> Verdicts:
+    """MLCommons' verdict and the strict one on the tree as it lies there."""
+    if rules.name in MLPERF_RULESETS:
+        official = check_package(folder, rules)
+    else:
+        told = (f"MLCommons' tools have no rules {rules.name!r}",)
+        official = OfficialVerdict("not run", "package_checker", _checker(rules), rules.name, told)
+    findings = check_strictly(folder, rules)
+    strict = "fail" if any(one.level == "error" for one in findings) else "pass"
+    return Verdicts(official, strict, tuple(findings))
+
+
+def _checker(rules: Ruleset) -> str:
+    return f"mlperf-logging {rules.checker}".strip()
+
+
+def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tuple[list[ResultFolder], Ruleset]:
     if not sets:
         raise PackageError("no set of results is named, so there is nothing to package.")
+    folders: dict[Path, Path] = {}
+    for folder in sets:
+        if other := folders.get(folder.resolve()):
+            raise PackageError(f"{folder} and {other} are the same set; name it once.")
+        folders[folder.resolve()] = folder
     opened = [open_results(folder, ruleset) for folder in sets]
+    rules = _rules(opened, ruleset)
     first = opened[0]
-    systems: dict[str, Path] = {}
+    systems: dict[tuple[str, str], Path] = {}
     for one in opened:
         if one.submitter != submitter:
             raise PackageError(f"{one.folder}: the logs' submission_org is {one.submitter}, the package's {submitter}.")
-        if one.benchmark != first.benchmark:
-            raise PackageError(
-                f"{one.folder} is of {one.benchmark}, {first.folder} of {first.benchmark}; package them apart."
-            )
         if one.score.demonstration != first.score.demonstration:
             raise PackageError(
                 f"{one.folder} is on {one.score.dataset}, {first.folder} on {first.score.dataset}: one of them is a "
                 "demonstration, the other is not; package them apart."
             )
-        if one.system == IMPLEMENTATION:
+        if one.system.casefold() == IMPLEMENTATION:
             raise PackageError(f"{one.folder}: the system id {one.system} is that of the source's folder; use another.")
-        if other := systems.get(one.system.casefold()):  # on some file systems names that differ in case only are one
+        place = (one.system.casefold(), one.benchmark)  # on some file systems names that differ in case only are one
+        if other := systems.get(place):
             raise PackageError(
-                f"{one.folder} and {other} both have the system id {one.system}, and a package has one set per system; "
-                "give one a submission_platform of its own before running it."
+                f"{one.folder} and {other} both have the system id {one.system}, and a package has one set per system "
+                "and benchmark; give one a submission_platform of its own before running it."
             )
-        systems[one.system.casefold()] = one.folder
-    return opened
+        systems[place] = one.folder
+    return opened, rules
 
 
-def _rules(benchmark: str, ruleset: str | None) -> Ruleset:
+def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
+    """The one ruleset that a package is made for."""
     try:
-        rules = rules_named(ruleset or default_ruleset(benchmark))
+        names = {one.benchmark: ruleset or default_ruleset(one.benchmark) for one in opened}
+        if len(set(names.values())) > 1:
+            asked = ", ".join(f"{benchmark} of {name}" for benchmark, name in names.items())
+            raise PackageError(f"the benchmarks are of different rounds ({asked}); name one with --ruleset, or "
+                               "package them apart.")  # fmt: skip
+        rules = rules_named(next(iter(names.values())))
     except ValueError as error:
         raise PackageError(f"{error}; nothing was packaged.") from None
-    if benchmark not in rules.benchmarks:
-        raise PackageError(f"ruleset {rules.name} has no rules for {benchmark}; nothing was packaged.")
+    for benchmark in names:
+        if benchmark not in rules.benchmarks:
+            raise PackageError(f"ruleset {rules.name} has no rules for {benchmark}; nothing was packaged.")
     return rules
 
 
-def _write(
-    folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, source: Path
-) -> None:
-    """Everything but the manifest."""
-    made_from = provenance(source)
-    implementations = folder / "benchmarks" / sets[0].benchmark / "implementations"
-    for place, file in _sources(sets, source).items():
-        _copy(file, implementations / IMPLEMENTATION / place)
-    if (source / "LICENSE").is_file():
-        _copy(source / "LICENSE", folder / "LICENSE")
-    _text(folder / "README.md", documents.package_readme(submitter, sets, rules, demonstration, made_from))
-    for one in sets:
-        for record in one.records:
-            _copy(record.path, folder / "results" / one.system / one.benchmark / record.path.name)
-        _json(folder / "systems" / f"{one.system}.json", one.description)
-        _write_system(implementations / one.system, one, implementations / IMPLEMENTATION, made_from)
+def _described(one: ResultFolder, rules: Ruleset, answers: Answers | None) -> ResultFolder:
+    """`one` with a person's answers in its system description, and its status in the words of the round."""
+    description = dict(one.description)
+    if answers is not None:
+        try:
+            description = answers.applied(description)
+        except UsageError as error:
+            raise UsageError(f"{one.folder}: {error}") from None
+    status = STATUS_WORDS.get(str(description["status"]), str(description["status"]))
+    if rules.system_status_words:
+        if status not in rules.system_status_words:
+            raise PackageError(f"{one.folder}: {rules.round} has no status {status!r}; nothing was packaged.")
+        description["status"] = status
+    return replace(one, description=description)
 
 
-def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
-    """How one system ran the packaged `source`: settings, environment, scripts."""
-    environment = one.paths[0].environment
-    _copy(environment, folder / environment.name)
-    for run in one.paths:
-        beside = [run.config]
-        if run.environment.read_bytes() != environment.read_bytes():
-            beside.append(run.environment)
-        if run.provenance.is_file():
-            beside.append(run.provenance)
-        for file in beside:
-            _copy(file, folder / "runs" / run.side.name / file.name)
-    modules = sorted((source / one.package_name.replace(".", "/")).glob("*.py"))
-    _text(folder / "README.md", documents.system_readme(one, source, modules, made_from))
-    installed = environment.read_text(encoding="utf-8", errors="replace")
-    _text(folder / "setup.sh", documents.setup_script(source, installed))
-    _text(folder / "init_datasets.sh", documents.datasets_script(one))
-    _text(folder / "run_and_time.sh", documents.run_script(one))
-    _json(folder / f"{one.system}_{IMPLEMENTATION}.json", documents.implementation_description(one, made_from))
-
-
-def _write_manifest(
-    folder: Path, submitter: str, sets: Sequence[ResultFolder], official: OfficialVerdict, source: Path
-) -> None:
-    _json(
-        folder / "manifest.json",
-        {
-            "submitter": submitter,
-            "demonstration": sets[0].score.demonstration,
-            "verified": False,
-            "notice": NOTICE,
-            "ruleset": official.ruleset,
-            "checked": {"by": official.checker, "tool": official.tool, "verdict": official.verdict},
-            "source": provenance(source),
-            "scores": [asdict(one.score) for one in sets],
-            "files": digests(folder),
-        },
-    )
-
-
-def _sources(sets: Sequence[ResultFolder], source: Path) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for name in dict.fromkeys(one.package_name for one in sets):
-        found |= source_files(source, name)
-    for place in found:
-        for part in place.split("/"):
-            if " " in part or not part.isprintable():
-                raise PackageError(f"{source}: the name {place!r} has a space or a control character; rename it.")
-    return found
-
-
-def _refuse_large(folder: Path) -> int:
-    """The number of files, if none is larger than MLCommons takes."""
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    for file in files:
-        if (size := file.stat().st_size) > LARGEST_FILE:
+def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
+    """A system that ran several benchmarks has one systems/<system>.json."""
+    seen: dict[str, ResultFolder] = {}
+    for one in opened:
+        other = seen.setdefault(one.system.casefold(), one)
+        changed = [key for key, value in one.description.items() if other.description[key] != value]
+        if changed or other.system != one.system:
             raise PackageError(
-                f"{file.relative_to(folder)} has {size / 2**20:.0f} MiB and MLCommons refuses files above 50 MiB; no "
-                "package was made."
+                f"{one.folder} and {other.folder} describe the system {one.system} differently "
+                f"({', '.join(changed) or 'its case'}); give one a submission_platform of its own before running it."
             )
-    return len(files)
+
+
+def _images(opened: Sequence[ResultFolder]) -> list[str]:
+    if any(NONE_RECORDED in one.recorded("image_digest") for one in opened):
+        return ["container image: none recorded; runs in a container learn its digest from TIMEDRUN_IMAGE_DIGEST."]
+    return []
 
 
 def _notes(one: ResultFolder, source: Path) -> list[str]:
@@ -253,23 +284,13 @@ def _notes(one: ResultFolder, source: Path) -> list[str]:
     notes += [f"{file}: names a folder of this machine, which readers will see." for file in one.traces(places)]
     if one.score.reason:
         notes.append(f"{one.folder}: no score, because {one.score.reason}.")
-    if open_keys := unknown(one.description):
-        notes.append(f"{one.paths[0].system}: without an answer that MLPerf's rules ask for: {', '.join(open_keys)}.")
+    if one.left_out:
+        notes.append(
+            f"{one.folder}: not packaged, as the runs of the median window stand for all: {', '.join(one.left_out)}."
+        )
+    if needed := open_keys(one.description)[0]:
+        notes.append(
+            f"{one.system}: without an answer that MLPerf's rules ask for: {', '.join(needed)}. `timedrun system --out "
+            "FILE` asks for them, --answers FILE gives them."
+        )
     return notes
-
-
-def _copy(file: Path, to: Path) -> None:
-    """The bytes of `file`; its times and permissions stay behind."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(file, to)
-    to.chmod(0o755 if to.suffix == ".sh" else 0o644)
-
-
-def _text(to: Path, text: str) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(text, encoding="utf-8")
-    to.chmod(0o755 if to.suffix == ".sh" else 0o644)
-
-
-def _json(to: Path, values: Mapping[str, Any]) -> None:
-    _text(to, json.dumps(values, indent=2) + "\n")

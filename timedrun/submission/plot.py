@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mlevents.record import RunRecord
 from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
+from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.submission.score import NOTICE, UNVERIFIED, reached, target
 
@@ -23,7 +23,7 @@ class PlotError(TimedrunError):
     """A figure cannot be drawn, and none was written."""
 
 
-def plot_quality(sets: Mapping[str, Sequence[RunRecord]], out: Path) -> None:
+def plot_quality(sets: Mapping[str, Sequence[RunSummary]], out: Path) -> None:
     """Draw the quality of every evaluation over the time since run_start, and write it to `out`.
 
     Args:
@@ -62,7 +62,7 @@ def plot_quality(sets: Mapping[str, Sequence[RunRecord]], out: Path) -> None:
     _save(figure, out)
 
 
-def _one_benchmark(sets: Mapping[str, Sequence[RunRecord]], records: Sequence[RunRecord]) -> str:
+def _one_benchmark(sets: Mapping[str, Sequence[RunSummary]], records: Sequence[RunSummary]) -> str:
     benchmarks = {record.benchmark for record in records if record.benchmark}
     if len(benchmarks) > 1:
         raise PlotError(f"{' and '.join(sorted(benchmarks))} measure different things; plot each benchmark apart.")
@@ -73,7 +73,7 @@ def _one_benchmark(sets: Mapping[str, Sequence[RunRecord]], records: Sequence[Ru
     return benchmarks.pop() if benchmarks else "unknown benchmark"
 
 
-def _draw_set(axes: Any, name: str, runs: Sequence[RunRecord], colour: str, scale: float, unit: str) -> None:
+def _draw_set(axes: Any, name: str, runs: Sequence[RunSummary], colour: str, scale: float, unit: str) -> None:
     times = [record.minutes for record in runs if reached(record) and record.minutes is not None]
     middle = f"median {median(times) * scale:.1f} {unit}" if times else "target not reached"
     label = f"{name}: {middle}, {len(times)} of {len(runs)} runs"
@@ -89,7 +89,7 @@ def _draw_set(axes: Any, name: str, runs: Sequence[RunRecord], colour: str, scal
     axes.plot([], [], color=colour, linewidth=2.0, marker="o", markersize=5.5, markeredgecolor="white", label=label)
 
 
-def _label(axes: Any, benchmark: str, records: Sequence[RunRecord], unit: str) -> None:
+def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) -> None:
     from matplotlib.ticker import PercentFormatter
 
     datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "unknown data") for record in records)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mlevents import keys
 from mlevents.record import RunRecord, read, result_files
-from timedrun.errors import TimedrunError
-from timedrun.results import ResultPaths, read_json
+from timedrun.results import ResultPaths
+from timedrun.submission.described_system import agreed_description, differences, json_object
+from timedrun.submission.plain_files import (
+    PackageError,
+    content,
+    refuse_strange_entries,
+    require_plain,
+    safe_name,
+)
 from timedrun.submission.score import Score, natural, score_set
-from timedrun.system import SYSTEM_KEYS
+
+__all__ = ["NONE_RECORDED", "PackageError", "ResultFolder", "open_results"]
 
 SHARED_KEYS = (
     keys.SUBMISSION_BENCHMARK,
@@ -24,13 +34,12 @@ SHARED_KEYS = (
     keys.SUBMISSION_STATUS,
     keys.DATASET,
     keys.QUALITY_TARGET,
+    keys.CONFIG_NAME,
     keys.CONFIG_DIGEST,
 )
 """What every run of a set must have logged alike, as far as it came to log it."""
 
-
-class PackageError(TimedrunError):
-    """A package cannot be made of what was given: the message names the path and what is wrong with it."""
+NONE_RECORDED: Final = "none recorded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +54,18 @@ class ResultFolder:
     """What the logs agree on, by key."""
     records: list[RunRecord]
     paths: list[ResultPaths]
+    beside: dict[Path, bytes]
+    """The files beside the logs, as they were read once."""
     description: dict[str, Any]
     """The system description of the first run, in MLPerf's keys."""
     configs: list[dict[str, Any]]
+    provenances: list[dict[str, Any]]
+    """What each run recorded of its source, image and data; {} where it recorded nothing."""
+    power: list[Path]
+    """Files of power readings, of the layout power/result_N/node_0.txt."""
     score: Score
+    left_out: list[str]
+    """Names of logs that are not packaged, where more runs were made than a submission has."""
     notes: list[str]
 
     @property
@@ -59,36 +76,41 @@ class ResultFolder:
     @property
     def ranks(self) -> int:
         """Processes that a run had, as it recorded itself; 1 where it did not."""
-        path = self.paths[0].provenance
-        ranks = _object(path).get("ranks") if path.is_file() else 1
-        return ranks if isinstance(ranks, int) and ranks > 0 else 1
+        ranks = self.provenances[0].get("ranks")
+        return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 0 else 1
+
+    @property
+    def threads(self) -> int:
+        """CPU threads a rank that a run was started with, 0 where that was left to torch."""
+        try:
+            words = shlex.split(str(self.provenances[0].get("command", "")))
+        except ValueError:
+            return 0
+        said = [word.removeprefix("--threads=") for word in words if word.startswith("--threads=")]
+        said += [after for word, after in zip(words, words[1:], strict=False) if word == "--threads"]
+        return int(said[-1]) if said and re.fullmatch(r"[0-9]{1,4}", said[-1]) else 0
+
+    @property
+    def methods(self) -> list[str]:
+        """The speed-up methods of the first run's log."""
+        return [str(event.value) for event in self.records[0].all(keys.METHOD)]
+
+    def recorded(self, key: str) -> list[Any]:
+        """The different values of `key` that the runs recorded beside their logs, "none recorded" among them for those
+        that did not."""
+        values = [one.get(key) if one.get(key) not in (None, "", {}) else NONE_RECORDED for one in self.provenances]
+        return [json.loads(text) for text in dict.fromkeys(json.dumps(value, sort_keys=True) for value in values)]
 
     def traces(self, words: Iterable[str]) -> list[Path]:
         """The files to be packaged that hold one of `words`, such as paths of the machine where the runs were made."""
-        beside = [file for run in self.paths for file in (run.config, run.provenance, run.environment, run.system)]
-        files = [record.path for record in self.records] + [file for file in beside if file.is_file()]
         sought = [word.encode() for word in words]
-        return [file for file in files if any(word in file.read_bytes() for word in sought)]
+        logs = {record.path: content(record.path) for record in self.records}
+        return [path for path, raw in (logs | self.beside).items() if any(word in raw for word in sought)]
 
     @property
     def commits(self) -> set[str]:
         """The source commits that the runs recorded themselves."""
-        found = {_object(run.provenance).get("commit") for run in self.paths if run.provenance.is_file()}
-        return {commit for commit in found if isinstance(commit, str)}
-
-
-def safe_name(name: object, what: str) -> str:
-    """`name`, if it can be a folder's name on any system and in git: MLCommons refuses spaces and leading dots.
-
-    Raises:
-        PackageError: it cannot; `what` says where it comes from.
-    """
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,99}", name) or ".." in name:
-        raise PackageError(
-            f"{what} is {name!r}, which cannot name a folder of a package: use up to 100 letters, digits and . _ + = - "
-            "that begin with a letter or digit and hold no '..'."
-        )
-    return name
+        return {one["commit"] for one in self.provenances if isinstance(one.get("commit"), str)}
 
 
 def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
@@ -97,28 +119,33 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     Raises:
         PackageError: something is missing, unsafe or contradicts itself.
     """
+    if folder.is_symlink():
+        raise PackageError(f"{folder}: a symbolic link; name the folder itself.")
     if not folder.is_dir():
         raise PackageError(f"{folder}: no such folder; name one that `timedrun run` wrote.")
-    _refuse_strange_entries(folder)
-    records = [read(file) for file in _logs(folder)]
+    refuse_strange_entries(folder)
+    if (folder / "scaling.json").exists():
+        raise PackageError(f"{folder}/scaling.json: multiplies the score, and MLCommons' tools write it; remove it.")
+    records = [_read(file) for file in _logs(folder)]
     logged = {key: _agreed(folder, records, key) for key in SHARED_KEYS}
     where = f"{folder}: the logs' value of"
     system = safe_name(logged[keys.SUBMISSION_PLATFORM], f"{where} {keys.SUBMISSION_PLATFORM}")
     benchmark = safe_name(logged[keys.SUBMISSION_BENCHMARK], f"{where} {keys.SUBMISSION_BENCHMARK}")
     submitter = safe_name(logged[keys.SUBMISSION_ORG], f"{where} {keys.SUBMISSION_ORG}")
+    _refuse_strange_words(records)
+    score, left_out = _score(records, submitter, system, benchmark, ruleset)
+    records = [record for record in records if record.path.name not in left_out]
     paths = [ResultPaths(folder, int(record.path.stem.partition("_")[2])) for record in records]
-    for run in paths:
-        for file in (run.config, run.system, run.environment):
-            if not file.is_file():
-                raise PackageError(f"{file}: missing; without it run {run.number} cannot be repeated or described.")
-    configs = [_object(run.config) for run in paths]
+    beside = _beside(paths)
+    configs = [json_object(run.config, beside) for run in paths]
     for run, config in zip(paths, configs, strict=True):
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", str(config.get("benchmark", ""))):
+        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", str(config.get("benchmark", "")), re.ASCII):
             raise PackageError(f"{run.config}: its 'benchmark' is not the import name of a benchmark package.")
         if config["benchmark"] != configs[0]["benchmark"]:
             raise PackageError(f"{run.config}: of {config['benchmark']}, others are of {configs[0]['benchmark']}.")
-    descriptions = [_description(run.system, logged) for run in paths]
-    return ResultFolder(
+    descriptions = [agreed_description(run.system, logged, beside) for run in paths]
+    provenances = [json_object(run.provenance, beside) if run.provenance in beside else {} for run in paths]
+    opened = ResultFolder(
         folder=folder,
         system=system,
         benchmark=benchmark,
@@ -126,30 +153,38 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         logged=logged,
         records=records,
         paths=paths,
+        beside=beside,
         description=descriptions[0],
         configs=configs,
-        score=score_set(records, submitter=submitter, system=system, benchmark=benchmark, ruleset=ruleset),
-        notes=_differences(paths, descriptions),
+        provenances=provenances,
+        power=_power(folder, records),
+        score=score,
+        left_out=left_out,
+        notes=differences(paths, descriptions, beside),
     )
+    for key, words in (("data", "digests of their data"), ("image_digest", "container images")):
+        if len(opened.recorded(key)) > 1:
+            opened.notes.append(f"{folder}: its runs recorded different {words}; each is in its run's provenance.json.")
+    return opened
 
 
-def _refuse_strange_entries(folder: Path) -> None:
-    """Nothing in a set may lead out of it or carry a name that a list or a shell could misread."""
-    inside = folder.resolve()
-    for parent, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            entry = Path(parent, name)
-            if re.search(r"[\x00-\x1f\x7f\x80-\x9f\u2028\u2029\ud800-\udfff]", name):
-                raise PackageError(f"{str(entry)!r}: the name holds control characters; rename it.")
-            if entry.is_symlink() and not entry.resolve().is_relative_to(inside):
-                raise PackageError(f"{entry}: a symbolic link that leads out of the set; put the file itself there.")
+def _read(file: Path) -> RunRecord:
+    require_plain(file)
+    try:
+        return read(file)
+    except OSError as error:
+        raise PackageError(f"{file}: cannot be read ({error.strerror}).") from None
 
 
 def _logs(folder: Path) -> list[Path]:
     named = sorted((path for path in folder.glob("result_*.txt")), key=natural)
-    logs = {path for path in result_files(folder) if path.parent == folder}
+    try:
+        below = result_files(folder)
+    except OSError as error:
+        raise PackageError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from None
+    logs = {path for path in below if path.parent == folder}
     if not named:
-        deeper = sorted({path.parent for path in result_files(folder)})
+        deeper = sorted({path.parent for path in below})
         hint = f" Its sets lie in {', '.join(map(str, deeper))}: name these." if deeper else ""
         raise PackageError(f"{folder}: holds no result_N.txt, so there is nothing to package.{hint}")
     for path in named:
@@ -172,41 +207,57 @@ def _agreed(folder: Path, records: list[RunRecord], key: str) -> Any:
     return next((value for record in records if (value := record.value(key)) is not None), None)
 
 
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise PackageError(f"{path}: not a JSON object.")
-    return content
+def _refuse_strange_words(records: Sequence[RunRecord]) -> None:
+    """Texts that enter a package's README files must be what they seem to be there."""
+    for record in records:
+        for key in (keys.DATASET, keys.CONFIG_NAME, keys.METHOD, keys.SUBMISSION_DIVISION, keys.SUBMISSION_STATUS):
+            for event in record.all(key):
+                text = str(event.value)
+                if not text.isprintable() or len(text) > 200 or re.search(r"[`<>]", text):
+                    raise PackageError(
+                        f"{record.path}, line {event.line}: {key} is {ascii(text[:80])}; a package's README cannot "
+                        "hold control characters, markup or more than 200 characters of it."
+                    )
 
 
-def _description(path: Path, logged: dict[str, Any]) -> dict[str, Any]:
-    """The system description in `path`, in MLPerf's keys and order, if it agrees with the log.
+def _score(
+    records: list[RunRecord], submitter: str, system: str, benchmark: str, ruleset: str | None
+) -> tuple[Score, list[str]]:
+    """The score of what is packaged, and the names of the logs that are left out of it.
 
-    Nobody's checker compares the two (mlcommons/logging issue 241), and it crashes on fields that are not text.
+    Of more runs than a submission has, those are packaged that followed each other and whose score is the median of all
+    such windows (training_rules.adoc, "Benchmark Results").
     """
-    content = _object(path)
-    for key in SYSTEM_KEYS:
-        if key not in content:
-            raise PackageError(f"{path}: lacks {key}, which MLPerf's system description needs (it may be empty).")
-        if not isinstance(content[key], str) and not (key == "other_software_stack" and isinstance(content[key], dict)):
-            raise PackageError(f"{path}: {key} is {content[key]!r}; a system description holds text only.")
-    for key, log_key in (
-        ("submitter", keys.SUBMISSION_ORG),
-        ("system_name", keys.SUBMISSION_PLATFORM),
-        ("division", keys.SUBMISSION_DIVISION),
-        ("status", keys.SUBMISSION_STATUS),
-    ):
-        if content[key] != logged[log_key]:
-            raise PackageError(f"{path}: {key} is {content[key]!r}, but the logs say {log_key} {logged[log_key]!r}.")
-    return {key: content[key] for key in SYSTEM_KEYS}
+    score = partial(score_set, submitter=submitter, system=system, benchmark=benchmark, ruleset=ruleset)
+    scored = score([record.summary for record in records], windows=True)
+    if scored.window is None:
+        return scored, []
+    kept = [record.summary for record in records if record.path.name in scored.window]
+    return score(kept), [record.path.name for record in records if record.path.name not in scored.window]
 
 
-def _differences(paths: list[ResultPaths], descriptions: list[dict[str, Any]]) -> list[str]:
-    notes = []
-    for run, description in zip(paths, descriptions, strict=True):
-        changed = [key for key in SYSTEM_KEYS if description[key] != descriptions[0][key]]
-        if changed:
-            notes.append(f"{run.system}: differs from run {paths[0].number} in {', '.join(changed)}.")
-        if run.environment.read_bytes() != paths[0].environment.read_bytes():
-            notes.append(f"{run.environment}: differs from that of run {paths[0].number}; both are packaged.")
-    return notes
+def _beside(paths: Sequence[ResultPaths]) -> dict[Path, bytes]:
+    """The bytes of the files beside the logs; all but provenance.json must be there."""
+    found = {}
+    for run in paths:
+        if run.side.is_symlink():
+            raise PackageError(f"{run.side}: a symbolic link; put the folder itself there.")
+        for file in (run.config, run.system, run.environment, run.provenance):
+            if file.is_file() or file.is_symlink():
+                found[file] = content(file)
+            elif file != run.provenance:
+                raise PackageError(f"{file}: missing; without it run {run.number} cannot be repeated or described.")
+    return found
+
+
+def _power(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
+    """The power readings of the packaged runs (submission_rules.adoc, "Training")."""
+    found: list[Path] = []
+    for record in records:
+        of_run = folder / "power" / record.path.stem
+        found += sorted(
+            (file for file in of_run.glob("*.txt") if re.fullmatch(r"(node|sw)_\d{1,9}", file.stem)), key=natural
+        )
+    for file in found:
+        require_plain(file)
+    return found

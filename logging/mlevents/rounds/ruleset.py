@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
-Occurrence = Literal["exactly one", "at least one"]
+from mlevents import keys
+from mlevents.rounds.constraint import Constraint
+
+Occurrence = Literal["exactly one", "at least one", "at least two", "any"]
 Direction = Literal[">=", "<="]
-Unit = Literal["epoch", "samples"]
+Unit = Literal["epoch", "samples", "tokens", "steps"]
+
+LEAST: Final[dict[Occurrence, int]] = {"exactly one": 1, "at least one": 1, "at least two": 2, "any": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPoints:
+    """Where evaluations must fall, in metadata samples_count, by the global batch size logged before."""
+
+    words: str
+    first: Callable[[float], float]
+    every: Callable[[float], float] | None = None  # all evaluations are whole multiples of it
+    without_gap: bool = False  # each evaluation follows the last one by `every`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +35,63 @@ class RequiredKey:
     occurrence: Occurrence = "exactly one"
     alternative: str | None = None
     metadata: tuple[str, ...] = ()  # names that each event's metadata must hold
+    metadata_any: tuple[str, ...] = ()  # names of which each event's metadata must hold one
+    metadata_with: Mapping[str, str] = field(default_factory=dict)  # where the first is, the second must be as well
+    metadata_values: Mapping[str, Constraint] = field(default_factory=dict)  # where the name is, its value must hold
     vocabulary: tuple[str, ...] | None = None  # the values allowed; None: any
     filled: bool = False  # an empty text is no value
+    value: tuple[Constraint, ...] = ()  # what every event's value must meet
+    some_value: tuple[Constraint, ...] = ()  # what one event's value, at least, must meet
+    points: EvaluationPoints | None = None
+    # The values of eval_accuracy events that share this metadata name's value are one value, a mapping by their
+    # metadata "metric"; such a key is no event of its own.
+    joined: str | None = None
     repeatable: bool = (
         True  # several with one value only warn (each rank may log it); False: a second one moves a clock
     )
+
+
+def once(key: str, *value: Constraint) -> RequiredKey:
+    """A key that stands exactly once, its value under the constraints `value`."""
+    return RequiredKey(key=key, value=value)
+
+
+def once_each(*names: str) -> tuple[RequiredKey, ...]:
+    """Keys that stand exactly once each, with any value."""
+    return tuple(RequiredKey(key=name) for name in names)
+
+
+def named(key: str, *words: str) -> RequiredKey:
+    """A key that stands exactly once, with one of `words`."""
+    return RequiredKey(key=key, vocabulary=words)
+
+
+def evaluation(
+    *some_value: Constraint,
+    progress: str = keys.EPOCH_NUM,
+    value: tuple[Constraint, ...] = (),
+    points: EvaluationPoints | None = None,
+) -> RequiredKey:
+    """The rule for eval_accuracy of one benchmark: each event names its `progress`, one event meets `some_value`."""
+    return RequiredKey(
+        key=keys.EVAL_ACCURACY,
+        occurrence="at least one",
+        metadata=(progress,),
+        value=value,
+        some_value=some_value,
+        points=points,
+    )
+
+
+def replaced(
+    rules: Iterable[RequiredKey], *others: RequiredKey, without: Iterable[str] = ()
+) -> tuple[RequiredKey, ...]:
+    """`rules` with each of `others` in the place of the rule for its key, or added; the keys `without` are left out.
+
+    A later rule file of MLCommons' checker overrides an earlier one's rule for the same key in this way.
+    """
+    by_key = {rule.key: rule for rule in rules} | {rule.key: rule for rule in others}
+    return tuple(rule for key, rule in by_key.items() if key not in set(without))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +101,38 @@ class EvaluationInterval:
     constant: float
     per_batch: float = 0.0
     multiple: int = 1
+    whole_batches: bool = False  # rounded up to whole batches
+    padded_epoch: int | None = None  # constant counts epochs of so many samples; epochs are padded to whole batches
 
     def at(self, global_batch_size: int) -> int:
         """The interval in epochs or samples: the linear function rounded down to a multiple of `multiple`."""
+        if self.whole_batches:
+            return math.ceil(self.constant / global_batch_size) * global_batch_size
+        if self.padded_epoch is not None:
+            samples = math.ceil(self.padded_epoch / global_batch_size) * global_batch_size
+            return math.ceil(self.constant * self.padded_epoch / samples)
         return math.floor((self.constant + self.per_batch * global_batch_size) / self.multiple) * self.multiple
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartTarget:
+    """The target of one part of a quality that is several numbers."""
+
+    target: float
+    direction: Direction
+
+    def reached(self, quality: float) -> bool:
+        """Whether `quality` reaches the target. NaN reaches nothing."""
+        return quality >= self.target if self.direction == ">=" else quality <= self.target
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchmarkRules:
-    """What one benchmark asks in one round."""
+    """What one benchmark asks in one round.
+
+    `parts` is filled where the quality is several numbers (box and mask precision; FID and CLIP). `metric`, `target`
+    and `direction` are then those of the first part, which stands for the run wherever one number is shown.
+    """
 
     name: str
     dataset: str  # the name this project logs under the key "dataset" for the benchmark's own data
@@ -50,17 +140,37 @@ class BenchmarkRules:
     target: float
     direction: Direction
     runs: int
-    unit: Unit  # what metadata epoch_num counts
-    evaluation_interval: EvaluationInterval | None  # binding in the closed division only; None: none is set
+    unit: Unit  # what the metadata `progress` counts
+    evaluation_interval: EvaluationInterval | None  # binding in the closed division only; None: none is known here
+    target_excluded: bool = False  # the target itself does not reach it
+    progress: str = keys.EPOCH_NUM  # the metadata of eval_accuracy that says how far the run is
     dropped: int = 1  # runs left out at each end before the mean is taken
+    parts: Mapping[str, PartTarget] = field(default_factory=dict)
+    # Whether the parts stand in one eval_accuracy event, or each in its own with its name in the metadata "metric".
+    parts_in_one_event: bool = True
     open_keys: tuple[RequiredKey, ...] = ()
     closed_keys: tuple[RequiredKey, ...] = ()
     closed_optimizer_keys: Mapping[str, tuple[RequiredKey, ...]] | None = None  # by the value of opt_name
 
-    def reached(self, quality: float, target: float | None = None) -> bool:
-        """Whether `quality` reaches `target` (default: the benchmark's own). NaN reaches nothing."""
+    def reached(self, quality: float | Mapping[str, float], target: float | None = None) -> bool:
+        """Whether `quality` reaches `target` (default: the benchmark's own). NaN reaches nothing.
+
+        A mapping must reach the target of every part. A number is compared with the first part's target alone.
+        """
+        if isinstance(quality, Mapping):
+            return bool(self.parts) and all(
+                name in quality and part.reached(quality[name]) for name, part in self.parts.items()
+            )
         wanted = self.target if target is None else target
+        if self.target_excluded and quality == wanted:
+            return False
         return quality >= wanted if self.direction == ">=" else quality <= wanted
+
+    def quality_parts(self, value: Any, metric: Any = None) -> dict[str, Any]:
+        """The parts that one eval_accuracy event holds: from its value, or named by its metadata `metric`."""
+        if self.parts_in_one_event:
+            return {name: value[name] for name in self.parts if name in value} if isinstance(value, Mapping) else {}
+        return {metric: value} if isinstance(metric, str) and metric in self.parts else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +192,7 @@ class UpstreamDefect:
     meaning: str
     source: str
     repair: Repair
+    today: tuple[RequiredKey, ...] = ()  # the keys as today's rule file has them; (): no log can pass it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +209,21 @@ class Ruleset:
     closed_required: tuple[RequiredKey, ...]
     benchmarks: Mapping[str, BenchmarkRules]
     defects: tuple[UpstreamDefect, ...] = ()
+
+    def keys_of(
+        self, benchmark: str | None, division: str | None, optimizer: str | None = None
+    ) -> tuple[RequiredKey, ...]:
+        """What a log of `benchmark` and `division` must hold; a benchmark's rule takes the place of a general one.
+
+        Anything but "closed" is read as open, and an unknown benchmark adds nothing.
+        """
+        rules = self.benchmarks.get(benchmark or "")
+        if division != keys.CLOSED:
+            return replaced(self.required, *(rules.open_keys if rules else ()))
+        found = replaced(self.required, *self.closed_required, *(rules.closed_keys if rules else ()))
+        by_optimizer = (rules.closed_optimizer_keys or {}) if rules else {}
+        return replaced(found, *by_optimizer.get(optimizer or "", ()))
+
+    def defects_of(self, benchmark: str | None, division: str | None) -> tuple[UpstreamDefect, ...]:
+        """The known upstream defects that concern logs of `benchmark` and `division`."""
+        return tuple(d for d in self.defects if (d.benchmark, d.division) == (benchmark, division))

@@ -12,6 +12,7 @@ import pytest
 
 from mlevents import keys
 from mlevents.runlog import RunLog
+from mlevents.submission.system_description import unanswered
 from timedrun import system
 
 WriteRun = Callable[..., Path]
@@ -21,8 +22,14 @@ ENVIRONMENT = "python 3.11.7\n\ninstalled distributions:\nscikit_learn==1.9.1\nt
 
 
 @pytest.fixture
-def write_run() -> WriteRun:
+def write_run(module_write_run: WriteRun) -> WriteRun:
     """Writes result_<number>.txt of a run of `minutes` that evaluates `qualities` at even distances."""
+    return module_write_run
+
+
+@pytest.fixture(scope="session")
+def module_write_run() -> WriteRun:
+    """`write_run`, for fixtures of a wider scope."""
 
     def write(
         folder: Path,
@@ -52,7 +59,7 @@ def write_run() -> WriteRun:
             keys.EVAL_SAMPLES: 100,
             keys.CONFIG_NAME: "imagenet_baseline",
         } | logged
-        with RunLog(path, clock=lambda: now[0]) as log:
+        with RunLog(path, clock=lambda: now[0], durable=False) as log:
             log.event(keys.CACHE_CLEAR, True)
             log.start(keys.INIT_START)
             for key, value in facts.items():
@@ -89,7 +96,7 @@ def make_set(write_run: WriteRun) -> MakeSet:
             config = {"benchmark": "image_classification", "name": "imagenet_baseline", "seed": number + 1}
             (side / "config.json").write_text(json.dumps(config))
             description = system.describe("Example", platform, ranks=2, device="cpu")
-            description |= dict.fromkeys(system.unknown(description), "known")
+            description |= dict.fromkeys(unanswered(description), "known")
             (side / "system.json").write_text(json.dumps(description))
             (side / "environment.txt").write_text(ENVIRONMENT)
             (side / "provenance.json").write_text(json.dumps({"commit": "unknown", "dirty": "unknown", "ranks": 2}))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlevents.record import RunRecord, read, result_files
+from mlevents.record import read, result_files
+from mlevents.summary import RunSummary
 from timedrun.submission.compare import NotComparable, Ratio, compare, compare_sets
 
 WriteRun = Callable[..., Path]
@@ -102,8 +103,8 @@ def test_incomplete_pairs_are_refused() -> None:
     assert issubclass(NotComparable, ValueError)
 
 
-def _runs(folder: Path) -> list[RunRecord]:
-    return [read(path) for path in result_files(folder)]
+def _runs(folder: Path) -> list[RunSummary]:
+    return [read(path).summary for path in result_files(folder)]
 
 
 def test_published_sets_differ_as_published(published: Path) -> None:
@@ -131,16 +132,16 @@ def test_interleaved_sets_are_compared_in_pairs(tmp_path: Path, write_run: Write
     ("change", "match"),
     [
         ({"status": "aborted"}, "did not reach its target"),
-        ({"qualities": (0.5, 0.7)}, "final quality 0.7, target 0.759"),
-        ({"dataset": "digits", "quality_target": 0.759}, "has dataset imagenet, .* has digits"),
+        ({"qualities": (0.5, 0.7)}, "ended at 0.7 and its target is 0.759"),
+        ({"dataset": "digits", "quality_target": 0.759}, r"dataset \(imagenet in .* and digits"),
         ({"quality_target": 0.76}, "quality target"),
-        ({"benchmark": "bert"}, "has benchmark resnet, .* has bert"),
+        ({"benchmark": "bert"}, r"benchmark \(resnet in .* and bert"),
     ],
 )
 def test_unequal_work_is_refused(tmp_path: Path, write_run: WriteRun, change: dict[str, object], match: str) -> None:
     for number in range(2):
-        write_run(tmp_path / "slow", number)
-        write_run(tmp_path / "fast", number, **(change if number else {}))
+        write_run(tmp_path / "slow", number, minutes=10 + number)
+        write_run(tmp_path / "fast", number, minutes=7 + number, **(change if number else {}))
     with pytest.raises(NotComparable, match=match) as caught:
         compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=False)
     assert "fast/result_1.txt" in str(caught.value)

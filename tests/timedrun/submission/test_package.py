@@ -40,8 +40,13 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
         repo_checker.run_checks(str(report.folder))  # returns False either way: its words tell
     assert "ALL CHECKS PASSED" in caplog.text
     assert [one.score_minutes for one in report.scores] == [pytest.approx(12.0)] * 2
-    assert not report.demonstration and report.notes == []
+    assert not report.demonstration and len(report.notes) == 1 and "container image: none" in report.notes[0]
     assert "MLCommons' check: pass" in report.text and "unverified" in report.text
+    manifest = json.loads((report.folder / "manifest.json").read_text())
+    assert manifest["checked"]["verdict"] == "pass" and manifest["checked"]["by"] == report.official.checker
+    assert manifest["strict"]["verdict"] == report.strict == ("fail" if manifest["strict"]["errors"] else "pass")
+    assert f"strict check: {report.strict}" in report.text and report.findings
+    assert all(not Path(one.path or "").is_absolute() for one in report.findings)
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
 
 
@@ -140,7 +145,7 @@ def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, make_set: 
     ]
 
 
-def test_only_what_git_tracks_is_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_what_git_tracks_or_runs_may_have_imported_is_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", source, *identity, *arguments], check=True, capture_output=True)
@@ -148,10 +153,16 @@ def test_only_what_git_tracks_is_packaged(tmp_path: Path, make_set: MakeSet, sou
     git("init", "-q")
     git("add", "timedrun/__init__.py", "image_classification", "pyproject.toml")
     git("commit", "-q", "-m", "first")
-    (source / "image_classification" / "scratch.py").write_text("")
+    (source / "image_classification" / "added.py").write_text("")
+    (source / "image_classification" / "notes.txt").write_text("")
+    (source / "image_classification" / "ignored.py").write_text("")
+    (source / ".gitignore").write_text("ignored.py\n")
     report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
     packaged = {path.name for path in (report.folder / "benchmarks/resnet/implementations/timedrun").rglob("*.py")}
-    assert "model.py" in packaged and "scratch.py" not in packaged
+    assert packaged == {"__init__.py", "model.py", "added.py"}
+    there = {path.name for path in report.folder.rglob("*")}
+    assert not there & {"notes.txt", ".gitignore"}
+    assert any("git does not track them: image_classification/added.py, logging/" in note for note in report.notes)
     recorded = json.loads((report.folder / "manifest.json").read_text())["source"]
     assert len(recorded["commit"]) == 40 and recorded["dirty"] is True
     assert any("record commit unknown, the source is" in note for note in report.notes)
@@ -164,8 +175,9 @@ def test_what_differs_between_runs_is_noted_and_kept(tmp_path: Path, make_set: M
     path = folder / "run_4" / "system.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"cooling": "", "hw_notes": "warm"}))
     report = _package([folder], tmp_path / "out", source)
-    assert len(report.notes) == 3 and "run_1/provenance.json: names a folder" in report.notes[2]
-    assert "environment.txt: differs" in report.notes[0] and "cooling, hw_notes" in report.notes[1]
+    about = [note for note in report.notes if not note.startswith("container image")]
+    assert len(about) == 3 and "run_1/provenance.json: names a folder" in about[2]
+    assert "environment.txt: differs" in about[0] and "cooling, hw_notes" in about[1]
     kept = report.folder / "benchmarks/resnet/implementations/1xCPU-baseline/runs/run_2/environment.txt"
     assert kept.read_text() == "torch==1.0\n"
 
@@ -180,7 +192,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
     "link out": (lambda s: (s / "extra").symlink_to(s.parent / "source" / "LICENSE"), "extra: a symbolic link"),
     "link in place of a log": (lambda s: (s / "result_9.txt").symlink_to("result_0.txt"), "not an MLPerf log"),
-    "newline in a name": (lambda s: (s / "a\nb").mkdir(), "control characters"),
+    "newline in a name": (lambda s: (s / "a\nb").mkdir(), "control character"),
     "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
     "broken config": (lambda s: (s / "run_3" / "config.json").write_text("{"), "run_3/config.json: cannot be read"),
     "strange benchmark": (lambda s: _edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
@@ -228,9 +240,9 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
     mixed = make_set(tmp_path / "mixed", times=(1.0,))
     (mixed / "result_1.txt").write_bytes((bert / "result_0.txt").read_bytes())
     for sets, match in (
-        ([one, one], "both have the system id"),
+        ([one, one], "are the same set"),
         ([one, same], "both have the system id"),
-        ([one, bert], "of bert, .* of resnet"),
+        ([one, bert], "different rounds .*resnet of 2.0.0, bert of 2.1.0"),
         ([one, digits], "one of them is a demonstration"),
         ([chess], "no rules .* 'chess'"),
         ([mixed], "results of mixed submission_benchmark"),
@@ -267,8 +279,11 @@ def test_a_failure_half_way_leaves_nothing(
     monkeypatch.setattr(packages, "write_archive", full)
     with pytest.raises(PackageError, match="No space left"):
         _package([folder], tmp_path / "out", source)
-    monkeypatch.setattr(packages, "LARGEST_FILE", 10)
-    with pytest.raises(PackageError, match="refuses files above 50 MiB"):
+    with pytest.raises(PackageError, match="No space left"):
+        _package([folder], tmp_path / "new" / "deep" / "out", source)
+    monkeypatch.undo()
+    monkeypatch.setattr(packages, "archived", lambda _: {})
+    with pytest.raises(PackageError, match="does not read back"):
         _package([folder], tmp_path / "out", source)
     assert sorted(tmp_path.iterdir()) == before
 

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from mlevents.record import RunRecord, read, result_files
+from mlevents.record import read, result_files
+from mlevents.summary import RunSummary
 from timedrun.submission import plot
 from timedrun.submission.plot import PlotError, plot_quality
 
 WriteRun = Callable[..., Path]
 
 
-def _runs(folder: Path) -> list[RunRecord]:
-    return [read(path) for path in result_files(folder)]
+def _runs(folder: Path) -> list[RunSummary]:
+    return [read(path).summary for path in result_files(folder)]
 
 
 @pytest.fixture
@@ -72,8 +73,11 @@ def test_long_runs_are_drawn_in_minutes(tmp_path: Path, write_run: WriteRun, fig
 def test_what_cannot_be_drawn_is_said_and_nothing_written(
     tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good, bert = [read(write_run(tmp_path / "a", 0))], [read(write_run(tmp_path / "b", 0, benchmark="bert"))]
-    empty = [read(write_run(tmp_path / "c", 0, qualities=()))]
+    good, bert = (
+        [read(write_run(tmp_path / "a", 0)).summary],
+        [read(write_run(tmp_path / "b", 0, benchmark="bert")).summary],
+    )
+    empty = [read(write_run(tmp_path / "c", 0, qualities=())).summary]
     out = tmp_path / "figure.png"
     for sets, name, match in (
         ({"a": good, "b": bert}, "figure.png", "bert and resnet measure different things"),

@@ -8,9 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy import stats
 
 from mlevents.record import read
 from timedrun.submission import score as scores
@@ -27,7 +24,7 @@ def test_published_scores_are_reproduced(published: Path) -> None:
         ("bert", "baseline"): (21.371, 0.72030, 0.129, "591,360 to 689,920 samples"),
         ("bert", "methods"): (7.896, 0.72028, 0.107, "591,360 to 689,920 samples"),
     }
-    text = scores.table(list(found.values()))
+    text = scores.table(list(found.values()), detailed=True)
     for name, (minutes, quality, share, progress) in expected.items():
         one = found[name]
         assert one.score_minutes == pytest.approx(minutes, abs=5e-4)
@@ -50,18 +47,6 @@ def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_run: Wr
     assert one.progress == [3.0] * 5 and one.unit == "epoch"
     assert one.evaluation_share == pytest.approx(0.1, abs=1e-3)
     assert (one.submitter, one.system, one.dataset) == ("Example", "1xCPU-baseline", "imagenet")
-
-
-@settings(max_examples=40)
-@given(st.lists(st.floats(0.01, 1e4), min_size=3, max_size=12))
-def test_olympic_mean_drops_the_fastest_and_the_slowest(times: list[float]) -> None:
-    rest = [*times]
-    rest.remove(min(rest))
-    rest.remove(max(rest))
-    assert scores._olympic_mean(times) == pytest.approx(sum(rest) / len(rest))
-    assert scores._olympic_mean([None, *times]) >= scores._olympic_mean(times) - 1e-9
-    low, high = scores._interval(times) or (0.0, 0.0)
-    assert low <= stats.tmean(times) * (1 + 1e-9) and high >= stats.tmean(times) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +83,9 @@ def test_a_lower_target_of_its_own_on_the_benchmarks_data_is_not_its_target(
     assert one.reason and one.reason.startswith("4 of its 5 runs did not reach")
 
 
-def test_a_submission_needs_its_exact_number_of_runs(tmp_path: Path, write_run: WriteRun) -> None:
+def test_fewer_runs_than_asked_for_have_no_score(tmp_path: Path, write_run: WriteRun) -> None:
     for number in range(4):
-        write_run(tmp_path, number)
+        write_run(tmp_path, number, minutes=10 + number)
     (one,) = scores.score([tmp_path])
     assert one.score_minutes is None and one.reason and "exactly 5" in one.reason
     assert one.label == "no score (unverified)"
@@ -146,7 +131,7 @@ def test_runs_that_differ_or_repeat_are_no_set(tmp_path: Path, write_run: WriteR
     assert one.reason == "its runs differ in global batch size (64, 65)"
     shutil.copy(tmp_path / "result_0.txt", tmp_path / "result_4.txt")
     (one,) = scores.score([tmp_path])
-    assert one.reason == "result_4.txt is a copy of result_0.txt"
+    assert one.reason and one.reason.startswith("result_0.txt, result_4.txt are the same file")
 
 
 def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, write_run: WriteRun) -> None:
@@ -168,23 +153,22 @@ def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun)
     path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
     (one,) = scores.score([tmp_path])
     assert one.runs == [None] and one.reason == "no rules are known here for a benchmark 'chess'"
-    assert scores.target(read(path)) == 0.1 and not scores.reached(read(path))
+    assert scores.target(read(path).summary) == 0.1 and not scores.reached(read(path).summary)
 
 
 def test_every_score_is_told_as_unverified(tmp_path: Path, write_run: WriteRun) -> None:
     for folder, runs in (("a", 5), ("b", 2)):
         for number in range(runs):
-            write_run(tmp_path / folder, number, platform=f"sys-{folder}")
+            write_run(tmp_path / folder, number, minutes=9.8 + number / 10, platform=f"sys-{folder}")
     found = scores.score([tmp_path])
     text = scores.table(found)
     lines = text.splitlines()
     assert all("unverified" in line for line in lines[2:4])
     assert lines[-1] == "Result not verified by MLCommons Association."
-    assert "sys-b resnet: no score, because" in text
+    assert "sys-b resnet: no score, because it has 2 runs" in text
     told = json.loads(scores.as_json(found))
-    assert told["notice"] == lines[-1]
-    assert [one["verified"] for one in told["scores"]] == [False, False]
-    assert told["scores"][0]["score_minutes"] == pytest.approx(10.0)
+    assert [(one["verified"], one["notice"]) for one in told] == [(False, lines[-1])] * 2
+    assert told[0]["score_minutes"] == pytest.approx(10.0) and told[1]["score_minutes"] is None
     assert str(tmp_path) not in scores.as_json(found)
 
 

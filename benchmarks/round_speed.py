@@ -1,0 +1,196 @@
+"""A whole made-up round checked and scored here and by MLCommons' own tools: time ratio, memory, and every score.
+
+Usage: python benchmarks/round_speed.py [--megabytes 100] [--rounds 3] [--json FILE]
+Ours: `timedrun check --no-official` and `timedrun score` on the whole tree. MLCommons': package_checker and
+result_summarizer for each submitter, as scripts/verify_for_v2.1_training.sh of mlcommons/logging calls them (its third
+tool, repo_checker, reads no log). Both are measured as processes on the same files, interleaved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from synthetic_round import RULESET, write_round
+
+from mlevents.official import checker_version
+
+Scores = dict[tuple[str, str, str], float | None]  # submitter, system, benchmark: minutes
+
+TIMEDRUN: Final = (sys.executable, "-c", "import sys; from timedrun.cli import main; sys.exit(main())")
+
+
+@dataclass
+class Spent:
+    """Seconds, CPU seconds and the largest process (bytes) of some processes, one after the other."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+
+    def run(self, command: Sequence[str], folder: Path, output: Path) -> int:
+        """Run `command` in `folder`, its standard output into `output`; returns its exit status."""
+        began = time.perf_counter()
+        with open(output, "wb") as file:
+            process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.seconds += time.perf_counter() - began
+        self.cpu_seconds += usage.ru_utime + usage.ru_stime
+        self.peak_bytes = max(self.peak_bytes, usage.ru_maxrss * 1024)
+        return process.returncode
+
+
+def ours(tree: Path, scratch: Path) -> tuple[dict[str, Spent], Scores]:
+    """Check and score the whole tree with timedrun."""
+    spent = {"check": Spent(), "score": Spent()}
+    status = spent["check"].run(
+        [*TIMEDRUN, "check", str(tree), "--no-official", "--json", "--ruleset", RULESET],
+        scratch,
+        scratch / "check.json",
+    )
+    assert status in (0, 1), f"timedrun check ended with {status}"
+    status = spent["score"].run(
+        [*TIMEDRUN, "score", str(tree), "--json", "--ruleset", RULESET], scratch, scratch / "score.json"
+    )
+    assert status in (0, 1), f"timedrun score ended with {status}"
+    scores: Scores = {}
+    for row in json.loads((scratch / "score.json").read_text()):
+        scores[row["submitter"], row["system"], row["benchmark"]] = row["score_minutes"]
+    return spent, scores
+
+
+def theirs(submitters: Sequence[Path], scratch: Path) -> tuple[dict[str, Spent], Scores]:
+    """Check and summarize every submitter with MLCommons' tools."""
+    spent = {"package_checker": Spent(), "result_summarizer": Spent()}
+    scores: Scores = {}
+    for submitter in submitters:
+        table = scratch / f"{submitter.name}.csv"
+        detailed = scratch / f"{submitter.name}_detailed.csv"
+        for old in (table, detailed):
+            old.unlink(missing_ok=True)
+        for tool, options in (
+            ("package_checker", ["--log_output", str(scratch / "package_checker.log")]),
+            ("result_summarizer", ["--csv", str(table)]),
+        ):
+            command = [sys.executable, "-m", f"mlperf_logging.{tool}", str(submitter), "training", RULESET, *options]
+            status = spent[tool].run(command, scratch, scratch / f"{tool}.out")
+            assert status == 0, f"{tool} ended with {status} on {submitter.name}"
+        with open(table, newline="") as file:
+            for row in csv.DictReader(file):
+                for benchmark in ("resnet", "bert"):
+                    minutes = float(row[benchmark]) if row[benchmark] else None
+                    scores[row["submitter"], row["system"], benchmark] = minutes
+        for scaling in submitter.glob("results/*/*/scaling.json"):
+            scaling.unlink()  # the package checker wrote it; the next repeat starts from the same files
+    return spent, scores
+
+
+def differences(own: Scores, official: Scores) -> list[str]:
+    """Where the two do not give the same digits, with why that is as far as the numbers show it."""
+    told = []
+    for key in sorted(own.keys() | official.keys()):
+        ours, theirs = own.get(key), official.get(key)
+        if ours == theirs:
+            continue
+        if ours is None:
+            why = "no valid set by the rules; MLCommons' summarizer counts no files and, if open, asks for no target"
+        elif theirs is None:
+            why = "MLCommons gives none"
+        elif math.isclose(ours, theirs, rel_tol=1e-12):
+            why = "the same sum, rounded in another order"
+        elif theirs < ours:
+            why = "theirs counts a run that did not converge by its time; here it counts as the slowest"
+        else:
+            why = f"theirs is scaled by {theirs / ours:.6f}: faster than the reference's convergence (RCP)"
+        told.append(f"{'/'.join(key)}: ours {ours}, theirs {theirs}: {why}")
+    return told
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    with TemporaryDirectory(prefix="round-") as name:
+        tree, scratch = Path(name).resolve() / "round", Path(name).resolve() / "scratch"
+        scratch.mkdir()
+        submitters = list(write_round(tree, arguments.megabytes))
+        logs = list(tree.rglob("result_*.txt"))
+        size = sum(log.stat().st_size for log in logs)
+        print(f"{len(submitters)} submitters, {len(logs)} logs, {size / 1e6:.1f} MB; {checker_version()}")
+        rows: list[dict[str, dict[str, Spent]]] = []
+        own: Scores = {}
+        official: Scores = {}
+        for number in range(arguments.rounds):
+            spent: dict[str, dict[str, Spent]] = {}
+            for side in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
+                if side == "ours":
+                    spent[side], own = ours(tree, scratch)
+                else:
+                    spent[side], official = theirs(submitters, scratch)
+            rows.append(spent)
+            print(f"  {number + 1}: " + "; ".join(told(side, spent[side]) for side in ("ours", "theirs")), flush=True)
+    result = summary(rows, own, official)
+    result |= {"megabytes": size / 1e6, "logs": len(logs), "submitters": len(submitters), "checker": checker_version()}
+    low, high = result["ratio_range"]
+    print(f"MLCommons' / ours: median {result['ratio']:.1f}, range {low:.1f} to {high:.1f} of {len(rows)};", end=" ")
+    print(f"CPU time: {result['cpu_ratio']:.1f}")
+    peaks = result["peak_megabytes"]
+    print(f"largest process: ours {peaks['ours']:.0f} MB, MLCommons' {peaks['theirs']:.0f} MB")
+    print(f"scores: {result['same_scores']} the same digits, {result['no_scores']} given by neither, and these differ:")
+    print("\n".join(f"  {line}" for line in result["differences"]) or "  none")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def told(side: str, spent: dict[str, Spent]) -> str:
+    """One side's seconds, with its parts."""
+    parts = ", ".join(f"{name} {part.seconds:.2f}" for name, part in spent.items())
+    return f"{side} {seconds(spent):.2f} s ({parts})"
+
+
+def seconds(spent: dict[str, Spent]) -> float:
+    """Seconds of all parts."""
+    return sum(part.seconds for part in spent.values())
+
+
+def summary(rows: Sequence[dict[str, dict[str, Spent]]], own: Scores, official: Scores) -> dict[str, Any]:
+    """Ratios, peaks and the comparison of the scores, with every single measurement."""
+    ratios = [seconds(row["theirs"]) / seconds(row["ours"]) for row in rows]
+    cpu = [sum(part.cpu_seconds for part in row["theirs"].values()) for row in rows]
+    own_cpu = [sum(part.cpu_seconds for part in row["ours"].values()) for row in rows]
+    sides = {side: [row[side] for row in rows] for side in ("ours", "theirs")}
+    return {
+        "ratio": statistics.median(ratios),
+        "ratio_range": [min(ratios), max(ratios)],
+        "cpu_ratio": statistics.median(theirs / ours for theirs, ours in zip(cpu, own_cpu, strict=True)),
+        "seconds": {side: statistics.median(map(seconds, spent)) for side, spent in sides.items()},
+        "peak_megabytes": {
+            side: max(part.peak_bytes for row in spent for part in row.values()) / 1e6 for side, spent in sides.items()
+        },
+        "same_scores": sum(own[key] is not None and own[key] == official.get(key) for key in own),
+        "no_scores": sum(own.get(key) is None and official.get(key) is None for key in own.keys() | official.keys()),
+        "differences": differences(own, official),
+        "rounds": [
+            {side: {name: vars(part) for name, part in spent.items()} for side, spent in row.items()} for row in rows
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The program of the child process in which MLCommons' tools run: one job after another, one JSON line of answer each.
+
+It is started as a file and imports nothing of mlevents; `python child.py JOBS FIRST` does JOBS from FIRST on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import io
+import json
+import logging
+import math
+import os
+import runpy
+import sys
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TextIO
+
+# What each tool calls to reach its verdict, by module; what these return is recorded beside the tool's words.
+ASKED: Final = {
+    "compliance_checker": (("compliance_checker.mlp_compliance", "main"),),
+    "package_checker": (
+        ("package_checker.package_checker", "check_systems"),
+        ("package_checker.package_checker", "check_training_result_files"),
+    ),
+    "system_desc_checker": (("system_desc_checker.system_desc_checker", "check_system_desc"),),
+}
+
+LINES_KEPT: Final = 200  # of what a tool prints beside its log
+
+
+class _Recorder(logging.Handler):
+    """Keeps what is logged as [level, words]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[list[str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.entries.append([record.levelname, record.getMessage()])
+
+    def warn(self, message: Warning | str, category: type[Warning], *place: object, **rest: object) -> None:
+        """A replacement of warnings.showwarning: the tools' own warnings, and none of the libraries below them."""
+        if category is UserWarning:
+            self.entries.append(["WARNING", str(message)])
+
+
+@contextlib.contextmanager
+def _recorded(tool: str, returned: dict[str, bool]) -> Iterator[None]:
+    """Note in `returned` what the functions that decide for `tool` return."""
+    originals: list[tuple[Any, str, Callable[..., Any]]] = []
+
+    def noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            answer = original(*arguments, **keywords)
+            returned[name] = bool(answer[0] if isinstance(answer, tuple) else answer)
+            return answer
+
+        return call
+
+    try:
+        for module_name, name in ASKED.get(tool, ()):
+            module = importlib.import_module(f"mlperf_logging.{module_name}")
+            originals.append((module, name, getattr(module, name)))
+            setattr(module, name, noting(name, getattr(module, name)))
+        yield
+    finally:
+        for module, name, original in originals:
+            setattr(module, name, original)
+
+
+def _summarize(folder: str, ruleset: str) -> dict[str, float]:
+    """The result summarizer's scores in minutes of the one system in `folder`, by benchmark."""
+    from mlperf_logging.benchmark_meta import get_allowed_benchmarks
+    from mlperf_logging.result_summarizer.result_summarizer import summarize_results
+
+    rows = summarize_results(folder, "training", ruleset)[0].to_dict("records")
+    benchmarks = get_allowed_benchmarks("training", ruleset)
+    scores = {name: float(row[name]) for row in rows for name in benchmarks if row[name] is not None}
+    return {name: minutes for name, minutes in scores.items() if math.isfinite(minutes)}
+
+
+def _forget() -> None:
+    """Empty the compliance checker's queue of rule files: it is global, and a check that breaks off leaves some."""
+    checker = sys.modules.get("mlperf_logging.compliance_checker.mlp_compliance")
+    if checker is not None:
+        checker.enqueued_configs.clear()
+
+
+def _keep_rule_files() -> None:
+    """Parse each rule file once: it is YAML read in Python, and most of the time of checking a log."""
+    try:
+        checker: Any = importlib.import_module("mlperf_logging.compliance_checker.mlp_compliance")
+    except ImportError:
+        return  # the tools will say so
+    original = checker.yaml
+    kept: dict[str, Any] = {}
+
+    def load(stream: TextIO, Loader: Any) -> Any:
+        text = stream.read()
+        if text not in kept:
+            kept[text] = original.load(text, Loader=Loader)
+        return copy.deepcopy(kept[text])
+
+    checker.yaml = types.SimpleNamespace(**{**vars(original), "load": load})
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """Run one job. `raised` is the last line of a traceback, `missing` says that it was about a failed import."""
+    said: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "returned": {}, "scores": {}}
+    recorder, printed, errors = _Recorder(), io.StringIO(), io.StringIO()
+    root = logging.getLogger()
+    root.handlers[:] = [recorder]
+    root.setLevel(logging.INFO)
+    sys.argv = [f"mlperf_logging.{job['tool']}", *job["arguments"]]
+    show = warnings.showwarning
+    warnings.showwarning = recorder.warn
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+            if job["tool"] == "result_summarizer":
+                said["scores"] = _summarize(*job["arguments"])
+            else:
+                with _recorded(job["tool"], said["returned"]):
+                    runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
+    except SystemExit as stop:
+        said["exit"] = stop.code
+    except (ImportError, MemoryError) as error:
+        said["missing"], said["raised"] = True, _last_line(error)
+    except Exception as error:
+        said["raised"] = _last_line(error)
+    finally:
+        warnings.showwarning = show
+        _forget()
+    said["log"] = recorder.entries
+    said["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
+    said["errors"] = errors.getvalue().splitlines()[-1:]
+    return said
+
+
+def _last_line(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def main() -> None:
+    """Answer on the stdout given; what the tools print goes nowhere or into an answer."""
+    with open(sys.argv[1], encoding="utf-8") as file:
+        request = json.load(file)
+    first = int(sys.argv[2])
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    if request["source"] is not None:
+        sys.path.insert(0, request["source"])
+    _keep_rule_files()
+    for job in request["jobs"][first:]:
+        line = json.dumps(answer(job)).encode() + b"\n"
+        while line:
+            line = line[os.write(answers, line) :]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""The benchmarks on images: what each asks beyond the keys of every log, in the form of the first round that has it.
+
+Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of mlperf-logging 4.1.68; of runs: its
+benchmark_meta.py; of evaluation intervals: training_rules.adoc, section "Quality measure".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mlevents import keys
+from mlevents.rounds.constraint import Equal, Length, MultipleOf, Parts, PowerOfTwoTimes, Related, Within, is_whole
+from mlevents.rounds.ruleset import (
+    BenchmarkRules,
+    EvaluationInterval,
+    PartTarget,
+    RequiredKey,
+    evaluation,
+    named,
+    once,
+    once_each,
+)
+
+POSITIVE: Final = Within(above=0)
+NOT_NEGATIVE: Final = Within(least=0)
+OPEN_KEYS: Final = (evaluation(Within(below=1.0)),)  # an open accuracy need only not be in percent
+# The list of tensors that must be named is left to MLCommons' checker.
+WEIGHTS: Final = RequiredKey(key=keys.WEIGHTS_INITIALIZATION, occurrence="at least one", metadata=("tensor",))
+
+RESNET: Final = BenchmarkRules(
+    name=keys.RESNET,
+    dataset="imagenet",
+    metric="top-1 accuracy",
+    target=0.759,  # training_rules.adoc, table of benchmarks: 75.90 % classification
+    direction=">=",
+    runs=5,
+    unit="epoch",  # training_rules.adoc, epoch reporting
+    evaluation_interval=EvaluationInterval(constant=4),  # every 4 epochs, first one free between 0 and 3
+    open_keys=OPEN_KEYS,
+    closed_keys=(
+        WEIGHTS,
+        once(keys.GLOBAL_BATCH_SIZE, POSITIVE),
+        named(keys.OPT_NAME, "sgd", "lars"),
+        evaluation(Within(least=0.759, below=1.0)),
+    ),
+    # closed_resnet_lars.yaml and closed_resnet_sgd.yaml. mlperf-logging has no constants for the sgd_ names.
+    closed_optimizer_keys={
+        "lars": (
+            once(keys.LARS_OPT_BASE_LEARNING_RATE),
+            once(keys.LARS_OPT_END_LR, Equal(0.0001)),
+            once(keys.LARS_OPT_LR_DECAY_POLY_POWER, Equal(2)),
+            once(keys.LARS_OPT_LR_DECAY_STEPS),
+            once(keys.LARS_EPSILON, Equal(0.0)),
+            once(keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS),
+            once(keys.LARS_OPT_MOMENTUM),
+            once(keys.LARS_OPT_WEIGHT_DECAY, PowerOfTwoTimes(0.0001)),
+        ),
+        "sgd": (
+            once("sgd_opt_base_learning_rate", MultipleOf(0.001)),
+            once("sgd_opt_end_learning_rate", Equal(0.0001)),
+            *once_each("sgd_opt_learning_rate_decay_poly_power", "sgd_opt_learning_rate_decay_steps"),
+            once("sgd_opt_weight_decay", PowerOfTwoTimes(0.0001)),
+            *once_each("sgd_opt_momentum", keys.MODEL_BN_SPAN, keys.OPT_LR_WARMUP_EPOCHS),
+        ),
+    },
+)
+
+# RetinaNet on Open Images in every round here; from 5.0 on it is called so.
+SSD: Final = BenchmarkRules(
+    name="ssd",
+    dataset="openimages",
+    metric="mean average precision",
+    target=0.340,
+    direction=">=",
+    runs=5,
+    unit="epoch",
+    evaluation_interval=EvaluationInterval(constant=1),  # "SSD (RetinaNet): every 1 epoch"
+    open_keys=OPEN_KEYS,
+    closed_keys=(
+        WEIGHTS,
+        once(keys.GLOBAL_BATCH_SIZE),
+        named(keys.OPT_NAME, "adam"),
+        once(keys.OPT_BASE_LR, NOT_NEGATIVE),
+        once(keys.OPT_WEIGHT_DECAY, Equal(0.0)),
+        once(keys.OPT_LR_WARMUP_EPOCHS, NOT_NEGATIVE),
+        once("opt_learning_rate_warmup_factor", NOT_NEGATIVE),
+        evaluation(Within(least=0.340, below=1.0)),
+    ),
+)
+
+
+def _maskrcnn_rate(rate: float, batch: float) -> bool:
+    return is_whole(rate / 0.02) or (batch < 16 and is_whole(0.02 / rate))
+
+
+_BOX_AND_MASK: Final = (Parts({"BBOX": Within(), "SEGM": Within()}),)
+
+MASKRCNN: Final = BenchmarkRules(
+    name="maskrcnn",
+    dataset="coco",
+    metric="box average precision",
+    target=0.377,
+    direction=">=",
+    parts={"BBOX": PartTarget(target=0.377, direction=">="), "SEGM": PartTarget(target=0.339, direction=">=")},
+    runs=5,
+    unit="epoch",
+    evaluation_interval=EvaluationInterval(constant=1),
+    open_keys=(evaluation(Parts({"BBOX": Within(below=1.0), "SEGM": Within(below=1.0)}), value=_BOX_AND_MASK),),
+    closed_keys=(
+        WEIGHTS,
+        once(keys.GLOBAL_BATCH_SIZE, POSITIVE),
+        once(
+            keys.OPT_BASE_LR,
+            Related(
+                "a whole multiple of 0.02, or 0.02 / k below a batch of 16", (keys.GLOBAL_BATCH_SIZE,), _maskrcnn_rate
+            ),
+        ),
+        once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
+        once("opt_learning_rate_warmup_factor", POSITIVE),
+        once("num_image_candidates", MultipleOf(1000.0)),
+        once("opt_learning_rate_decay_factor", Equal(0.1)),
+        once(keys.OPT_LR_DECAY_STEPS, Length(2)),
+        once("min_image_size", NOT_NEGATIVE),
+        once("max_image_size", NOT_NEGATIVE),
+        evaluation(
+            Parts({"BBOX": Within(least=0.377, below=1.0), "SEGM": Within(least=0.339, below=1.0)}), value=_BOX_AND_MASK
+        ),
+    ),
+)
+
+UNET3D: Final = BenchmarkRules(
+    name="unet3d",
+    dataset="kits19",
+    metric="mean Dice score",
+    target=0.908,
+    direction=">=",
+    runs=40,
+    dropped=4,  # result_summarizer.py, max_dropped_scores
+    unit="epoch",
+    # From CEILING(1000 * 168 / samples_per_epoch) epochs on every CEILING(20 * 168 / samples_per_epoch) epochs, where
+    # the last batch of an epoch is padded.
+    evaluation_interval=EvaluationInterval(constant=20, padded_epoch=168),
+    open_keys=OPEN_KEYS,
+    closed_keys=(
+        WEIGHTS,
+        *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_NAME, keys.OPT_BASE_LR),
+        once(keys.OPT_LR_WARMUP_EPOCHS, NOT_NEGATIVE),
+        *once_each("opt_learning_rate_decay_boundary_epochs", "opt_learning_rate_decay_factor", keys.OPT_WEIGHT_DECAY),
+        once(keys.TRAIN_SAMPLES, Equal(168)),
+        once(keys.EVAL_SAMPLES, Equal(42)),
+        evaluation(Within(least=0.908)),
+        *once_each(keys.SEED, "opt_momentum", "oversampling"),
+        *once_each("training_input_shape", "validation_input_shape", "validation_overlap"),
+    ),
+)
+
+
+def fid_and_clip(progress: str, fid: Within, clip: Within) -> RequiredKey:
+    """Stable Diffusion's two metrics, each in its own eval_accuracy; those of the same `progress` belong together."""
+    return RequiredKey(
+        key="aggregated_eval_accuracy",  # what the rule files call the joined value
+        occurrence="at least two",
+        joined=progress,
+        value=(Parts({"FID": Within(), "CLIP": Within()}),),
+        some_value=(Parts({"FID": fid, "CLIP": clip}),),
+    )
+
+
+OPEN_FID_AND_CLIP: Final = (Within(least=0.0), Within(most=1.0))
+CLOSED_FID_AND_CLIP: Final = (Within(least=0.0, most=90.0), Within(least=0.15, most=1.0))
+
+STABLE_DIFFUSION: Final = BenchmarkRules(
+    name="stable_diffusion",
+    dataset="laion-400m-filtered",
+    metric="FID",
+    target=90.0,
+    direction="<=",
+    parts={"FID": PartTarget(target=90.0, direction="<="), "CLIP": PartTarget(target=0.15, direction=">=")},
+    parts_in_one_event=False,
+    runs=10,
+    unit="steps",
+    progress=keys.STEP_NUM,
+    evaluation_interval=None,
+    open_keys=(fid_and_clip(keys.STEP_NUM, *OPEN_FID_AND_CLIP),),
+    closed_keys=(
+        RequiredKey(key=keys.GLOBAL_BATCH_SIZE, occurrence="at least one", value=(NOT_NEGATIVE,)),
+        named(keys.OPT_NAME, "adamw"),
+        once(keys.OPT_ADAMW_BETA_1, Equal(0.9)),
+        once(keys.OPT_ADAMW_BETA_2, Equal(0.999)),
+        once(keys.OPT_ADAMW_EPSILON, Equal(1e-8)),
+        once(keys.OPT_ADAMW_WEIGHT_DECAY, Equal(0.01)),
+        once(keys.OPT_BASE_LR, NOT_NEGATIVE),
+        once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
+        fid_and_clip(keys.STEP_NUM, *CLOSED_FID_AND_CLIP),
+    ),
+)
+
+_FLUX_TARGET: Final = Within(above=0.0, most=0.586)
+
+FLUX1: Final = BenchmarkRules(
+    name="flux1",
+    dataset="cc12m",
+    metric="validation loss",
+    target=0.586,
+    direction="<=",
+    runs=10,
+    unit="samples",
+    progress=keys.SAMPLES_COUNT,
+    # "Every 262144 training samples", rounded up to whole batches (training_policies pull request 562).
+    evaluation_interval=EvaluationInterval(constant=262_144, whole_batches=True),
+    # The open rule file asks for a key of its own, which the closed one and the reference do not know.
+    open_keys=(
+        RequiredKey(
+            key="averaged_validation_loss",
+            occurrence="at least one",
+            metadata=(keys.SAMPLES_COUNT,),
+            some_value=(_FLUX_TARGET,),
+        ),
+    ),
+    closed_keys=(
+        RequiredKey(key=keys.GLOBAL_BATCH_SIZE, occurrence="at least one", value=(NOT_NEGATIVE,)),
+        # From 6.1 on rounded up to whole batches, as the rules say.
+        once("evaluation_frequency", Equal(262_144)),
+        named(keys.OPT_NAME, "adamw"),
+        once(keys.OPT_ADAMW_BETA_1, Equal(0.9)),
+        once(keys.OPT_ADAMW_BETA_2, Equal(0.95)),
+        once(keys.OPT_ADAMW_EPSILON, Equal(1e-8)),
+        once(keys.OPT_ADAMW_WEIGHT_DECAY, Equal(0.1)),
+        once(keys.OPT_BASE_LR, NOT_NEGATIVE),
+        once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
+        once(keys.OPT_GRADIENT_CLIP_NORM, Equal(1.0)),
+        evaluation(_FLUX_TARGET, progress=keys.SAMPLES_COUNT),
+    ),
+)

@@ -1,0 +1,56 @@
+"""MLPerf Training v3.1, ruleset 3.1.0: Stable Diffusion comes, and with it progress counted in steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from mlevents import keys
+from mlevents.rounds import training_3_0
+from mlevents.rounds.constraint import Within
+from mlevents.rounds.image_benchmarks import STABLE_DIFFUSION
+from mlevents.rounds.ruleset import RequiredKey, named, replaced
+
+
+def counted_in(progress: str, required: Iterable[RequiredKey], *, epochs_too: bool = False) -> tuple[RequiredKey, ...]:
+    """`required` with blocks and evaluations (`epochs_too`: and epochs) that may count in `progress` as well."""
+    by_key = {rule.key: rule for rule in required}
+
+    def either(key: str, number: str) -> RequiredKey:
+        return replace(by_key[key], metadata=(), metadata_any=(number, progress))
+
+    return replaced(
+        required,
+        replace(
+            either(keys.BLOCK_START, keys.EPOCH_COUNT),
+            metadata_with={keys.EPOCH_COUNT: keys.FIRST_EPOCH_NUM},
+            metadata_values={keys.EPOCH_COUNT: Within(above=0), progress: Within(least=0)},
+        ),
+        either(keys.BLOCK_STOP, keys.FIRST_EPOCH_NUM),
+        *(either(key, keys.EPOCH_NUM) for key in (keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY)),
+        *(either(key, keys.EPOCH_NUM) for key in (keys.EPOCH_START, keys.EPOCH_STOP) if epochs_too),
+    )
+
+
+_UNET3D: Final = training_3_0.RULESET.benchmarks["unet3d"]
+
+RULESET: Final = replace(
+    training_3_0.RULESET,
+    name="3.1.0",
+    round="v3.1",
+    required=replaced(
+        counted_in(keys.STEP_NUM, training_3_0.RULESET.required),
+        named(
+            keys.SUBMISSION_BENCHMARK,
+            *("resnet", "ssd", "stable_diffusion", "maskrcnn", "gpt3", "dlrm_dcnv2", "bert", "rnnt", "unet3d"),
+        ),
+    ),
+    benchmarks={
+        **training_3_0.RULESET.benchmarks,
+        # rcp_checker/training_3.1.0/rcps_unet3d.json counts samples where 3.0.0's counts epochs.
+        "unet3d": replace(_UNET3D, unit="samples", evaluation_interval=None),
+        STABLE_DIFFUSION.name: STABLE_DIFFUSION,
+    },
+    defects=(training_3_0.open_gpt3_missing("3.1.0"),),
+)

@@ -1,0 +1,100 @@
+"""MLPerf Training v4.0, ruleset 4.0.0: samples in place of steps; LoRA and the graph network come. ResNet's last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from mlevents import keys
+from mlevents.rounds import training_3_0, training_3_1
+from mlevents.rounds.image_benchmarks import (
+    CLOSED_FID_AND_CLIP,
+    OPEN_FID_AND_CLIP,
+    STABLE_DIFFUSION,
+    fid_and_clip,
+)
+from mlevents.rounds.language_benchmarks import LLAMA2_70B_LORA
+from mlevents.rounds.recommendation_benchmarks import GNN
+from mlevents.rounds.ruleset import BenchmarkRules, Repair, RequiredKey, UpstreamDefect, named, replaced
+
+# system_desc_checker.py, availability_options: checked from 4.0 on.
+SYSTEM_STATUS_WORDS: Final = (
+    "Available on-premise",
+    "Available cloud",
+    "Research, Development, or Internal (RDI)",
+    "Preview",
+)
+# closed_common.yaml. It still lists two benchmarks that have no rule file left: maskrcnn and rnnt.
+BENCHMARK_WORDS: Final = (
+    *("resnet", "ssd", "stable_diffusion", "maskrcnn", "gpt3", "dlrm_dcnv2", "bert", "rnnt", "unet3d", "gnn"),
+    "llama2_70b_lora",
+)
+
+
+def by_samples_or_epochs(rules: BenchmarkRules) -> BenchmarkRules:
+    """`rules` whose open evaluations may count in samples, as its closed ones must, or as its open rule file has it."""
+    return replace(
+        rules,
+        open_keys=tuple(
+            replace(rule, metadata=(), metadata_any=(keys.EPOCH_NUM, keys.SAMPLES_COUNT))
+            if rule.key == keys.EVAL_ACCURACY
+            else rule
+            for rule in rules.open_keys
+        ),
+    )
+
+
+def open_counts_epochs(name: str, rules: BenchmarkRules) -> UpstreamDefect:
+    """The open rule file asks for epoch_num, which no log of the benchmark's reference has."""
+    return UpstreamDefect(
+        rule="open-counts-epochs",
+        benchmark=rules.name,
+        division=keys.OPEN,
+        meaning="the open rule file asks every eval_accuracy for epoch_num; the benchmark counts in samples_count",
+        source=f"training_{name}/open_{rules.name}.yaml beside closed_{rules.name}.yaml; mended in 6.0.0 by "
+        "mlcommons/logging pull request 461",
+        repair=Repair(
+            file=f"training_{name}/open_{rules.name}.yaml",
+            text="'epoch_num' in v['metadata']",
+            by="('epoch_num' in v['metadata']) | ('samples_count' in v['metadata'])",
+        ),
+        today=(RequiredKey(key=keys.EVAL_ACCURACY, occurrence="at least one", metadata=(keys.EPOCH_NUM,)),),
+    )
+
+
+def open_lora_unlisted(name: str) -> UpstreamDefect:
+    """open_common.yaml leaves out a benchmark that has an open rule file."""
+    return UpstreamDefect(
+        rule="open-lora-unlisted",
+        benchmark=LLAMA2_70B_LORA.name,
+        division=keys.OPEN,
+        meaning="open_common.yaml does not list llama2_70b_lora, though the ruleset has an open_llama2_70b_lora.yaml",
+        source=f"training_{name}/open_common.yaml beside closed_common.yaml",
+        repair=Repair(file=f"training_{name}/open_common.yaml", text="'gnn']", by="'gnn', 'llama2_70b_lora']"),
+        today=(named(keys.SUBMISSION_BENCHMARK, *BENCHMARK_WORDS[:-1]),),
+    )
+
+
+RULESET: Final = replace(
+    training_3_1.RULESET,
+    name="4.0.0",
+    round="v4.0",
+    system_status_words=SYSTEM_STATUS_WORDS,
+    required=replaced(
+        training_3_1.counted_in(keys.SAMPLES_COUNT, training_3_0.RULESET.required),
+        named(keys.SUBMISSION_BENCHMARK, *BENCHMARK_WORDS),
+    ),
+    benchmarks={
+        **{name: rules for name, rules in training_3_1.RULESET.benchmarks.items() if name not in ("maskrcnn", "rnnt")},
+        STABLE_DIFFUSION.name: replace(
+            STABLE_DIFFUSION,
+            unit="samples",
+            progress=keys.SAMPLES_COUNT,
+            open_keys=(fid_and_clip(keys.SAMPLES_COUNT, *OPEN_FID_AND_CLIP),),
+            closed_keys=replaced(STABLE_DIFFUSION.closed_keys, fid_and_clip(keys.SAMPLES_COUNT, *CLOSED_FID_AND_CLIP)),
+        ),
+        LLAMA2_70B_LORA.name: by_samples_or_epochs(LLAMA2_70B_LORA),
+        GNN.name: GNN,
+    },
+    defects=(open_lora_unlisted("4.0.0"), open_counts_epochs("4.0.0", LLAMA2_70B_LORA)),
+)

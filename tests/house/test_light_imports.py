@@ -1,0 +1,27 @@
+"""Checking and scoring logs needs none of the heavy packages, so it starts at once, wherever logs lie."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "numpy", "scipy", "pandas", "yaml", "matplotlib", "transformers")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "mlevents.check",
+        "mlevents.official",
+        "mlevents.runlog",
+        "mlevents.submission.tree",
+        "timedrun.commands.check",
+        "timedrun.commands.score",
+        "timedrun.commands.reproduce",
+    ],
+)
+def test_a_module_of_the_check_and_score_path_imports_nothing_heavy(module: str) -> None:
+    probe = f"import sys, timedrun.cli, {module}; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,96 @@
+"""MLCommons' rule files and compliance checker in-process, for logs that are lists of records."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
+
+from mlevents.rounds import MLPERF_RULESETS
+
+CHECKER = Path(mlp_compliance.__file__).parent
+
+Record = dict[str, Any]
+Entry = dict[str, Any]
+
+
+load = yaml.load  # the checker's own use of it is replaced below
+
+
+@functools.cache
+def parsed(text: str) -> Any:
+    return load(text, yaml.BaseLoader)
+
+
+def entries(ruleset: str, file: str) -> dict[str, Entry]:
+    """The KEY entries of one rule file, by key; the last of two for a key counts, as in the checker."""
+    found = parsed((CHECKER / f"training_{ruleset}" / f"{file}.yaml").read_text())
+    return {entry["KEY"]["NAME"]: entry["KEY"] for entry in found if "KEY" in entry}
+
+
+def chain(ruleset: str, benchmark: str, division: str, optimizer: str | None = None) -> dict[str, list[Entry]]:
+    """Every entry for each key, in the order in which the rule files are read: the last one's checks count."""
+    files = ["common", f"{division}_common", f"{division}_{benchmark}"]
+    files += [f"{division}_{benchmark}_{optimizer}"] if optimizer else []
+    found: dict[str, list[Entry]] = {}
+    for file in files:
+        # A declared defect: open GPT-3 has a rule file from 4.0.0 on only.
+        missing = file == "open_gpt3" and not (CHECKER / f"training_{ruleset}" / f"{file}.yaml").exists()
+        for key, entry in entries("4.0.0" if missing else ruleset, file).items():
+            found.setdefault(key, []).append(entry)
+    return found
+
+
+def tensors(ruleset: str, benchmark: str) -> list[str]:
+    """The tensors that closed_<benchmark>.yaml wants named."""
+    for entry in parsed((CHECKER / f"training_{ruleset}" / f"closed_{benchmark}.yaml").read_text()):
+        if "END" in entry:
+            return re.findall(r"""["']([^"'\[\]]+)["']""", entry["END"]["CHECK"].split("==")[1])
+    return []
+
+
+def repaired_checker(folder: Path) -> Path:
+    """A copy of the checker in which every declared defect is repaired, as the repairs say."""
+    copy = shutil.copytree(CHECKER, folder / "compliance_checker")
+    for rules in MLPERF_RULESETS.values():
+        for defect in rules.defects:
+            file = copy / defect.repair.file
+            text = file.read_text()
+            assert defect.repair.text in text, defect.rule
+            file.write_text(text.replace(defect.repair.text, defect.repair.by))
+    return copy
+
+
+@contextmanager
+def checker_in(folder: Path) -> Iterator[None]:
+    """MLCommons' checker reads the rule files of `folder`, each parsed once."""
+    was = mlp_compliance.__file__
+    mlp_compliance.__file__ = str(folder / "mlp_compliance.py")
+    mlp_compliance.yaml.load = lambda file, Loader: parsed(file.read())
+    try:
+        yield
+    finally:
+        mlp_compliance.__file__, mlp_compliance.yaml.load = was, load
+
+
+def accepts(ruleset: str, records: list[Record]) -> bool:
+    """Whether MLCommons' compliance checker passes the log; a traceback is a refusal."""
+    form = getattr(mlp_parser, "ruleset_" + ruleset.replace(".", "")).LogLine
+    lines = [
+        form(r["key"], float(r["time_ms"]), r["key"], {"value": r["value"], "metadata": r["metadata"]}, number)
+        for number, r in enumerate(records)
+    ]
+    mlp_compliance.enqueued_configs.clear()  # a traceback leaves some behind
+    checker = mlp_compliance.make_checker("training", ruleset, False, False)
+    try:
+        checker.check_loglines(lines, f"training_{ruleset}/common.yaml")
+    except Exception:
+        return False
+    return not checker.has_messages()

@@ -1,0 +1,155 @@
+"""On synthetic logs of every round, benchmark and division the rules here refuse what MLCommons' checker refuses."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlevents import keys
+from mlevents.check import check_record
+from mlevents.checked_run import CheckedRun
+from mlevents.required_keys import check_required
+from mlevents.rounds import MLPERF_RULESETS, RequiredKey, ruleset
+from tests.mlevents.rounds import rule_files
+from tests.mlevents.rounds.synthetic_logs import Record, log_of, record_of
+
+CASES = [
+    (name, benchmark, division, optimizer)
+    for name, rules in MLPERF_RULESETS.items()
+    for benchmark, own in rules.benchmarks.items()
+    for division in (keys.OPEN, keys.CLOSED)
+    for optimizer in ((own.closed_optimizer_keys or {None: ()}) if division == keys.CLOSED else (None,))
+]
+ODD_VALUES = (None, "", "x", True, 0, 1, -1, 0.5, 2, 3.7, 1e-9, 1e300, [], [1], [1, 2], {}, "closed")
+# Whose targets, and whether they are numbers, other checks judge.
+EVALUATIONS = (keys.EVAL_ACCURACY, "aggregated_eval_accuracy")
+STRICTER = {"value-filled", "one-occurrence"}  # null for an empty text; a second init_stop, run_start or run_stop
+
+
+@pytest.fixture(scope="module")
+def repaired(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return rule_files.repaired_checker(tmp_path_factory.mktemp("repaired"))
+
+
+def errors(name: str, records: list[Record]) -> set[str]:
+    """The rules of the errors of the presence checks."""
+    run = CheckedRun(record_of(records), ruleset(name))
+    return {finding.rule for finding in check_required(run) if finding.level == "error"}
+
+
+def strict_errors(name: str, records: list[Record]) -> set[str]:
+    """The rules of the errors of all strict checks of one log."""
+    return {finding.rule for finding in check_record(record_of(records), name) if finding.level == "error"}
+
+
+def notes(name: str, records: list[Record]) -> set[str]:
+    run = CheckedRun(record_of(records), ruleset(name))
+    found = [finding for finding in check_required(run) if finding.rule == "upstream-defect"]
+    assert all(finding.level == "note" for finding in found)
+    return {finding.message.split(":")[0] for finding in found}
+
+
+@pytest.mark.parametrize(("name", "benchmark", "division", "optimizer"), CASES)
+def test_a_complete_log_is_accepted_by_both_except_for_declared_defects(name, benchmark, division, optimizer, repaired):
+    records = log_of(name, benchmark, division, optimizer)
+    declared = {defect.rule for defect in ruleset(name).defects_of(benchmark, division)}
+    assert errors(name, records) == set()
+    assert notes(name, records) == declared
+    with rule_files.checker_in(rule_files.CHECKER):
+        assert rule_files.accepts(name, records) == (not declared)
+    with rule_files.checker_in(repaired):
+        assert rule_files.accepts(name, records)
+
+
+def numbers_of(entries: list[dict[str, Any]]) -> list[float]:
+    """The numbers a key's rule files name, and their neighbours."""
+    text = str([value for name, value in entries[-1].items() if name.endswith("CHECK")] if entries else "")
+    found = {float(number.replace("_", "")) for number in re.findall(r"\b\d[\d_]*(?:\.\d+)?(?:e-?\d+)?", text)}
+    near = [value for number in found for value in (number, number * (1 + 1e-4), number * (1 - 1e-4), number * 2)]
+    return [*near, *(int(number) for number in found)]
+
+
+def mutations(
+    records: list[Record], rule: RequiredKey, entries: list[dict[str, Any]]
+) -> Iterator[tuple[str, list[Record]]]:
+    key = keys.EVAL_ACCURACY if rule.joined else rule.key
+    at = [index for index, record in enumerate(records) if record["key"] == key]
+    if not at:  # what need not be logged is still checked where it is
+        records = copy.deepcopy(records)
+        records.insert(2, {**records[2], "key": key, "value": 1})
+        at = [2]
+    yield "removed", [record for record in records if record["key"] != key]
+    yield "one removed", [record for index, record in enumerate(records) if index != at[-1]]
+    yield "twice", [*records[: at[0] + 1], *records[at[0] :]]
+
+    def changed(indices: list[int], **fields: Any) -> list[Record]:
+        new = list(records)
+        for index in indices:
+            new[index] = {**new[index], **fields}
+        return new
+
+    yield "twice, otherwise", [*records[: at[0] + 1], {**records[at[0]], "value": "other"}, *records[at[0] + 1 :]]
+    value = records[at[-1]]["value"]
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    around = [value * 2, value / 2, value * 1.5, value + 1, value * (1 + 1e-7), float(value)] if numeric else []
+    for odd in (*ODD_VALUES, *around, *numbers_of(entries)):
+        for indices in (at, at[:1]) if len(at) > 1 else (at,):
+            yield f"{indices} = {odd!r}", changed(indices, value=odd)
+        if isinstance(value, dict):
+            for part in value:
+                yield f"{part} = {odd!r}", changed(at, value={**value, part: odd})
+    if isinstance(value, dict):
+        for part in value:
+            yield f"without {part}", changed(at[:1], value={name: v for name, v in value.items() if name != part})
+    metadata = records[at[-1]]["metadata"]
+    counted = {keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STEP_NUM, keys.EPOCH_COUNT, keys.FIRST_EPOCH_NUM}
+    for indices in (at, at[-1:]):
+        yield f"{indices} bare", changed(indices, metadata={})
+    for field in metadata:
+        rest = {name: v for name, v in metadata.items() if name != field}
+        yield f"without {field}", changed(at[-1:], metadata=rest)
+        if field in counted:
+            for number in (0, -1, 1, 10**9, metadata[field] + 64):
+                yield f"{field} = {number}", changed(at[-1:], metadata={**rest, field: number})
+            for other in (keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STEP_NUM, keys.EPOCH_COUNT):
+                yield f"{other} for {field}", changed(at[-1:], metadata={**rest, other: 64})
+
+
+def distinct_rules() -> dict[str, list[tuple[Any, ...]]]:
+    """Each rule once, however many rounds share it: told apart by the project's data and the rule files' text."""
+    seen: set[str] = set()
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for case in reversed(CASES):  # the newest rounds' logs are the shortest
+        name, benchmark, division, optimizer = case
+        entries = rule_files.chain(name, benchmark, division, optimizer)
+        for rule in ruleset(name).keys_of(benchmark, division, optimizer):
+            text = re.sub(r"training_\d\.\d\.\d", "", str(entries.get(rule.key)))
+            if (pair := f"{rule} {text}") not in seen:
+                seen.add(pair)
+                found.setdefault(rule.key, []).append((*case, rule, entries.get(rule.key, [])))
+    return found
+
+
+DISTINCT = distinct_rules()
+
+
+@pytest.mark.parametrize("key", DISTINCT)
+def test_every_change_of_a_key_is_refused_by_both_or_by_neither(key, repaired):
+    disagreements = []
+    with rule_files.checker_in(repaired):
+        for name, benchmark, division, optimizer, rule, entries in DISTINCT[key]:
+            records = log_of(name, benchmark, division, optimizer)
+            for what, changed in mutations(records, rule, entries):
+                official, own = rule_files.accepts(name, changed), errors(name, changed)
+                if not official and not own and key in EVALUATIONS:
+                    own = strict_errors(name, changed) - strict_errors(name, records)
+                if key == keys.WEIGHTS_INITIALIZATION and not own:
+                    continue  # which tensors are named is left to MLCommons' checker
+                if (official and own - STRICTER) or not (official or own):
+                    disagreements.append((name, benchmark, division, what, official, own))
+    assert not disagreements, f"{len(disagreements)}: {disagreements[:6]}"

@@ -1,0 +1,381 @@
+"""A whole, good submission of five synthetic logs, and every way of damaging it that the tests know the verdicts of."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Records = list[dict[str, Any]]
+
+SYSTEM = "laptop"
+RESULTS = f"results/{SYSTEM}/resnet"
+IMPLEMENTATIONS = "benchmarks/resnet/implementations"
+
+DESCRIPTION = {
+    "submitter": "Nobody",
+    "division": "open",
+    "status": "onprem",
+    "system_name": SYSTEM,
+    "number_of_nodes": "1",
+    "host_processors_per_node": "2",
+    "host_processor_model_name": "Example 7000",
+    "host_processor_core_count": "64",
+    "host_processor_vcpu_count": "128",
+    "host_processor_frequency": "",
+    "host_processor_caches": "",
+    "host_processor_interconnect": "",
+    "host_memory_capacity": "512 GiB",
+    "host_storage_type": "NVMe SSD",
+    "host_storage_capacity": "2 TB",
+    "host_networking": "Ethernet",
+    "host_networking_topology": "N/A",
+    "host_memory_configuration": "16 x 32 GB DDR4",
+    "accelerators_per_node": "8",
+    "accelerator_model_name": "Example A80",
+    "accelerator_host_interconnect": "PCIe 4.0 x16",
+    "accelerator_frequency": "",
+    "accelerator_on-chip_memories": "",
+    "accelerator_memory_configuration": "HBM2e",
+    "accelerator_memory_capacity": "80 GB",
+    "accelerator_interconnect": "12x 50 GB/s",
+    "accelerator_interconnect_topology": "",
+    "cooling": "air",
+    "hw_notes": "",
+    "framework": "PyTorch 2.13",
+    "other_software_stack": {"cuda": "13.0", "python": "3.11"},
+    "operating_system": "Ubuntu 24.04",
+    "sw_notes": "",
+}
+
+
+def write_log(path: Path, records: Records) -> None:
+    """`records` as a log at `path`, in the format of mlperf_logging."""
+    path.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
+
+
+def write_good_package(folder: Path, make_records: Callable[..., Records]) -> Path:
+    """A submission with everything that the rules ask for, five runs of resnet; returns `folder`, its Nobody/."""
+    files = {
+        "LICENSE": "Apache License 2.0\n",
+        "README.md": "Results of Nobody.\n",
+        f"systems/{SYSTEM}.json": json.dumps(DESCRIPTION, indent=4),
+        f"{IMPLEMENTATIONS}/torch/train.py": "print('train')\n",
+        f"{IMPLEMENTATIONS}/torch/requirements.txt": "torch==2.13.0\n",
+        f"{IMPLEMENTATIONS}/{SYSTEM}/{SYSTEM}_torch.json": json.dumps({"precision": "fp32"}),
+        f"{IMPLEMENTATIONS}/{SYSTEM}/README.md": "bash run_and_time.sh\n",
+        f"{IMPLEMENTATIONS}/{SYSTEM}/setup.sh": "pip install -r ../torch/requirements.txt\n",
+        f"{IMPLEMENTATIONS}/{SYSTEM}/init_datasets.sh": "true\n",
+        f"{IMPLEMENTATIONS}/{SYSTEM}/run_and_time.sh": "python ../torch/train.py\n",
+    }
+    for place, text in files.items():
+        _write(folder / place, text)
+    (folder / RESULTS).mkdir(parents=True)
+    for number in range(5):
+        write_log(folder / RESULTS / f"result_{number}.txt", make_records(seed=number + 1, accuracies=(0.5, 0.7, 0.76)))
+    return folder
+
+
+def write_manifest(folder: Path) -> None:
+    """A manifest.json with the digest of every file, as `timedrun package` writes one."""
+    files = {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    source = {"commit": "0" * 40, "dirty": False}
+    (folder / "manifest.json").write_text(json.dumps({"files": files, "source": source}))
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A damage to a good package, what the strict checks must say, and what MLCommons' package checker does.
+
+    `official` is None where it is not asked: it has no code that looks at this, or another damage shows the same.
+    `traceback` says that it breaks off instead of finishing.
+    """
+
+    name: str
+    change: Callable[[Path], None]
+    rule: str
+    level: Literal["error", "warning"]
+    official: Literal["pass", "fail"] | None
+    traceback: bool = False
+    ruleset: str = "2.0.0"
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _writes(place: str, text: str) -> Callable[[Path], None]:
+    return lambda folder: _write(folder / place, text)
+
+
+def _deletes(place: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / place
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return change
+
+
+def _renames(place: str, name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / place).rename((folder / place).with_name(name))
+
+    return change
+
+
+def _describes(**values: Any) -> Callable[[Path], None]:
+    """Sets fields of the system description; None deletes one."""
+
+    def change(folder: Path) -> None:
+        path = folder / f"systems/{SYSTEM}.json"
+        kept = {**json.loads(path.read_text()), **values}
+        path.write_text(json.dumps({key: value for key, value in kept.items() if value is not None}, indent=4))
+
+    return change
+
+
+def edit_logs(folder: Path, change: Callable[[Records], None], only: int | None = None) -> None:
+    """Changes the records of every log, or of the first `only`."""
+    for path in sorted((folder / RESULTS).glob("result_*.txt"))[:only]:
+        records = [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
+        change(records)
+        write_log(path, records)
+
+
+def _logs(key: str, value: Any) -> Callable[[Path], None]:
+    def change(records: Records) -> None:
+        for record in records:
+            if record["key"] == key:
+                record["value"] = value
+
+    return lambda folder: edit_logs(folder, change)
+
+
+def _aborts(folder: Path) -> None:
+    def change(records: Records) -> None:
+        records[-1]["metadata"]["status"] = "aborted"
+
+    edit_logs(folder, change)
+
+
+def _breaks(number: int) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        for index in range(number):
+            (folder / RESULTS / f"result_{index}.txt").write_text("")
+
+    return change
+
+
+def _adds_result(folder: Path) -> None:
+    shutil.copy(folder / RESULTS / "result_4.txt", folder / RESULTS / "result_5.txt")
+
+
+def _copies_log(folder: Path) -> None:
+    for number in range(1, 5):
+        shutil.copy(folder / RESULTS / "result_0.txt", folder / RESULTS / f"result_{number}.txt")
+
+
+def _adds_system(folder: Path) -> None:
+    """The same logs once more, as those of a second system."""
+    shutil.copytree(folder / f"results/{SYSTEM}", folder / "results/desktop")
+    shutil.copytree(folder / IMPLEMENTATIONS / SYSTEM, folder / IMPLEMENTATIONS / "desktop")
+    (folder / "systems/desktop.json").write_text(json.dumps({**DESCRIPTION, "system_name": "desktop"}))
+
+
+def _adds_edited_copy(folder: Path) -> None:
+    _adds_system(folder)
+    for path in (folder / "results/desktop/resnet").iterdir():
+        text = path.read_text().replace('"laptop"', '"desktop"')
+        path.write_text(text.replace('"key": "seed", "value": ', '"key": "seed", "value": 1'))
+
+
+def _adds_moved_copy(folder: Path) -> None:
+    """The same logs under a second system, begun 100,000 seconds later."""
+    _adds_system(folder)
+    for path in (folder / "results/desktop/resnet").iterdir():
+        path.write_text(
+            re.sub(r'"time_ms": (\d+)', lambda time: f'"time_ms": {int(time[1]) + 10**8}', path.read_text())
+        )
+
+
+def _power(*nodes: tuple[str, ...]) -> Callable[[Path], None]:
+    """A power folder for each result, with these files; () leaves a result without one."""
+
+    def change(folder: Path) -> None:
+        for number, names in enumerate(nodes):
+            for name in names:
+                _write(folder / RESULTS / f"power/result_{number}/{name}", "")
+
+    return change
+
+
+def _links(place: str, target: str) -> Callable[[Path], None]:
+    return lambda folder: os.symlink(target, folder / place)
+
+
+def _pipe(folder: Path) -> None:
+    os.mkfifo(folder / RESULTS / "pipe")
+
+
+def _large(folder: Path) -> None:
+    with open(folder / IMPLEMENTATIONS / "torch/weights.bin", "wb") as file:
+        file.truncate(51 << 20)
+
+
+def _packed_then(change: Callable[[Path], None]) -> Callable[[Path], None]:
+    def both(folder: Path) -> None:
+        write_manifest(folder)
+        change(folder)
+
+    return both
+
+
+def _edits_log(folder: Path) -> None:
+    def change(records: Records) -> None:
+        records[-1]["time_ms"] -= 1
+
+    edit_logs(folder, change, only=1)
+
+
+_PARAMETERS = "package_checker_params"
+_ONE = ("node_0.txt",)
+
+MUTATIONS = (
+    # compliance.md, 2.4, "Package level", row by row.
+    Mutation("four results", _deletes(f"{RESULTS}/result_4.txt"), "run-count", "error", "fail"),
+    Mutation("six results", _adds_result, "run-count", "error", "fail"),
+    Mutation("one empty log", _breaks(1), "result-no-log", "error", "pass"),
+    Mutation("two empty logs", _breaks(2), "runs-failed", "error", "fail"),
+    Mutation("every run aborted", _aborts, "runs-failed", "error", "pass"),
+    Mutation("one log five times", _copies_log, "copied-log", "error", "pass"),
+    Mutation("benchmark folder resnet50", _renames(RESULTS, "resnet50"), "benchmark-folder", "error", "pass"),
+    Mutation("no benchmarks/", _deletes("benchmarks"), "source-missing", "error", "pass"),
+    Mutation("no LICENSE", _deletes("LICENSE"), "documents", "warning", None),
+    Mutation("no README", _deletes("README.md"), "documents", "warning", None),
+    Mutation("description without cooling", _describes(cooling=None), "system-keys", "error", "fail"),
+    Mutation(
+        "core count as a number",
+        _describes(host_processor_core_count=64),
+        "system-text",
+        "error",
+        "fail",
+        traceback=True,
+    ),
+    Mutation("framework as a list", _describes(framework=["PyTorch"]), "system-text", "error", None),
+    Mutation("number_of_nodes '1 node'", _describes(number_of_nodes="1 node"), "system-count", "error", "pass"),
+    Mutation("number_of_nodes 1.0", _describes(number_of_nodes=1.0), "system-text", "warning", None),
+    Mutation("division Open!", _describes(division="Open!"), "system-division", "error", "pass"),
+    Mutation("status of no round", _describes(status="bogus"), "system-status", "warning", "pass"),
+    Mutation("status of rounds before", lambda folder: None, "system-status", "error", "fail", ruleset="4.0.0"),
+    Mutation("description closed, logs open", _describes(division="closed"), "division-agrees", "error", "fail"),
+    Mutation("system_name of another file", _describes(system_name="tower"), "system-name", "warning", "pass"),
+    Mutation("unknown file beside results", _writes(f"{RESULTS}/notes.md", "x"), "unknown-file", "warning", "pass"),
+    Mutation(
+        "scaling.json in open",
+        _writes(f"{RESULTS}/scaling.json", '{"scaling_factor": 0.5}'),
+        "scaling-file",
+        "error",
+        "pass",
+    ),
+    Mutation(
+        "bypass that is ignored",
+        _writes(f"{RESULTS}/{_PARAMETERS}", "rcp-bypass\n"),
+        "checker-parameters",
+        "warning",
+        "pass",
+    ),
+    Mutation("bypass", _writes(f"{RESULTS}/{_PARAMETERS}", "rcp-bypass"), "checker-bypass", "warning", "pass"),
+    Mutation(
+        "misspelt bypass",
+        _writes(f"results/{SYSTEM}/{_PARAMETERS}", "rcp_bypass"),
+        "checker-parameters",
+        "warning",
+        "pass",
+    ),
+    Mutation("misspelt bypass at the top", _writes(_PARAMETERS, "rcp_bypass\n"), "checker-parameters", "warning", None),
+    Mutation("privateid.json", _writes(f"results/{SYSTEM}/privateid.json", "{}"), "private-id", "warning", None),
+    # The paragraphs around the tables: tree, agreement, power, names.
+    Mutation(
+        "no description",
+        _deletes(f"systems/{SYSTEM}.json"),
+        "system-without-description",
+        "error",
+        "fail",
+        traceback=True,
+    ),
+    Mutation(
+        "description of nothing",
+        _writes("systems/tower.json", json.dumps({**DESCRIPTION, "system_name": "tower"})),
+        "system-without-results",
+        "warning",
+        None,
+    ),
+    Mutation(
+        "description is no JSON", _writes(f"systems/{SYSTEM}.json", "{"), "system-json", "error", "fail", traceback=True
+    ),
+    Mutation("no results/", _deletes("results"), "tree-layout", "error", "fail", traceback=True),
+    Mutation("system without results", _deletes(RESULTS), "results-missing", "error", None),
+    Mutation("result_foo.txt", _renames(f"{RESULTS}/result_4.txt", "result_foo.txt"), "result-name", "warning", None),
+    Mutation(
+        "a number left out", _renames(f"{RESULTS}/result_4.txt", "result_9.txt"), "result-numbering", "warning", None
+    ),
+    Mutation("logs of bert", _logs("submission_benchmark", "bert"), "benchmark-agrees", "error", "pass"),
+    Mutation("logs of another organisation", _logs("submission_org", "Rival"), "organization-agrees", "error", "pass"),
+    Mutation("logs of another platform", _logs("submission_platform", "tower"), "platform-agrees", "warning", None),
+    Mutation("logs of another status", _logs("submission_status", "cloud"), "status-agrees", "error", None),
+    Mutation("logs under two systems", _adds_system, "copied-log", "error", "pass"),
+    Mutation("edited logs under two systems", _adds_edited_copy, "copied-log", "error", None),
+    Mutation("logs moved in time under two systems", _adds_moved_copy, "copied-log", "error", None),
+    Mutation("power of all runs but one", _power(_ONE, _ONE, _ONE, _ONE, ()), "power-folder", "error", "pass"),
+    Mutation("power of nodes from 1", _power(*[("node_1.txt",)] * 5), "power-files", "error", "fail"),
+    Mutation("power of a node x", _power(*[("node_x.txt",)] * 5), "power-files", "error", "fail", traceback=True),
+    Mutation(
+        "power of two nodes once", _power(("node_0.txt", "node_1.txt"), *[_ONE] * 4), "power-files", "error", "pass"
+    ),
+    Mutation("result is a link out", _links(f"{RESULTS}/result_5.txt", "/etc/hostname"), "link", "error", None),
+    Mutation("link within", _links(f"{IMPLEMENTATIONS}/torch/again.py", "train.py"), "link", "warning", None),
+    Mutation("link to itself", _links("benchmarks/loop", "loop"), "link", "error", None),
+    Mutation("folder linked to its parent", _links("benchmarks/up", ".."), "link", "warning", None),
+    Mutation("pipe", _pipe, "special-file", "error", None),
+    Mutation("file above 50 MiB", _large, "file-size", "error", None),
+    Mutation("hidden file", _writes("benchmarks/.gitignore", "x"), "file-name", "warning", None),
+    Mutation("name with a space", _writes("benchmarks/a b.txt", "x"), "file-name", "warning", None),
+    Mutation("name with a line break", _writes("benchmarks/a\nb.txt", "x"), "file-name", "error", None),
+    Mutation(
+        "no run_and_time.sh",
+        _deletes(f"{IMPLEMENTATIONS}/{SYSTEM}/run_and_time.sh"),
+        "implementation-files",
+        "warning",
+        None,
+    ),
+    Mutation("no code", _deletes(f"{IMPLEMENTATIONS}/torch/train.py"), "source-missing", "error", None),
+    Mutation("no versions", _deletes(f"{IMPLEMENTATIONS}/torch/requirements.txt"), "provenance", "warning", None),
+    Mutation("log changed after packaging", _packed_then(_edits_log), "manifest", "error", None),
+    Mutation("file added after packaging", _packed_then(_writes("benchmarks/x.py", "")), "manifest", "error", None),
+    Mutation("file lost after packaging", _packed_then(_deletes("LICENSE")), "manifest", "error", None),
+    Mutation("manifest of nothing", _writes("manifest.json", "[]"), "manifest", "error", None),
+)
+
+
+def mutated(good: Path, to: Path, mutation: Mutation) -> Path:
+    """A copy of `good` below `to`, damaged."""
+    folder = Path(shutil.copytree(good, to / good.name))
+    mutation.change(folder)
+    return folder
+
+
+def description(**values: Any) -> dict[str, Any]:
+    """A good system description with `values` in it."""
+    return {**copy.deepcopy(DESCRIPTION), **values}

@@ -1,0 +1,129 @@
+"""`timedrun check` on files, sets and packages: the list that other programs read, and its exit code."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlevents import official
+from mlevents.official import OfficialVerdict
+from timedrun.cli import main
+from timedrun.commands import check
+
+WriteRun = Callable[..., Path]
+PASSED = OfficialVerdict("pass", "compliance_checker", "mlperf-logging 4.1.68", "2.0.0", (), own_round="pass")
+
+
+def checked(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    code = main(["check", "--json", *map(str, arguments)])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def results(tmp_path: Path, write_run: WriteRun) -> Path:
+    """A set of five good runs."""
+    for number in range(5):
+        write_run(tmp_path / "set", number, minutes=10 + number)
+    return tmp_path / "set"
+
+
+def test_the_list_has_every_log_and_its_set_with_the_promised_keys(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = checked(capsys, "--no-official", results)
+    assert code == 0
+    assert [one["path"] for one in found] == [str(results / f"result_{n}.txt") for n in range(5)] + [str(results)]
+    for one in found:
+        assert {"path", "strict", "official", "ruleset", "checker", "findings"} <= one.keys()
+        assert (one["strict"], one["official"], one["ruleset"]) == ("pass", "not run", "2.0.0")
+
+
+def test_a_result_named_by_a_time_stamp_is_read(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (results / "result_4.txt").rename(results / "result_20220613_103000_04.txt")
+    code, found = checked(capsys, "--no-official", results)
+    assert code == 0
+    assert any(one["path"].endswith("result_20220613_103000_04.txt") for one in found)
+
+
+def test_a_missed_target_is_an_error_at_its_line_and_exit_code_1(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = write_run(tmp_path, 0, qualities=(0.3, 0.758))
+    code, (one,) = checked(capsys, "--no-official", log)
+    (error,) = [finding for finding in one["findings"] if finding["level"] == "error"]
+    lines = log.read_text().splitlines()
+    assert (code, one["strict"], error["rule"]) == (1, "fail", "target-reached")
+    assert '"eval_accuracy"' in lines[error["line"] - 1] and "0.758" in lines[error["line"] - 1]
+
+
+def test_a_log_in_a_folder_named_as_a_rounds_repository_is_checked_by_that_round(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = write_run(tmp_path / "training_results_v3.1" / "runs", 0)
+    assert checked(capsys, "--no-official", log)[1][0]["ruleset"] == "3.1.0"
+    assert checked(capsys, "--no-official", "--ruleset", "4.0.0", log)[1][0]["ruleset"] == "4.0.0"
+
+
+def test_an_upstream_defect_fails_no_log_and_both_verdicts_are_told(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = replace(PASSED, verdict="fail", messages=("a key is missing",), defects=("a key was renamed afterwards",))
+    monkeypatch.setattr(official, "check_logs", lambda paths, ruleset: [today for _ in paths])
+    assert main(["check", str(results / "result_0.txt")]) == 0
+    said = capsys.readouterr().out
+    assert "official fail" in said and "today's rule file, pass with the round's own" in said
+    assert "warning [compliance_checker] a key is missing" in said
+    assert "note [upstream-defect]" in said and "a key was renamed afterwards" in said
+
+
+def test_a_log_that_the_rounds_own_rules_fail_is_an_error(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = replace(PASSED, verdict="fail", own_round="fail", messages=("a key is missing",))
+    monkeypatch.setattr(official, "check_logs", lambda paths, ruleset: [failed for _ in paths])
+    code, (one,) = checked(capsys, results / "result_0.txt")
+    assert (code, one["strict"], one["official"]) == (1, "pass", "fail")
+    assert one["findings"][-1]["level"] == "error"
+
+
+def test_a_checker_that_was_asked_for_and_could_not_run_is_no_success(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = replace(PASSED, verdict="not run", own_round="not run", messages=("mlperf_logging is not installed",))
+    monkeypatch.setattr(official, "check_logs", lambda paths, ruleset: [silent for _ in paths])
+    code, (one,) = checked(capsys, results / "result_0.txt")
+    assert (code, one["official"]) == (1, "not run")
+
+
+def test_a_file_that_is_no_log_is_a_finding_and_not_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "result_0.txt").write_bytes(bytes(range(256)) * 10)
+    code, (one,) = checked(capsys, "--no-official", tmp_path / "result_0.txt")
+    assert (code, one["strict"]) == (1, "fail")
+
+
+@pytest.mark.parametrize("arguments", [["absent"], ["--ruleset", "9.9.9", "."]])
+def test_a_path_or_ruleset_that_does_not_exist_is_a_usage_error(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", *arguments]) == 2
+    assert "absent" in (said := capsys.readouterr().err) or "9.9.9" in said
+
+
+def test_a_package_has_a_strict_verdict_of_its_own(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
+    for number in range(5):
+        write_run(folder, number, minutes=10 + number)
+    (tmp_path / "Example" / "systems").mkdir()
+    code, found = checked(capsys, "--no-official", tmp_path)
+    package = next(one for one in found if one["path"] == str(tmp_path / "Example"))
+    assert (code, package["strict"]) == (1, "fail")  # no system description, no code
+    assert {"error"} <= {finding["level"] for finding in package["findings"]}
+    assert check.verdict_line(check.Checked(**{**package, "findings": []})).startswith(str(tmp_path / "Example"))

@@ -1,0 +1,73 @@
+"""`timedrun score`: its JSON, CSV, table and exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from timedrun.cli import main
+
+WriteRun = Callable[..., Path]
+HEAVY = {"numpy", "scipy", "torch", "pandas", "yaml"}
+
+
+@pytest.fixture
+def sets(tmp_path: Path, write_run: WriteRun) -> Path:
+    """A set with a score and, below another folder, one without."""
+    for number in range(5):
+        write_run(tmp_path / "sets" / "good", number, minutes=10 + number)
+    write_run(tmp_path / "sets" / "short", 0)
+    return tmp_path / "sets"
+
+
+def test_json_is_a_list_that_says_unverified(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["score", str(sets), "--json"]) == 1
+    good, short = json.loads(capsys.readouterr().out)
+    keys = {"submitter", "system", "benchmark", "division", "ruleset", "runs", "score_minutes", "verified", "notice"}
+    assert keys <= good.keys() and good["verified"] is False
+    assert good["score_minutes"] == pytest.approx(12) and good["runs"] == pytest.approx([10, 11, 12, 13, 14])
+    assert short["score_minutes"] is None and short["folder"] == "short"
+    assert main(["score", str(sets / "good"), "--json"]) == 0
+
+
+def test_csv_has_a_line_a_set(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["score", str(sets), "--csv", str(tmp_path / "scores.csv")])
+    with open(tmp_path / "scores.csv", newline="") as file:
+        good, short = csv.DictReader(file)
+    assert float(good["score_minutes"]) == pytest.approx(12) and good["verified"] == "False"
+    assert good["runs"].split() == ["10.0", "11.0", "12.0", "13.0", "14.0"] and good["slowest"] == "result_4.txt"
+    assert short["score_minutes"] == "" and "exactly 5" in short["reason"]
+    assert main(["score", str(sets), "--csv", str(tmp_path / "missing" / "scores.csv")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_table_fits_a_terminal(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["score", str(sets)])
+    out = capsys.readouterr().out
+    assert max(map(len, out.split("\n\n")[0].splitlines())) <= 100
+    assert "dropped  result_0.txt (fastest), result_4.txt (slowest)" in out
+    assert "score    none, because it has 1 runs" in out
+    assert out.rstrip().endswith("Result not verified by MLCommons Association.")
+
+
+def test_what_does_not_exist_is_refused(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    for words in ([str(tmp_path / "nowhere")], [str(sets), str(tmp_path / "empty")], [str(sets), "--ruleset", "9.9.9"]):
+        assert main(["score", *words]) == 2
+    err = capsys.readouterr().err
+    assert "nowhere" in err and "no result_*.txt in" in err and "9.9.9" in err
+
+
+def test_nothing_heavy_is_imported(sets: Path) -> None:
+    code = (
+        "import sys; from timedrun.cli import main; main(sys.argv[1:]); "
+        f"print(sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "score", str(sets)], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,135 @@
+"""`timedrun reproduce`: scores recomputed from logs and compared with what is claimed; or the results run again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+
+from mlevents import record
+from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.results import read_json, write_json
+from timedrun.submission import reproduce as recomputed
+from timedrun.submission.claims import read_claims
+from timedrun.submission.original import Original, originals, ranks_of, result
+from timedrun.submission.reproduce_run import SetVerdict, judge
+from timedrun.submission.score import NOTICE
+
+LAST_LINES = 12
+"""Of what a run said before it failed, kept for the verdict."""
+
+
+def reproduce(arguments: argparse.Namespace) -> ExitCode:
+    """Recompute or, with --run, run again; exit code 0 when everything came out."""
+    path = Path(arguments.path)
+    if not path.exists():
+        raise UsageError(f"{path} does not exist; give a package, a results folder or a round of submissions.")
+    if arguments.run:
+        return run_again(arguments, path)
+    claims = read_claims(Path(arguments.claims)) if arguments.claims else None
+    try:
+        found = recomputed.reproduce(path, claims)
+    except OSError as error:
+        raise TimedrunError(
+            f"{error.filename or path}: cannot be read ({error.strerror}); nothing was compared."
+        ) from None
+    if not found.figures:
+        raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to reproduce.")
+    print(json.dumps({"path": str(path), **found.as_dict()}, indent=2) if arguments.json else found.text, end="")
+    if arguments.json:
+        print()
+    return ExitCode.OK if found.reproduced else ExitCode.ERROR
+
+
+def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
+    """Run the results at `path` again, the first runs of all sets before the second ones, and judge each set. A run
+    that fails is named in the verdict and keeps none of the others from being run."""
+    if arguments.claims:
+        raise UsageError("--claims is for recomputing scores; leave it out, or leave out --run.")
+    everything = originals(path)
+    sets = {name: found[: arguments.runs] for name, found in everything.items()}
+    if not sets:
+        raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to run again.")
+    folder = Path(arguments.results) if arguments.results else free_folder(path.resolve().name)
+    if folder.exists():
+        raise UsageError(f"{folder} exists; results are never overwritten. Choose another --results folder.")
+    folder.mkdir(parents=True)
+    problems: dict[tuple[str, int], str] = {}
+    turns = sorted((place, name) for name, found in sets.items() for place in range(len(found)))
+    interrupted = False
+    for place, name in turns:
+        one = sets[name][place]
+        problem = "not run: stopped before its turn" if interrupted else one.problem(record.read(one.log))
+        if not problem:
+            try:
+                problem = run_one(arguments, one, folder / name, f"{name} {place + 1}/{len(sets[name])}")
+            except KeyboardInterrupt:
+                problem, interrupted = "stopped by a signal", True
+        problems[name, place] = problem
+    verdicts = []
+    for name, found in sets.items():
+        results = [
+            (one, None if problems[name, place] else result(folder / name, one.number), problems[name, place])
+            for place, one in enumerate(found)
+        ]
+        verdicts.append(judge(name, results, everything[name][len(found) :]))
+    report = {
+        "reproduced": all(one.reproduced for one in verdicts),
+        "verified": False,
+        "notice": NOTICE,
+        "sets": [one.as_dict() for one in verdicts],
+    }
+    write_json(folder / "reproduced.json", report)
+    if arguments.json:
+        print(json.dumps({"path": str(path), "results": str(folder), **report}, indent=2))
+    else:
+        print_verdicts(verdicts, folder)
+    return ExitCode.OK if report["reproduced"] else ExitCode.ERROR
+
+
+def run_one(arguments: argparse.Namespace, one: Original, folder: Path, label: str) -> str:
+    """Run `one` again into `folder` in a process of its own, its progress shown; why that failed, or nothing."""
+    settings = read_json(one.config)
+    command = [
+        *(sys.executable, "-m", "timedrun", "run", settings["benchmark"], str(one.config)),
+        *("--results", str(folder), "--number", str(one.number), "--label", label),
+        *("--ranks", str(arguments.ranks or ranks_of(one)), "--threads", str(arguments.threads)),
+    ]
+    if arguments.data_folder:
+        command += ["--data-folder", arguments.data_folder]
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            sys.stderr.write(line)
+            last.append(line.strip())
+    if run.returncode in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and result(folder, one.number).log.is_file():
+        return ""
+    said = " ".join(line for line in last if line)
+    hint = ""
+    if settings.get("device") == "cuda" and "CUDA" in said:
+        hint = (
+            f" Its config asks for cuda: run it on a machine that has it, or set device to cpu in a copy of"
+            f" {one.config.name} and give that to `timedrun run {settings['benchmark']}`, which is another run."
+        )
+    return f"its run ended with exit code {run.returncode}: {said or 'it said nothing'}{hint}"
+
+
+def print_verdicts(verdicts: list[SetVerdict], folder: Path) -> None:
+    """The verdict on every set, and where everything lies."""
+    print("\n\n".join(one.text for one in verdicts))
+    print(NOTICE)
+    print(f"\nlogs        {folder}/<set>/result_N.txt, each with run_N/ beside it; these verdicts in reproduced.json")
+
+
+def free_folder(name: str) -> Path:
+    """The first of runs/reproduced/<name>_1, <name>_2 ... that does not exist."""
+    number = 1
+    while (folder := Path("runs") / "reproduced" / f"{name}_{number}").exists():
+        number += 1
+    return folder

@@ -1,0 +1,70 @@
+"""What became of one run: whether it reached its target, and why not."""
+
+from __future__ import annotations
+
+from mlevents import keys
+from mlevents.event import short
+from mlevents.rounds import BenchmarkRules, default_ruleset
+from mlevents.rounds import ruleset as rules_named
+from mlevents.summary import RunSummary
+
+
+def target(summary: RunSummary, ruleset: str | None = None) -> float | None:
+    """The quality that a run had to reach: as logged; else the benchmark's, unless the data are not the benchmark's."""
+    if summary.quality_target is not None:
+        return summary.quality_target
+    rules, _ = rules_of(summary.benchmark or "", ruleset)
+    return rules.target if rules and not summary.is_demonstration else None
+
+
+def reached(summary: RunSummary, ruleset: str | None = None) -> bool:
+    """Whether a run has a time, ended in success and its last evaluation met its target.
+
+    A run on the benchmark's own data must meet the benchmark's target too, whatever lower one it set itself. False
+    where no rules are known for the benchmark, since then not even the direction of its metric is.
+    """
+    return failure(summary, ruleset) is None
+
+
+def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
+    """Why a run did not reach its target, as words that follow its name; None where it did."""
+    if not summary.events:
+        return "is no MLPerf log"
+    rules, _ = rules_of(summary.benchmark or "", ruleset)
+    if rules is None:
+        return f"is of {short(summary.benchmark)}, for which no rules are known here"
+    if summary.minutes is None:
+        return "has no time to train: run_start or run_stop is missing, or time runs back between them"
+    if summary.status != keys.SUCCESS:
+        return "was aborted" if summary.status == keys.ABORTED else f"ended with status {short(summary.status)}"
+    quality, wanted = summary.final_quality, target(summary, ruleset)
+    if quality is None:
+        return "has no evaluation before its run_stop that says a number"
+    if wanted is None:
+        return "names no target for data that are not its benchmark's own"
+    if not rules.reached(quality, wanted):
+        return f"ended at {quality:g} and its target is {wanted:g}"
+    if summary.is_demonstration:
+        return None
+    if not rules.reached(quality):
+        return f"ended at {quality:g} and its benchmark's target is {rules.target:g}"
+    if rules.parts and not rules.reached(summary.final_parts):
+        ends = ", ".join(f"{name} {summary.final_parts.get(name, 'nothing')}" for name in rules.parts)
+        return f"ended at {ends} and its benchmark's target is " + ", ".join(
+            f"{name} {part.direction} {part.target:g}" for name, part in rules.parts.items()
+        )
+    return None
+
+
+def rules_of(benchmark: str, ruleset: str | None) -> tuple[BenchmarkRules | None, str | None]:
+    """The rules of `benchmark` in `ruleset`, default its own, and that ruleset's name; None where there are none.
+
+    Raises:
+        ValueError: no such ruleset.
+    """
+    if ruleset is None:
+        try:
+            ruleset = default_ruleset(benchmark)
+        except ValueError:
+            return None, None
+    return rules_named(ruleset).benchmarks.get(benchmark), ruleset
