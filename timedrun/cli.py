@@ -136,17 +136,29 @@ def positive(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb; returns the exit code (0 fine, 1 error or findings, 2 usage, 3 target not reached, 75 resumable)."""
+    """Run a verb; returns the exit code (0 fine, 1 error or findings, 2 usage, 3 target not reached, 75 resumable,
+    130 interrupted, 141 nobody reads the output)."""
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
     arguments, rest = top.parse_known_args(words)
     if rest and not _VERBS[arguments.verb][2]:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        return int(dispatch(arguments, rest, words))
+        code = dispatch(arguments, rest, words)
+        sys.stdout.flush()
+        return int(code)
     except TimedrunError as error:
         print(f"timedrun {arguments.verb}: {error}", file=sys.stderr)
         return int(error.exit_code)
+    except KeyboardInterrupt:
+        print(f"timedrun {arguments.verb}: interrupted", file=sys.stderr)
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:  # whoever read the output has enough of it, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it at exit
+        return int(ExitCode.BROKEN_PIPE)
+    except OSError as error:
+        print(f"timedrun {arguments.verb}: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
+        return int(ExitCode.ERROR)
 
 
 def dispatch(arguments: argparse.Namespace, rest: list[str], words: list[str]) -> ExitCode:

@@ -11,6 +11,8 @@ class ExitCode(IntEnum):
     USAGE = 2
     TARGET_NOT_REACHED = 3
     STOPPED_RESUMABLE = 75
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
 
 
 class TimedrunError(Exception):

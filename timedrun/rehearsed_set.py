@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from mlevents import keys, official, record
-from mlevents.check import check_record, check_set
+from mlevents import keys, official
 from mlevents.finding import Finding
+from mlevents.official import Verdict
 from mlevents.rounds import MLPERF_RULESETS, Ruleset
 from timedrun.answers import Answers
 from timedrun.card import Benchmark
@@ -22,10 +22,10 @@ from timedrun.rehearsal import Plan, write_set
 from timedrun.results import ResultPaths, read_json
 from timedrun.submission import package as packages
 from timedrun.submission.plain_files import PackageError, safe_name
+from timedrun.submission.verdicts import check_logs, official_findings, verdict
 from timedrun.worker import ROOT, platform_name
 
 LONGEST_MESSAGE: Final = 300  # characters; one complaint of MLCommons' checker lists 398 names of tensors
-Verdict = Literal["pass", "fail", "not run"]
 
 STAND_IN = "rehearsal"
 """The name that a package is rehearsed under where the config's own cannot name a folder."""
@@ -65,10 +65,8 @@ def examine(
         folder = Path(temporary).resolve()
         logs = write_set(benchmark, stated, plan, folder / "set", runs=runs, ranks=ranks, platform=platform)
         system = read_json(ResultPaths(folder / "set", 0).system)
-        records = [record.read(log) for log in logs]
-        for one in records:
-            findings += check_record(one, rules)
-        findings += check_set([one.summary for one in records], rules)
+        reports, of_set = check_logs(logs, rules.name)
+        findings += [finding for one in reports for finding in one.findings] + of_set
         said: list[official.OfficialVerdict] = []
         if rules.name in MLPERF_RULESETS:
             said += official.check_logs(logs, rules)
@@ -84,9 +82,9 @@ def examine(
             findings += of_package
             said += of_checker
         findings = _merged(findings, f"{folder}/")
-    strict: Verdict = "fail" if any(one.level == "error" for one in findings) else "pass"
+    strict = verdict(findings)
     findings += _official_findings(said)
-    words = [verdict.verdict for verdict in said]
+    words = [one.verdict for one in said]
     return Rehearsed(
         strict=strict,
         official="not run" if not words or "not run" in words else "fail" if "fail" in words else "pass",
@@ -167,11 +165,11 @@ def _package(
 
 
 def _official_findings(verdicts: Iterable[official.OfficialVerdict]) -> list[Finding]:
-    """The tools' complaints, each once: errors where a tool failed the rehearsal, warnings where it passed it."""
+    """The tools' complaints, each once. A tool that gave no verdict on a rehearsal is an error too."""
     found: dict[str, Finding] = {}
-    for verdict in verdicts:
-        level: Literal["error", "warning"] = "warning" if verdict.verdict == "pass" else "error"
-        for message in verdict.messages:
-            words = _shortened(re.sub(r"^\S*result_\d+\.txt: ", "", message))
-            found.setdefault(_without_fractions(words), Finding(level=level, rule=verdict.tool, message=words))
+    for said in verdicts:
+        for one in official_findings(said):
+            words = _shortened(re.sub(r"^\S*result_\d+\.txt: ", "", one.message))
+            level = "error" if said.verdict == "not run" else one.level
+            found.setdefault(_without_fractions(words), replace(one, level=level, message=words))
     return list(found.values())

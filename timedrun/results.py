@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlevents.record import result_files
+from mlevents.rounds import RULESETS
 from timedrun.errors import TimedrunError, UsageError
 
 
@@ -62,6 +63,30 @@ def next_number(folder: Path) -> int:
     return max(taken, default=-1) + 1
 
 
+def new_folder(given: str | None, parent: Path, name: str) -> Path:
+    """The folder `given`, else the first of <name>_1, <name>_2 ... in `parent` that does not exist.
+
+    Raises:
+        UsageError: the one that was given exists.
+    """
+    if given and Path(given).exists():
+        raise UsageError(f"{given} exists; results are never overwritten. Choose another --results folder.")
+    number = 1
+    while (parent / f"{name}_{number}").exists():
+        number += 1
+    return Path(given) if given else parent / f"{name}_{number}"
+
+
+def require_ruleset(name: str | None) -> None:
+    """Nothing, where `name` is a ruleset that is known here, or None.
+
+    Raises:
+        UsageError: it is none; the message has those that are.
+    """
+    if name is not None and name not in RULESETS:
+        raise UsageError(f"no ruleset '{name}'; there are: {', '.join(RULESETS)}.")
+
+
 def write_json(path: Path, values: Any) -> None:
     """Write `values` as indented JSON, whole or not at all."""
     part = path.with_name(path.name + ".part")
@@ -77,7 +102,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TimedrunError(f"{path}: cannot be read as JSON ({error}).") from None
 
 

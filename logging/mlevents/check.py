@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mlevents import course, keys, quality, timed_region
+from mlevents import course, facts, keys, quality, timed_region
 from mlevents.checked_run import CheckedRun
 from mlevents.event import short
 from mlevents.finding import Finding
@@ -75,6 +75,8 @@ def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
     Raises ValueError for an unknown ruleset name, nothing on the log's content.
     """
     rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
+    if not record.events:
+        return list(record.problems)
     run = CheckedRun(record, rules)
     findings = [*record.problems, *check_required(run)]
     for rule in _RULES:
@@ -143,8 +145,13 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _resumed,
     _known_benchmark,
     _submission_order,
+    facts.counts,
+    facts.names,
+    facts.one_value,
+    facts.look_alikes,
     timed_region.order,
     timed_region.outside,
+    timed_region.set_back,
     timed_region.duration,
     timed_region.status,
     quality.target,

@@ -49,6 +49,24 @@ def target(run: CheckedRun) -> Iterator[Finding]:
             f"which is not {relation} the target {wanted}",
             evaluations[-1],
         )
+    else:
+        yield from _reached(run, run.benchmark, evaluations, wanted)
+
+
+def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], wanted: float) -> Iterator[Finding]:
+    """A target is reached by training, and not by evaluating the same point again."""
+    last = evaluations[-1]
+    at = progress_of(last, rules)
+    if at == 0:
+        message = f"the target is reached at 0 {rules.unit}: nothing was trained"
+        yield run.finding("error", "target-reached", message, last)
+    missed = [e for e in evaluations[:-1] if is_number(e.value) and not rules.reached(e.value, wanted)]
+    if missed and at is not None and progress_of(missed[-1], rules) == at:
+        message = (
+            f"the target is reached only in a repeated evaluation at {at:g} {rules.unit}; the one before it (line "
+            f"{missed[-1].line}) gives {short(missed[-1].value)}"
+        )
+        yield run.finding("warning", "evaluated-again", message, last)
 
 
 def _parts(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event]) -> Iterator[Finding]:
@@ -85,6 +103,10 @@ def value_range(run: CheckedRun) -> Iterator[Finding]:
             f"eval_accuracy is {short(value)}, not a number from 0 to {highest:g}{hint}{more}",
             wrong[0],
         )
+    perfect = [e for e in run.record.all(keys.EVAL_ACCURACY) if e.value == highest]
+    if perfect and not run.record.is_demonstration:
+        message = f"eval_accuracy is {short(perfect[0].value)}: not one mistake; no model of this benchmark does so"
+        yield run.finding("warning", "quality-range", message, perfect[0])
 
 
 def evaluation_pairs(run: CheckedRun) -> Iterator[Finding]:

@@ -6,6 +6,8 @@ import hashlib
 import itertools
 import os
 import re
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +19,12 @@ from mlevents.finding import Finding
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules
 from mlevents.summary import QualityPoint, RunSummary, summarized
 
-__all__ = ["Event", "QualityPoint", "RunRecord", "RunSummary", "progress_of", "read", "result_files"]
+__all__ = ["Event", "QualityPoint", "RunRecord", "RunSummary", "natural", "progress_of", "read", "result_files"]
 
 # What an evaluation's metadata may count in, where it lacks the one its benchmark asks for.
 PROGRESS: Final = (keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STEP_NUM)
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
-HEAD_BYTES: Final = 1 << 16  # of a candidate, searched for a first record
+ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # how gzip, zip, bzip2 and xz begin
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,11 @@ def progress_of(event: Event, rules: BenchmarkRules | None) -> float | None:
 
 
 def read(path: Path) -> RunRecord:
-    """Read the log at `path`, whatever its bytes. Raises FileNotFoundError or IsADirectoryError only."""
+    """Read the log at `path`, whatever its bytes. What is no file that can be read is a record without events, whose
+    problem says why. Raises FileNotFoundError only.
+    """
+    if obstacle := _obstacle(path):
+        return _nothing_read(path, obstacle, b"")
     data = path.read_bytes()
     reader = LogReader(str(path), data)
     events: list[Event] = []
@@ -237,38 +243,56 @@ def read(path: Path) -> RunRecord:
             events.append(event)
         elif MARK_BYTES in raw:
             events.extend(reader.events(number, raw))
-    problems = reader.problems
     if not events:
-        message = f"holds no readable {MARK} record, so it is no MLPerf log"
-        if any(MARK.encode(encoding) in data for encoding in ("utf-16-le", "utf-16-be")):
-            message += "; it is UTF-16 text, which no tool reads: write it as UTF-8"
-        problems.append(Finding(level="error", rule="log-empty", message=message, path=str(path)))
-    return RunRecord(path, tuple(events), tuple(problems), hashlib.sha256(data).hexdigest())
+        return _nothing_read(path, f"holds no readable {MARK} record{_kind(data)}", data, reader.problems)
+    return RunRecord(path, tuple(events), tuple(reader.problems), hashlib.sha256(data).hexdigest())
+
+
+def _obstacle(path: Path) -> str | None:
+    """Why `path` is not opened: reading a pipe would never end. Raises FileNotFoundError where nothing is there."""
+    if path.is_symlink() and not path.exists():
+        return "is a link that leads nowhere"
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        return "is a folder" if stat.S_ISDIR(mode) else "is a pipe or a device"
+    return None if os.access(path, os.R_OK) else "may not be read"
+
+
+def _kind(data: bytes) -> str:
+    """What a file without records is instead, where that is plain to see."""
+    if any(MARK.encode(encoding) in data for encoding in ("utf-16-le", "utf-16-be")):
+        return "; it is UTF-16 text, which no tool reads: write it as UTF-8"
+    return "; it is an archive: unpack it first" if data.startswith(ARCHIVES) else ""
+
+
+def _nothing_read(path: Path, why: str, data: bytes, problems: Sequence[Finding] = ()) -> RunRecord:
+    empty = Finding(level="error", rule="log-empty", message=f"{why}; it counts as a failed run", path=str(path))
+    return RunRecord(path, (), (*problems, empty), hashlib.sha256(data).hexdigest())
 
 
 def result_files(path: Path) -> list[Path]:
-    """The result files at `path`: a file itself, or every result_*.txt below a folder that is a log or empty.
+    """The result files at `path`: a file itself, or everything below a folder that is named result_*.txt, a log or not,
+    so that a run whose log was lost is not passed over.
 
-    A log is known by an MLLOG mark in its first 64 KiB. Sorted as people count (result_2 before result_10). Symbolic
-    links below `path` are not followed. Raises FileNotFoundError where `path` does not exist.
+    Sorted as people count (result_2 before result_10). Folders that are symbolic links are not entered. Raises
+    FileNotFoundError where `path` does not exist, OSError where a folder cannot be listed.
     """
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; name a result file, or a folder that holds some")
     if not path.is_dir():
         return [path]
     found = []
-    for folder, _, names in os.walk(path):
-        for name in names:
-            candidate = Path(folder, name)
-            if re.fullmatch(r"result_.*\.txt", name) and not candidate.is_symlink() and candidate.is_file():
-                with open(candidate, "rb") as file:
-                    head = file.read(HEAD_BYTES)
-                if not head or MARK.encode() in head:
-                    found.append(candidate)
-    return sorted(found, key=lambda file: [_counted(part) for part in file.relative_to(path).parts])
+    for folder, folders, names in os.walk(path, onerror=_refuse):
+        found += [Path(folder, name) for name in (*folders, *names) if re.fullmatch(r"result_.*\.txt", name)]
+    return sorted(found, key=lambda file: [natural(part) for part in file.relative_to(path).parts])
 
 
-def _counted(name: str) -> list[tuple[int, int, str]]:
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be listed might hold results: nothing is said about those beside it either."""
+    raise error
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
     """A sort key under which result_2 comes before result_10."""
     parts = re.split(r"([0-9]+)", name)
     return [(1, int(part), part) if part.isdigit() and part.isascii() else (0, 0, part) for part in parts]

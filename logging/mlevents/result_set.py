@@ -15,7 +15,7 @@ from mlevents.summary import SHARED, SKETCH_SIZE, RunSummary
 __all__ = ["SHARED", "check_set"]
 
 COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; two honest runs share no millisecond and value
-MOVED_EVALUATIONS: Final = 3  # so many, alike in value and in time since run_start, are no chance
+MOVED_EVALUATIONS: Final = 3  # so many, alike to the millisecond since run_start, are no chance
 ALIKE_EVALUATIONS: Final = 4  # so many alike in value, and none different, are no chance under different seeds
 MOSTLY_ALIKE_EVALUATIONS: Final = 8  # so many alike in value are no chance where few differ
 MOSTLY: Final = 0.75
@@ -52,7 +52,8 @@ def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
             )
 
 
-def _copies(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
+    runs = [run for run in found if run.events]  # what is no log at all is no copy of another such
     for group in _grouped(runs, lambda run: run.sha256).values():
         if len(group) > 1:
             message = f"{_names(group)} are the same file, byte for byte; a result counts once"
@@ -67,8 +68,8 @@ def _copies(runs: Sequence[RunSummary]) -> Iterator[Finding]:
             yield Finding(level="error", rule="copied-log", message=message, path=path)
         elif times >= MOVED_EVALUATIONS and times > COPIED_SHARE * evaluations:
             message = (
-                f"{names} have {times} of {evaluations} evaluations alike in value and, to the millisecond, in time "
-                "since run_start: one is a copy moved in time"
+                f"{names} have {times} of {evaluations} evaluations at the same millisecond since run_start: one is a "
+                "copy moved in time"
             )
             yield Finding(level="error", rule="copied-log", message=message, path=path)
         elif first.seed != second.seed and (
@@ -92,14 +93,19 @@ def shared_events(first: RunSummary, second: RunSummary) -> tuple[int, int]:
 
 
 def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
-    """How many evaluations are alike in progress, value and time since run_start; in the first two; and of how many.
+    """How many evaluations are alike in time since run_start; in progress and value; and of how many.
 
-    A value counts once, since a metric may stand still.
+    A value counts once, since a metric may stand still. A time counts without its value as well, but not in whole
+    seconds, which some logs count in, and not in a demonstration, whose epochs may take milliseconds.
     """
     points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
     both = points[0].keys() & points[1].keys()
     values = len({value for _, value in both})
     times = len({point[1] for point in both if abs(points[0][point] - points[1][point]) * 60_000 < 0.5})
+    moments = [{(p.progress, round(p.minutes * 60_000)) for p in run.quality} for run in (first, second)]
+    fine = sum(1 for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000)
+    if not (first.is_demonstration or second.is_demonstration):
+        times = max(times, fine)
     return times, values, max(len({value for _, value in one}) for one in points)
 
 

@@ -11,10 +11,11 @@ from mlevents.checked_run import CheckedRun
 from mlevents.event import Event, is_number, short
 from mlevents.finding import Finding, Level
 
-CLOCK_TOLERANCE_SHARE: Final = 0.01  # of the monotonic time; with the next one, what a stepped wall clock may differ
+CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % that NTP may slew a clock by
 CLOCK_TOLERANCE_MS: Final = 1000.0
 GAP_WORTH_NOTING_MS: Final = 1000.0
-SECONDS_SINCE_1970: Final = (1e9, 1e11)  # as milliseconds these are days in early 1970: no log's time
+FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
+SECONDS_SINCE_1970: Final = (1e9, 1e11)  # as milliseconds these are days in early 1970
 
 TRAINED: Final = frozenset({keys.EPOCH_START, keys.EPOCH_STOP, keys.BLOCK_START, keys.BLOCK_STOP})
 EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY})
@@ -79,6 +80,20 @@ def outside(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("error", "clock-order", message, started)
 
 
+def set_back(run: CheckedRun) -> Iterator[Finding]:
+    """Epochs and blocks follow each other in time as in the file: a clock that is set back shortens the score."""
+    trained = [event for event in run.record.timed if event.key in TRAINED]
+    for before, after in pairwise(trained):
+        if before.time_ms - after.time_ms <= CLOCK_TOLERANCE_MS:
+            continue
+        message = (
+            f"{after.key} is {(before.time_ms - after.time_ms) / 1e3:.3f} s earlier than {before.key} before it (line "
+            f"{before.line}): the clock was set back during the run, and its time means nothing; run it again"
+        )
+        yield run.finding("error", "clock-order", message, after)
+        break
+
+
 def _named(events: list[Event]) -> str:
     names = ", ".join(sorted({event.key for event in events}))
     return f"{len(events)} event{'s' if len(events) > 1 else ''} ({names})"
@@ -95,6 +110,9 @@ def duration(run: CheckedRun) -> Iterator[Finding]:
     low, high = SECONDS_SINCE_1970
     if low < started.time_ms < high:
         message = f"time_ms is {started.time_ms:.0f}, a day in early 1970: it looks like seconds, not milliseconds"
+        yield run.finding("warning", "time-unit", message, started)
+    elif started.time_ms < FIRST_ROUND_MS:
+        message = f"time_ms is {started.time_ms:.0f}, before MLPerf's first round; log milliseconds since 1970"
         yield run.finding("warning", "time-unit", message, started)
 
 
@@ -121,7 +139,9 @@ def cache_clear(run: CheckedRun) -> Iterator[Finding]:
             seconds = (before[0].time_ms - start.time_ms) / 1e3
             message = f"cache_clear is {seconds:.3f} s later than run_start (line {start.line})"
             yield run.finding("error", "cache-clear", message, before[0])
-    if clears and clears[-1].value is False:
+        else:
+            clears = before  # what is logged later clears nothing before the run
+    if clears and str(clears[-1].value).strip().lower() in ("false", "0", "0.0"):
         yield run.finding("warning", "cache-clear", "caches were not cleared, as the log itself says", clears[-1])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -197,11 +199,41 @@ def test_a_reversed_clock_gives_no_time(records, write):
     assert read(write(records)).minutes is None
 
 
-def test_only_path_errors_are_raised(tmp_path):
+def test_only_a_path_that_is_not_there_raises(tmp_path):
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "result_0.txt")
-    with pytest.raises(IsADirectoryError):
-        read(tmp_path)
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_file_or_no_log_is_a_record_that_says_so(tmp_path):
+    (tmp_path / "result_0.txt").mkdir()
+    os.mkfifo(tmp_path / "result_1.txt")
+    (tmp_path / "result_2.txt").symlink_to("nowhere")
+    (tmp_path / "result_3.txt").write_bytes(gzip.compress(GOOD.encode()))
+    (tmp_path / "result_4.txt").write_bytes(bytes(range(256)))
+    (tmp_path / "result_5.txt").symlink_to("/dev/zero")
+    reasons = ["is a folder", "is a pipe or a device", "link that leads nowhere", "an archive: unpack it", "holds no"]
+    for path, reason in zip(result_files(tmp_path), [*reasons, "is a pipe or a device"], strict=True):
+        record = read(path)
+        (problem,) = record.problems
+        assert (record.events, problem.rule, problem.path) == ((), "log-empty", str(path))
+        assert reason in problem.message
+        assert check_record(record, "2.0.0") == [problem]  # nothing else is worth saying of it
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_a_folder_without_results(tmp_path, monkeypatch):
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "result_0.txt").write_text(GOOD)
+    real = os.scandir
+
+    def scandir(path):
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError):
+        result_files(tmp_path)
 
 
 def test_result_files_are_found_in_counting_order(tmp_path):
@@ -214,7 +246,8 @@ def test_result_files_are_found_in_counting_order(tmp_path):
     (tmp_path / "result_5.txt").symlink_to(tmp_path / "result_2.txt")
     (tmp_path / "linked").symlink_to(tmp_path / "b")
     names = [path.relative_to(tmp_path).as_posix() for path in result_files(tmp_path)]
-    assert names == ["b/result_1.txt", "result_2.txt", "result_3.txt", "result_10.txt"]
+    # A run whose log is lost, and a link in place of one, are not passed over.
+    assert names == ["b/result_1.txt", *(f"result_{n}.txt" for n in (2, 3, 4, 5, 10))]
     assert result_files(tmp_path / "result_4.txt") == [tmp_path / "result_4.txt"]
     with pytest.raises(FileNotFoundError, match="does not exist"):
         result_files(tmp_path / "absent")

@@ -57,6 +57,39 @@ def test_a_copy_with_another_seed_is_still_a_copy(make_set):
     assert "result_1.txt, result_3.txt" in findings[0].message
 
 
+ACCURACIES = (0.3, 0.5, 0.6, 0.7, 0.76)
+
+
+def differ(runs):
+    """Every run has its own quality values."""
+    for number, run in enumerate(runs):
+        for record in run:
+            if record["key"] == "eval_accuracy":
+                record["value"] += number * 1e-4
+
+
+def moved_and_edited(runs):
+    """The second log is the first again: an hour later, under its own seed, every quality changed a little."""
+    runs[1] = [{**record, "time_ms": record["time_ms"] + 3_600_000} for record in runs[0]]
+    put(runs[1], "seed", 2)
+    differ(runs)
+
+
+def test_a_copy_moved_in_time_with_edited_quality_is_found_by_its_milliseconds(make_set):
+    assert rules(make_set(change=moved_and_edited, accuracies=ACCURACIES)) == [("error", "copied-log")]
+
+
+def test_equal_times_in_whole_seconds_or_of_a_demonstration_are_no_copy(make_set):
+    def in_seconds(runs):
+        differ(runs)
+        for run in runs:
+            for record in run:
+                record["time_ms"] -= record["time_ms"] % 1000
+
+    assert rules(make_set(change=in_seconds, accuracies=ACCURACIES)) == []
+    assert rules(make_set(change=moved_and_edited, accuracies=ACCURACIES, dataset="digits")) == []
+
+
 def test_a_copy_moved_in_time_is_suspected_from_its_quality(make_set):
     def change(runs):
         for position, run in enumerate(runs):

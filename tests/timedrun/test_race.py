@@ -9,7 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from timedrun.commands.race import free_folder, interleaved
+from timedrun.commands.race import interleaved
+from timedrun.results import new_folder
 
 
 @given(count=st.integers(1, 4), rounds=st.integers(1, 8))
@@ -24,7 +25,7 @@ def test_every_config_runs_once_a_round_and_no_config_is_always_first(count: int
 
 def test_a_race_takes_the_first_free_folder(tmp_path: Path) -> None:
     (tmp_path / "race_1").mkdir()
-    assert free_folder(tmp_path) == tmp_path / "race_2"
+    assert new_folder(None, tmp_path, "race") == tmp_path / "race_2"
 
 
 @pytest.mark.processes
@@ -37,7 +38,7 @@ def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(tmp_path: Pa
     assert "synthetic_smoke  5 of 5" in done.stdout
     assert "5 of 5  5 of 5" in done.stdout
     assert "Result not verified by MLCommons Association." in done.stdout
-    assert "package     pass by mlperf-logging" in done.stdout
+    assert "package     strict pass, official pass by mlperf-logging" in done.stdout
     assert "synthetic_smoke 5/5" in done.stderr  # progress is visible
     written = json.loads((tmp_path / "race" / "race.json").read_text())
     assert len(written["runs_seconds"]["synthetic_smoke"]) == 5

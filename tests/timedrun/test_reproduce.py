@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from mlevents import keys, record
-from timedrun.cli import main
-from timedrun.submission.original import digest_of
+from timedrun.cli import main, parser
+from timedrun.commands.reproduce import run_one
+from timedrun.submission.original import digest_of, result
 from timedrun.submission.score import NOTICE
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -135,3 +136,24 @@ def test_claims_are_compared_from_the_command_line(smoke: Path, tmp_path: Path) 
     assert broken.returncode == 1
     assert "cannot be read as JSON" in broken.stderr
     assert "Traceback" not in broken.stderr
+
+
+@pytest.mark.processes
+def test_an_interrupted_run_has_ended_before_anything_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def write(self, text: str) -> None:
+            raise KeyboardInterrupt
+
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho started >&2\nsleep 0.5\ntouch "{tmp_path}/ended"\n')
+    python.chmod(0o755)
+    (tmp_path / "run_0").mkdir()
+    (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
+    monkeypatch.setattr(sys, "executable", str(python))
+    arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
+    monkeypatch.setattr(sys, "stderr", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        run_one(arguments, result(tmp_path, 0), tmp_path / "again", "again")
+    assert (tmp_path / "ended").exists()

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from mlevents import official
-from mlevents.check import CheckReport, check_set, usual_ruleset
-from mlevents.check import check as check_log
+from mlevents.check import CheckReport, usual_ruleset
 from mlevents.finding import Finding
-from mlevents.official import OfficialVerdict
+from mlevents.official import OfficialVerdict, Verdict
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
 from mlevents.submission.tree import check_tree, submission_folders
 from mlevents.summary import RunSummary
 from timedrun.errors import ExitCode, UsageError
-from timedrun.results import existing
-
-Verdict = Literal["pass", "fail", "not run"]
+from timedrun.results import existing, require_ruleset
+from timedrun.submission.verdicts import check_logs, official_findings, verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +49,23 @@ def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: boo
     Raises:
         UsageError: a path or ruleset does not exist, or holds no result.
     """
-    if ruleset is not None and ruleset not in RULESETS:
-        raise UsageError(f"no ruleset '{ruleset}'; there are: {', '.join(RULESETS)}.")
-    folders: dict[Path, list[Path]] = {}
-    for file in dict.fromkeys(file for path in paths for file in _results(path)):
-        folders.setdefault(file.parent, []).append(file)
-    alone = {path.resolve() for path in paths if path.is_file()}
+    require_ruleset(ruleset)
+    folders: dict[Path, dict[Path, None]] = {}
+    whole: set[Path] = set()
+    for path in paths:
+        for file in _results(path):
+            folders.setdefault(file.parent, {})[file] = None
+            if path.is_dir():
+                whole.add(file.parent)
     logs: dict[Path, Checked] = {}
     sets: list[Checked] = []
     summaries: dict[Path, RunSummary] = {}
     for folder, files in folders.items():
-        for file in files:
-            report = check_log(file, ruleset)
-            summaries[file] = report.summary
-            logs[file] = _of_log(report)
-        if not any(file.resolve() in alone for file in files):
-            sets.append(_of_set(folder, [summaries[file] for file in files], ruleset or logs[files[0]].ruleset))
+        reports, of_set = check_logs(list(files), ruleset)
+        summaries |= {report.path: report.summary for report in reports}
+        logs |= {report.path: _of_log(report) for report in reports}
+        if folder in whole:
+            sets.append(_of_set(folder, reports, of_set))
     packages = [
         _of_package(folder, summaries, ruleset, run_official)
         for folder in dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
@@ -87,19 +85,21 @@ def _results(path: Path) -> list[Path]:
 def _of_log(report: CheckReport) -> Checked:
     return Checked(
         path=str(report.path),
-        strict="pass" if report.passed else "fail",
+        strict=verdict(report.findings),
         ruleset=report.ruleset,
         demonstration=report.demonstration,
         findings=report.findings,
     )
 
 
-def _of_set(folder: Path, summaries: Sequence[RunSummary], ruleset: str) -> Checked:
+def _of_set(folder: Path, logs: Sequence[CheckReport], findings: list[Finding]) -> Checked:
     """The strict findings that only several results together show."""
-    findings = check_set(summaries, ruleset)
-    demonstration = any(summary.is_demonstration for summary in summaries)
     return Checked(
-        path=str(folder), strict=_verdict(findings), ruleset=ruleset, demonstration=demonstration, findings=findings
+        path=str(folder),
+        strict=verdict(findings),
+        ruleset=logs[0].ruleset,
+        demonstration=any(log.demonstration for log in logs),
+        findings=findings,
     )
 
 
@@ -117,7 +117,7 @@ def _of_package(folder: Path, summaries: dict[Path, RunSummary], ruleset: str | 
         findings.append(Finding(level="note", rule="several-rounds", message=message))
     checked = Checked(
         path=str(folder),
-        strict=_verdict(findings),
+        strict=verdict(findings),
         ruleset=chosen,
         demonstration=any(summary.is_demonstration for summary in inside.values()),
         findings=findings,
@@ -132,31 +132,19 @@ def add_official(logs: dict[Path, Checked]) -> None:
         rulesets.setdefault(checked.ruleset, []).append(path)
     for ruleset, paths in rulesets.items():
         if ruleset in MLPERF_RULESETS:
-            for path, verdict in zip(paths, official.check_logs(paths, ruleset), strict=True):
-                logs[path] = with_official(logs[path], verdict)
+            for path, said in zip(paths, official.check_logs(paths, ruleset), strict=True):
+                logs[path] = with_official(logs[path], said)
 
 
-def with_official(checked: Checked, verdict: OfficialVerdict) -> Checked:
-    """`checked` with a tool's verdict and complaints: errors where the round's own rules fail it, else warnings."""
-    level: Literal["error", "warning"] = "error" if verdict.own_round == "fail" else "warning"
-    told = [Finding(level=level, rule=verdict.tool, message=message) for message in verdict.messages]
-    told += [
-        Finding(
-            level="note", rule="upstream-defect", message=f"today's rule file fails it by a known defect: {meaning}"
-        )
-        for meaning in verdict.defects
-    ]
+def with_official(checked: Checked, said: OfficialVerdict) -> Checked:
+    """`checked` with a tool's verdict and complaints."""
     return replace(
         checked,
-        official=verdict.verdict,
-        own_round=verdict.own_round,
-        checker=f"{verdict.checker} ({verdict.tool})",
-        findings=[*checked.findings, *told],
+        official=said.verdict,
+        own_round=said.own_round,
+        checker=f"{said.checker} ({said.tool})",
+        findings=[*checked.findings, *official_findings(said)],
     )
-
-
-def _verdict(findings: Iterable[Finding]) -> Verdict:
-    return "fail" if any(finding.level == "error" for finding in findings) else "pass"
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:

@@ -9,6 +9,7 @@ from timedrun.card import find, nearby
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump, flatten
 from timedrun.errors import ExitCode
+from timedrun.submission.score_table import columns
 
 
 def list_benchmarks(arguments: argparse.Namespace) -> ExitCode:
@@ -57,6 +58,4 @@ def _text(value: object) -> str:
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:
     """Rows in columns as wide as their widest cell."""
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-    for row in [header, ["-" * width for width in widths], *rows]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print("\n".join(columns(header, rows)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlevents import record
 from timedrun.answers import read_answers
 from timedrun.errors import ExitCode, UsageError
-from timedrun.results import existing
+from timedrun.results import existing, require_ruleset
 from timedrun.submission import package as packages
 from timedrun.submission.plain_files import PackageError, require_plain
 from timedrun.worker import ROOT
@@ -18,6 +18,7 @@ from timedrun.worker import ROOT
 
 def package(arguments: argparse.Namespace) -> ExitCode:
     """Build the package, run both checks over it and say where it lies; exit code 1 where one of them fails."""
+    require_ruleset(arguments.ruleset)
     sets = [Path(name) for name in arguments.sets]
     report = packages.package(
         sets,

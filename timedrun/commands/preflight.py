@@ -24,6 +24,7 @@ from timedrun.ranks import Ranks, choose_device, local_batch
 from timedrun.rehearsal import Plan
 from timedrun.rehearsed_set import Rehearsed
 from timedrun.remedy import remedy
+from timedrun.submission.verdicts import worst_first
 
 NOT_HERE = "not checked here"
 
@@ -103,7 +104,7 @@ def examine(
         runs=runs,
         demonstration=config.dataset != card.dataset,
         rehearsed=rehearsed,
-        findings=ordered(findings),
+        findings=worst_first(findings),
         changes={one: remedy(one, config, card.mlperf_benchmark, rules) for one in findings},
     )
 
@@ -119,9 +120,8 @@ def rules_of(card: Card, ruleset: str | None) -> tuple[Ruleset, int]:
     Raises:
         UsageError: no such ruleset, or nobody knows rules for the benchmark.
     """
-    for name in filter(None, (ruleset, card.ruleset)):
-        if name not in RULESETS:
-            raise UsageError(f"no ruleset '{name}'; there are: {', '.join(RULESETS)}.")
+    results.require_ruleset(ruleset)
+    results.require_ruleset(card.ruleset)
     rules, own = RULESETS[ruleset or card.ruleset], RULESETS[card.ruleset]
     benchmark = rules.benchmarks.get(card.mlperf_benchmark) or own.benchmarks.get(card.mlperf_benchmark)
     if benchmark is None:
@@ -230,12 +230,6 @@ def same_cause(one: Finding, told: Iterable[Finding]) -> bool:
     """Whether `told`, which knows the config, has said of the same rule already what a log only shows."""
     levels = {other.level for other in told if other.rule == one.rule}
     return bool(levels) and (one.level != "error" or "error" in levels)
-
-
-def ordered(findings: Iterable[Finding]) -> list[Finding]:
-    """Each finding once, errors first."""
-    order = ("error", "warning", "note")
-    return sorted(dict.fromkeys(findings), key=lambda one: order.index(one.level))
 
 
 def plain(examined: Examined) -> dict[str, object]:

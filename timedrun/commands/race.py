@@ -31,9 +31,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"a config can race only once: {', '.join(names)}.")
     if len({id(benchmark.card_of(config)) for config in configs}) > 1:
         raise UsageError(f"{', '.join(names)} do not train the same task, so no ratio of their times means anything.")
-    folder = Path(arguments.results) if arguments.results else free_folder(Path("runs") / benchmark.name)
-    if folder.exists():
-        raise UsageError(f"{folder} exists; results are never overwritten. Choose another --results folder.")
+    folder = results.new_folder(arguments.results, Path("runs") / benchmark.name, "race")
     for number, round_names in enumerate(interleaved(names, arguments.runs)):
         for name in round_names:
             run_one(arguments, name, folder / name, number, arguments.first_seed + number)
@@ -89,14 +87,6 @@ def interleaved(names: Sequence[str], rounds: int) -> list[list[str]]:
     """The order of configs in each round, turned round every time (A B, B A, A B ...), so that a machine that slows
     down or speeds up favours none."""
     return [list(names if number % 2 == 0 else reversed(names)) for number in range(rounds)]
-
-
-def free_folder(parent: Path) -> Path:
-    """The first of race_1, race_2 ... in `parent` that does not exist."""
-    number = 1
-    while (parent / f"race_{number}").exists():
-        number += 1
-    return parent / f"race_{number}"
 
 
 def run_one(arguments: argparse.Namespace, name: str, folder: Path, number: int, seed: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlevents import record
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.results import read_json, write_json
+from timedrun.results import new_folder, read_json, write_json
 from timedrun.submission import reproduce as recomputed
 from timedrun.submission.claims import read_claims
 from timedrun.submission.original import Original, originals, ranks_of, result
@@ -53,9 +53,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     sets = {name: found[: arguments.runs] for name, found in everything.items()}
     if not sets:
         raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to run again.")
-    folder = Path(arguments.results) if arguments.results else free_folder(path.resolve().name)
-    if folder.exists():
-        raise UsageError(f"{folder} exists; results are never overwritten. Choose another --results folder.")
+    folder = new_folder(arguments.results, Path("runs") / "reproduced", path.resolve().name)
     folder.mkdir(parents=True)
     problems: dict[tuple[str, int], str] = {}
     turns = sorted((place, name) for name, found in sets.items() for place in range(len(found)))
@@ -87,6 +85,8 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
         print(json.dumps({"path": str(path), "results": str(folder), **report}, indent=2))
     else:
         print_verdicts(verdicts, folder)
+    if interrupted:
+        return ExitCode.INTERRUPTED
     return ExitCode.OK if report["reproduced"] else ExitCode.ERROR
 
 
@@ -105,9 +105,13 @@ def run_one(arguments: argparse.Namespace, one: Original, folder: Path, label: s
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     ) as run:
         assert run.stderr is not None
-        for line in run.stderr:
-            sys.stderr.write(line)
-            last.append(line.strip())
+        try:
+            for line in run.stderr:
+                sys.stderr.write(line)
+                last.append(line.strip())
+        except KeyboardInterrupt:  # the run has it too and ends in its own way, before anything is judged
+            run.wait()
+            raise
     if run.returncode in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and result(folder, one.number).log.is_file():
         return ""
     said = " ".join(line for line in last if line)
@@ -125,11 +129,3 @@ def print_verdicts(verdicts: list[SetVerdict], folder: Path) -> None:
     print("\n\n".join(one.text for one in verdicts))
     print(NOTICE)
     print(f"\nlogs        {folder}/<set>/result_N.txt, each with run_N/ beside it; these verdicts in reproduced.json")
-
-
-def free_folder(name: str) -> Path:
-    """The first of runs/reproduced/<name>_1, <name>_2 ... that does not exist."""
-    number = 1
-    while (folder := Path("runs") / "reproduced" / f"{name}_{number}").exists():
-        number += 1
-    return folder

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mlevents.rounds import RULESETS
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.results import existing
+from timedrun.results import existing, require_ruleset
 from timedrun.submission import score as scores
 
 MOST_DETAILED = 12
@@ -16,8 +15,7 @@ MOST_DETAILED = 12
 
 def score(arguments: argparse.Namespace) -> ExitCode:
     """Print the score of every set; exit code 1 when one has none."""
-    if arguments.ruleset is not None and arguments.ruleset not in RULESETS:
-        raise UsageError(f"no ruleset '{arguments.ruleset}'; there are: {', '.join(RULESETS)}.")
+    require_ruleset(arguments.ruleset)
     paths = [Path(name) for name in arguments.paths]
     for path in paths:
         if not existing(path):

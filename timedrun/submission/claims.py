@@ -9,9 +9,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
+from mlevents.submission.files import MANIFEST
 from timedrun.errors import TimedrunError
 
-MANIFEST: Final = "manifest.json"
 MOST_DECIMALS: Final = 9
 """Digits beyond which a figure is compared no further: a float's last ones depend on the order of a sum."""
 
@@ -100,7 +100,7 @@ def packages(folder: Path) -> list[Package]:
     another is the outer one's content.
 
     Raises:
-        ClaimError: a manifest of that shape whose scores are not.
+        ClaimError: a manifest of that shape whose scores are not, or one of a submission that cannot be read.
     """
     found = []
     for parent, folders, names in os.walk(folder):
@@ -127,22 +127,26 @@ def decimals(figure: str, where: str) -> int:
 
 
 def _package(folder: Path) -> Package | None:
+    where = f"{folder / MANIFEST}"
     try:
         manifest = _read(folder / MANIFEST)
+        if not isinstance(manifest, dict):
+            raise ClaimError(f"{where} is no JSON object; nothing was compared.")
     except ClaimError:
+        if (folder / "systems").is_dir() and (folder / "results").is_dir():
+            raise  # the manifest of a submission: what it claimed is lost, which is not the same as no claim
         return None  # other programs have files of that name
-    if not isinstance(manifest, dict) or not {"scores", "files"} <= manifest.keys():
+    if not {"scores", "files"} <= manifest.keys():
         return None
-    where = f"{folder / MANIFEST}"
     scores, files = manifest["scores"], manifest["files"]
     if not isinstance(scores, list) or not all(isinstance(score, dict) for score in scores):
         raise ClaimError(f"{where}: 'scores' is no list of objects; nothing was compared.")
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
         raise ClaimError(f"{where}: 'files' is no list of paths with their SHA-256; nothing was compared.")
-    return Package(folder, tuple(_claim(score, where) for score in scores), files)
+    return Package(folder, tuple(_claim(score, where, folder.resolve().name) for score in scores), files)
 
 
-def _claim(score: dict[str, Any], where: str) -> Claim:
+def _claim(score: dict[str, Any], where: str, folder: str) -> Claim:
     named = [score.get(name) for name in ("submitter", "system", "benchmark")]
     figures = [score.get(name) for name in ("score_minutes", "quality")]
     if not all(isinstance(value, str) for value in named) or any(not isinstance(v, str | None) for v in figures):
@@ -153,13 +157,14 @@ def _claim(score: dict[str, Any], where: str) -> Claim:
     submitter, system, benchmark = map(str, named)
     minutes, quality = figures
     return Claim(
-        submitter=submitter,
+        submitter=folder,  # so are its logs' sets, and a package may have been unpacked under another name
         system=system,
         benchmark=benchmark,
         minutes=minutes,
         quality=quality,
         scored=minutes is not None,
         source=MANIFEST,
+        note="" if submitter == folder else f"the manifest names the submitter {submitter}, the folder is {folder}",
     )
 
 

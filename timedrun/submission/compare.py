@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any, Final
 
 from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.summary import RunSummary
+from timedrun.errors import TimedrunError
+from timedrun.results import read_json
 from timedrun.submission.one_set import UNKNOWN, copied
-from timedrun.submission.original import Original, differences, originals
+from timedrun.submission.original import Original, differences, original_of
 from timedrun.submission.ratio import Difference, NotComparable, Ratio, compare
-from timedrun.submission.run_outcome import failure, rules_of, target
+from timedrun.submission.run_outcome import failure, reached, rules_of, target
 from timedrun.submission.score import Score, score_set
 
 __all__ = ["ALLOWABLE", "Difference", "NotComparable", "Ratio", "compare", "compare_sets"]
@@ -83,19 +86,20 @@ def compare_sets(
 def _logged_differences(
     slow: Sequence[RunSummary], fast: Sequence[RunSummary], ruleset: str | None
 ) -> Iterator[Difference]:
-    """Where the logs differ in what they trained, on what, and how far; every run is held against the first."""
-    first = slow[0]
-    for kind, what, of in (
+    """Where the logs differ in what they trained, on what, and how far; every run is held against the first. A run that
+    failed may not have come to log it."""
+    for kind, logged, of in (
         ("benchmark", "benchmark", lambda one: one.benchmark),
         ("data", "dataset", lambda one: one.dataset or BENCHMARK_DATASET.get(one.benchmark or "")),
-        ("target", "quality target", lambda one: target(one, ruleset)),
+        ("target", "quality_target", lambda one: target(one, ruleset)),
     ):
-        for other in (*slow, *fast):
-            if of(other) != of(first):
+        said = [one for one in (*slow, *fast) if getattr(one, logged) is not None or reached(one, ruleset)]
+        for other in said[1:]:
+            if of(other) != of(said[0]):
                 yield Difference(
                     kind=kind,
-                    what=what,
-                    first=f"{of(first)} in {_name(first.path)}",
+                    what=logged.replace("_", " "),
+                    first=f"{of(said[0])} in {_name(said[0].path)}",
                     second=f"{of(other)} in {_name(other.path)}",
                 )
                 break
@@ -104,10 +108,10 @@ def _logged_differences(
 def _differences_beside(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> Iterator[Difference]:
     """Where what lies beside the logs says another machine, number of ranks or data; what one side lacks is no
     difference."""
-    first = _beside(slow[0])
+    first = original_of(slow[0].path)
     seen = set()
     for other in (*slow, *fast):
-        groups = differences(first, _beside(other))
+        groups = differences(first, original_of(other.path))
         of_kind = {
             "hardware": groups["hardware"] | {k: v for k, v in groups["origin"].items() if k == "ranks"},
             "data": {f"digest of the {k}": v for k, v in groups["origin"].items() if k == "data"},
@@ -121,7 +125,7 @@ def _differences_beside(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
 
 def _notes_beside(slow: RunSummary, fast: RunSummary) -> list[str]:
     """What differs between the sets' first runs that may make one faster and is no reason against comparing."""
-    sides = [_beside(one) for one in (slow, fast)]
+    sides = [original_of(one.path) for one in (slow, fast)]
     notes = [
         f"nothing describes the hardware of the {name} set, so that it may be another"
         for name, one in zip(("first", "second"), sides, strict=True)
@@ -146,9 +150,12 @@ def _config_differences(slow: Original, fast: Original) -> dict[str, list[Any]]:
     if not (slow.config.is_file() and fast.config.is_file()):
         return {}
     from timedrun.config import flatten  # here, since it imports torch
-    from timedrun.results import read_json
 
-    a, b = (flatten(read_json(one.config)) for one in (slow, fast))
+    configs = [read_json(one.config) for one in (slow, fast)]
+    for one, values in zip((slow, fast), configs, strict=True):
+        if not isinstance(values, dict):
+            raise TimedrunError(f"{one.config}: not a JSON object of settings; nothing was compared.")
+    a, b = map(flatten, configs)
     names = [name for name in (a | b) if name != "seed" and a.get(name, "-") != b.get(name, "-")]
     return {name: [a.get(name, "-"), b.get(name, "-")] for name in names}
 
@@ -162,7 +169,7 @@ def _failures(name: str, runs: Sequence[RunSummary], ruleset: str | None, notes:
     failed = {i: why for i, one in enumerate(runs) if (why := failure(one, ruleset))}
     if not failed:
         return set()
-    rules, _ = rules_of(runs[0].benchmark or "", ruleset)
+    rules, _ = rules_of(_benchmark(runs), ruleset)
     dropped = rules.dropped if rules else 0
     if len(failed) > dropped or len(runs) < 2 * dropped + 1:
         said = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
@@ -178,15 +185,21 @@ def _failures(name: str, runs: Sequence[RunSummary], ruleset: str | None, notes:
 def _refuse_copies(runs: Sequence[RunSummary], ruleset: str | None) -> None:
     if copies := len(runs) - len({one.sha256 for one in runs}):
         raise NotComparable(f"{_name(runs[0].path)} and the runs of its set hold {copies} copies of a log.")
-    _, name = rules_of(runs[0].benchmark or "", ruleset)
+    _, name = rules_of(_benchmark(runs), ruleset)
     if name and (message := copied(runs, name, [])):
         raise NotComparable(f"a run must be a run of its own: {message}.")
 
 
 def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> None:
-    """Pairs share the machine's state only if every pair began before the next did."""
+    """Pairs are runs of one number, and share the machine's state only if every pair began before the next did."""
     before = -math.inf
-    for a, b in zip(slow, fast, strict=False):
+    for a, b in zip(slow, fast, strict=True):
+        numbers = [[int(digits) for digits in re.findall(r"[0-9]+", one.path.stem)[-1:]] for one in (a, b)]
+        if numbers[0] != numbers[1]:
+            raise NotComparable(
+                f"{_name(a.path)} and {_name(b.path)} are no pair, since their numbers differ; leave out the runs that "
+                "have no other half, or compare them unpaired."
+            )
         starts = [one.started_ms for one in (a, b) if one.started_ms is not None]
         if starts and min(starts) < before:
             raise NotComparable(
@@ -210,14 +223,13 @@ def _score(runs: Sequence[RunSummary], ruleset: str | None) -> Score:
         runs,
         submitter=first.organization or UNKNOWN,
         system=first.platform or UNKNOWN,
-        benchmark=first.benchmark or UNKNOWN,
+        benchmark=_benchmark(runs) or UNKNOWN,
         ruleset=ruleset,
     )
 
 
-def _beside(summary: RunSummary) -> Original:
-    (found,) = originals(summary.path).values()
-    return found[0]
+def _benchmark(runs: Sequence[RunSummary]) -> str:
+    return next((one.benchmark for one in runs if one.benchmark), "")
 
 
 def _text(value: object) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mlevents import keys
 from mlevents.rounds import Ruleset
+from mlevents.submission.files import printable
 from timedrun.submission.result_folder import NONE_RECORDED, ResultFolder
 from timedrun.submission.score import table
 
@@ -232,7 +233,7 @@ def _joined(values: Sequence[Any]) -> str:
         else str(value)
         for value in values
     ]
-    return "; ".join(ascii(word)[1:-1] if not word.isprintable() else word for word in words)
+    return "; ".join(map(printable, words))
 
 
 def _docstring(file: Path) -> str:

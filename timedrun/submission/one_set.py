@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from mlevents.event import short
+from mlevents.record import natural, read
 from mlevents.result_set import check_set
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary
+from timedrun.errors import UsageError
+from timedrun.results import existing
 
 UNKNOWN: Final = "unknown"
 
@@ -31,7 +33,7 @@ def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[Run
     In the layout of packages the folders name the set; elsewhere the logs do, and a log that says nothing of itself
     belongs to the only set of its folder.
     """
-    summaries = sorted(found, key=lambda summary: natural(summary.path))
+    summaries = sorted(found, key=lambda summary: natural(summary.path.name))
     if is_packaged(folder, [one.benchmark for one in summaries]):
         return {(folder.parents[2].name, folder.parent.name, folder.name): summaries}
     names = [(one.organization, one.platform, one.benchmark) for one in summaries]
@@ -44,9 +46,24 @@ def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[Run
     return sets
 
 
-def natural(path: Path) -> list[str | int]:
-    """A sort key under which result_2.txt comes before result_10.txt."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+def only_set(path: Path) -> list[RunSummary]:
+    """The runs of the only set at `path`.
+
+    Raises:
+        UsageError: nothing is there, no result, or several sets.
+    """
+    folders: dict[Path, list[RunSummary]] = {}
+    for file in existing(path):
+        folders.setdefault(file.parent, []).append(read(file).summary)
+    sets = [
+        (name, runs) for folder, found in folders.items() for name, runs in sets_of(folder.resolve(), found).items()
+    ]
+    if not sets:
+        raise UsageError(f"no result_*.txt in {path}.")
+    if len(sets) > 1:
+        named = ", ".join(f"{system} {benchmark} in {runs[0].path.parent}" for (_, system, benchmark), runs in sets)
+        raise UsageError(f"{path} holds {len(sets)} sets; name one: {named}.")
+    return sets[0][1]
 
 
 def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], benchmark: str) -> str | None:

@@ -48,7 +48,7 @@ class Original:
             return f"{self.log.name} has no {self.side.name}/config.json, so nobody knows how it was run"
         try:
             values = read_json(self.config)
-        except (TimedrunError, RecursionError) as error:
+        except TimedrunError as error:
             return f"{self.side.name}/{self.config.name} is no config ({error})"
         benchmark = values.get("benchmark") if isinstance(values, dict) else None
         if not isinstance(benchmark, str) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", benchmark):
@@ -80,7 +80,7 @@ def originals(path: Path) -> dict[str, list[Original]]:
     """
     folders: dict[Path, list[Original]] = {}
     for log in result_files(path):
-        folders.setdefault(log.parent, []).append(_original(log.resolve()))
+        folders.setdefault(log.parent, []).append(original_of(log))
     found: dict[str, list[Original]] = {}
     seen: set[frozenset[str]] = set()
     for results in sorted(folders.values(), key=lambda results: not all(one.config.is_file() for one in results)):
@@ -99,7 +99,12 @@ def result(folder: Path, number: int) -> Original:
 
 def ranks_of(original: Original) -> int:
     """How many processes the run had; 1 where that is not known."""
-    ranks = provenance_of(original).get("ranks")
+    return recorded_ranks(provenance_of(original))
+
+
+def recorded_ranks(provenance: dict[str, Any]) -> int:
+    """How many processes a run says in its `provenance` that it had; 1 where it says nothing."""
+    ranks = provenance.get("ranks")
     return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 0 else 1
 
 
@@ -129,8 +134,9 @@ def differences(old: Original, new: Original) -> dict[str, dict[str, list[Any]]]
     }
 
 
-def _original(log: Path) -> Original:
+def original_of(log: Path) -> Original:
     """The result `log` and where what belongs to it lies: beside it, or in a package's benchmarks/ and systems/."""
+    log = log.resolve()
     number = log.stem.partition("_")[2]
     side = log.parent / f"run_{number}"
     benchmark, system, results = log.parent, log.parent.parent, log.parent.parent.parent
@@ -154,7 +160,7 @@ def _free(name: str, taken: dict[str, Any]) -> str:
 def _object(path: Path) -> dict[str, Any]:
     try:
         values = read_json(path)
-    except (TimedrunError, RecursionError):
+    except TimedrunError:
         return {}
     return values if isinstance(values, dict) else {}
 

@@ -11,6 +11,7 @@ from typing import Any
 from mlevents.finding import Finding
 from mlevents.official import OfficialVerdict
 from mlevents.rounds import Ruleset
+from mlevents.submission.files import MANIFEST
 from timedrun.submission import documents
 from timedrun.submission.archive import digests
 from timedrun.submission.documents import IMPLEMENTATION
@@ -18,6 +19,7 @@ from timedrun.submission.plain_files import PackageError, copy, refuse_colliding
 from timedrun.submission.result_folder import ResultFolder
 from timedrun.submission.score import NOTICE
 from timedrun.submission.source_tree import source_files, uncommitted
+from timedrun.submission.verdicts import LEVELS
 from timedrun.system import provenance
 
 
@@ -112,7 +114,7 @@ def write_manifest(
     folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, verdicts: Verdicts, source: Path
 ) -> None:
     """manifest.json: what the package is, what was said of it, and the SHA-256 of every other file. Raises OSError."""
-    manifest = folder / "manifest.json"
+    manifest = folder / MANIFEST
     manifest.unlink(missing_ok=True)
     official = verdicts.official
     levels = [one.level for one in verdicts.findings]
@@ -128,12 +130,13 @@ def write_manifest(
                 "by": official.checker,
                 "tool": official.tool,
                 "verdict": official.verdict,
+                "own_round": official.own_round,
                 "messages": list(official.messages),
             },
             "strict": {
                 "by": "mlevents",
                 "verdict": verdicts.strict,
-                **{f"{level}s": levels.count(level) for level in ("error", "warning", "note")},
+                **{f"{level}s": levels.count(level) for level in LEVELS},
             },
             "source": provenance(source),
             "runs": [documents.origin(one) for one in sets],

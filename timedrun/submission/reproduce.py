@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from mlevents.record import result_files
+from mlevents.submission.files import MANIFEST, printable
 from timedrun.submission.archive import digests
-from timedrun.submission.claims import MANIFEST, Claim, Package, decimals, packages
+from timedrun.submission.claims import Claim, Package, decimals, packages
 from timedrun.submission.score import NOTICE, UNVERIFIED, Score, score
+from timedrun.submission.score_table import columns
 
 Verdict = Literal["reproduced", "differs", "cannot be scored", "not found", "not claimed"]
 LISTED: Final = 10  # changed files that are named in words; the JSON names all
@@ -71,25 +73,22 @@ class Reproduction:
     @property
     def text(self) -> str:
         """The comparison in words: a table, then what needs saying of a line of it."""
-        rows = [_HEADER, *(_row(figure) for figure in self.figures)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines.insert(1, "  ".join("-" * width for width in widths))
+        lines = columns(_HEADER, [_row(figure) for figure in self.figures])
         sources = dict.fromkeys(figure.source for figure in self.figures if figure.source)
-        lines += [f"[{number}] {_shown(source)}" for number, source in enumerate(sources, 1)]
+        lines += [f"[{number}] {printable(source)}" for number, source in enumerate(sources, 1)]
         marks = {source: f" [{number}]" for number, source in enumerate(sources, 1)}
         for place, figure in enumerate(self.figures, 2):
             lines[place] += marks.get(figure.source, "")
         lines += [
-            _shown(f"{figure.system} {figure.benchmark}, {figure.what}: {text}.")
+            printable(f"{figure.system} {figure.benchmark}, {figure.what}: {text}.")
             for figure in self.figures
             for text in (figure.words if figure.verdict in ("cannot be scored", "not found") else "", figure.note)
             if text
         ]
         for package in dict.fromkeys(file.package for file in self.files):
             mine = [file for file in self.files if file.package == package]
-            lines.append(f"{_shown(package)}: not what {MANIFEST} says that they were when it was made:")
-            lines += [f"    {file.change}: {_shown(file.file)}" for file in mine[:LISTED]]
+            lines.append(f"{printable(package)}: not what {MANIFEST} says that they were when it was made:")
+            lines += [f"    {file.change}: {printable(file.file)}" for file in mine[:LISTED]]
             lines += [f"    and {len(mine) - LISTED} more (--json names them)"] * (len(mine) > LISTED)
         if any(figure.demonstration for figure in self.figures):
             lines.append("A demonstration ran on other data than its benchmark's: no MLPerf result compares with it.")
@@ -263,13 +262,8 @@ def _row(figure: Figure) -> list[str]:
         "-" if figure.claimed is None else figure.claimed if len(figure.claimed) < 12 else figure.claimed[:9] + "..."
     )
     short = figure.words if figure.verdict in ("reproduced", "differs") else figure.verdict
-    names = [_shown(name) for name in (figure.submitter, figure.system, figure.benchmark, figure.what)]
-    return [*names, value, _shown(claimed), short]
-
-
-def _shown(text: str) -> str:
-    """`text` as a terminal may show it: names come from whoever made the logs."""
-    return text if text.isprintable() else ascii(text)
+    names = [printable(name) for name in (figure.submitter, figure.system, figure.benchmark, figure.what)]
+    return [*names, value, printable(claimed), short]
 
 
 def _changed(files: Sequence[ChangedFile]) -> str:

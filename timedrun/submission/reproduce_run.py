@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any, Final, Literal
 
-from mlevents import keys
-from mlevents.record import RunRecord, read
+from mlevents.record import read
+from mlevents.summary import RunSummary
 from timedrun.submission.compare import Ratio, compare
+from timedrun.submission.olympic import as_summarized
 from timedrun.submission.original import Original, differences
-from timedrun.submission.score import score
+from timedrun.submission.run_outcome import reached, rules_of
+from timedrun.submission.score import ruleset_of_round
 from timedrun.submission.student_t import quantile
 
 TIME_TOLERANCE: Final = 0.05
@@ -128,24 +130,25 @@ def judge(
     unit = ""
     runs: list[Repeat] = []
     differs: dict[str, dict[str, list[Any]]] = {"hardware": {}, "versions": {}, "origin": {}}
-    untouched = [outcome(read(original.log)) for original in rest]
+    untouched = [outcome(read(original.log).summary) for original in rest]
     points = [one.progress for one in untouched if one.reached and one.progress is not None]
+    intervals: list[float] = []
     for original, again, problem in results:
-        old = read(original.log)
-        scored = score([original.log])
-        unit = unit or next((one.unit for one in scored), "")
+        old = read(original.log).summary
+        rules, _ = rules_of(old.benchmark or "", _round(old))
+        unit = unit or (rules.unit if rules else "")
+        intervals.append(_interval(old))
         then = outcome(old)
         now, course, words = None, "unknown", ""
         if again is not None and not problem:
-            new = read(again.log)
+            new = read(again.log).summary
             now = outcome(new)
             course, words = compared_courses(old, new, unit)
             for groups in (differences(original, again), _undescribed(original)):
                 for kind, names in groups.items():
                     differs[kind] |= names
-            digests = [record.value(keys.CONFIG_DIGEST) for record in (old, new)]
-            if digests[0] != digests[1]:  # the file is the same: this source knows other settings
-                differs["origin"].setdefault("config_digest", digests)
+            if old.config_digest != new.config_digest:  # the file is the same: this source knows other settings
+                differs["origin"].setdefault("config_digest", [old.config_digest, new.config_digest])
         if then.progress is not None and then.reached:
             points.append(then.progress)
         runs.append(
@@ -159,23 +162,22 @@ def judge(
                 problem=problem,
             )
         )
-    interval = min((_interval(read(original.log)) for original, _, _ in results), default=0.0)
-    return _verdict(name, unit, runs, differs, points, interval)
+    return _verdict(name, unit, runs, differs, points, min(intervals, default=0.0))
 
 
-def outcome(record: RunRecord) -> Outcome:
+def outcome(run: RunSummary) -> Outcome:
     """What came of a run, by the score's rules for what has reached its target."""
-    minutes = next((one.runs[0] for one in score([record.path]) if one.runs), None)
-    last = record.quality[-1] if record.quality else None
+    fine = reached(run, _round(run))
+    last = run.quality[-1] if run.quality else None
     return Outcome(
-        reached=minutes is not None,
-        minutes=minutes,
+        reached=fine,
+        minutes=as_summarized(run.minutes) if fine and run.minutes is not None else None,
         progress=last.progress if last else None,
         quality=last.value if last else None,
     )
 
 
-def compared_courses(old: RunRecord, new: RunRecord, unit: str) -> tuple[Literal["equal", "differs"], str]:
+def compared_courses(old: RunSummary, new: RunSummary, unit: str) -> tuple[Literal["equal", "differs"], str]:
     """Whether two runs measured the same quality at the same points, and in words where they first did not."""
     before = [(point.progress, point.value) for point in old.quality]
     after = [(point.progress, point.value) for point in new.quality]
@@ -289,9 +291,13 @@ def _undescribed(original: Original) -> dict[str, dict[str, list[Any]]]:
     return {kind: {"description": [None, "known"]} for kind, there in known.items() if not there}
 
 
-def _interval(record: RunRecord) -> float:
+def _round(run: RunSummary) -> str | None:
+    return ruleset_of_round(run.path.resolve().parent, run.benchmark or "")
+
+
+def _interval(run: RunSummary) -> float:
     """The least progress from one evaluation to the next, 0 where there is one evaluation only."""
-    points = [point.progress for point in record.quality]
+    points = [point.progress for point in run.quality]
     return min((b - a for a, b in zip(points, points[1:], strict=False) if b > a), default=0.0)
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents import keys
-from mlevents.record import RunRecord, read, result_files
+from mlevents.record import RunRecord, natural, read, result_files
+from mlevents.summary import SHARED
 from timedrun.results import ResultPaths
 from timedrun.submission.described_system import agreed_description, differences, json_object
+from timedrun.submission.original import recorded_ranks
 from timedrun.submission.plain_files import (
     PackageError,
     content,
@@ -22,22 +24,9 @@ from timedrun.submission.plain_files import (
     require_plain,
     safe_name,
 )
-from timedrun.submission.score import Score, natural, score_set
+from timedrun.submission.score import Score, score_set
 
 __all__ = ["NONE_RECORDED", "PackageError", "ResultFolder", "open_results"]
-
-SHARED_KEYS = (
-    keys.SUBMISSION_BENCHMARK,
-    keys.SUBMISSION_PLATFORM,
-    keys.SUBMISSION_ORG,
-    keys.SUBMISSION_DIVISION,
-    keys.SUBMISSION_STATUS,
-    keys.DATASET,
-    keys.QUALITY_TARGET,
-    keys.CONFIG_NAME,
-    keys.CONFIG_DIGEST,
-)
-"""What every run of a set must have logged alike, as far as it came to log it."""
 
 NONE_RECORDED: Final = "none recorded"
 
@@ -76,8 +65,7 @@ class ResultFolder:
     @property
     def ranks(self) -> int:
         """Processes that a run had, as it recorded itself; 1 where it did not."""
-        ranks = self.provenances[0].get("ranks")
-        return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 0 else 1
+        return recorded_ranks(self.provenances[0])
 
     @property
     def threads(self) -> int:
@@ -127,7 +115,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     if (folder / "scaling.json").exists():
         raise PackageError(f"{folder}/scaling.json: multiplies the score, and MLCommons' tools write it; remove it.")
     records = [_read(file) for file in _logs(folder)]
-    logged = {key: _agreed(folder, records, key) for key in SHARED_KEYS}
+    logged = {key: _agreed(folder, records, key) for key in SHARED}
     where = f"{folder}: the logs' value of"
     system = safe_name(logged[keys.SUBMISSION_PLATFORM], f"{where} {keys.SUBMISSION_PLATFORM}")
     benchmark = safe_name(logged[keys.SUBMISSION_BENCHMARK], f"{where} {keys.SUBMISSION_BENCHMARK}")
@@ -171,18 +159,20 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
 def _read(file: Path) -> RunRecord:
     require_plain(file)
     try:
-        return read(file)
+        record = read(file)
+        if not record.events and file.stat().st_size:
+            raise PackageError(f"{file}: not an MLPerf log; remove it.")
+        return record
     except OSError as error:
         raise PackageError(f"{file}: cannot be read ({error.strerror}).") from None
 
 
 def _logs(folder: Path) -> list[Path]:
-    named = sorted((path for path in folder.glob("result_*.txt")), key=natural)
+    named = sorted(folder.glob("result_*.txt"), key=lambda path: natural(path.name))
     try:
         below = result_files(folder)
     except OSError as error:
         raise PackageError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from None
-    logs = {path for path in below if path.parent == folder}
     if not named:
         deeper = sorted({path.parent for path in below})
         hint = f" Its sets lie in {', '.join(map(str, deeper))}: name these." if deeper else ""
@@ -190,13 +180,11 @@ def _logs(folder: Path) -> list[Path]:
     for path in named:
         if not re.fullmatch(r"result_(0|[1-9][0-9]{0,8})\.txt", path.name):
             raise PackageError(f"{path}: a result of a run is named result_N.txt with a number N; rename or remove it.")
-        if path not in logs:
-            raise PackageError(f"{path}: not an MLPerf log (or a link to one); remove it.")
     return named
 
 
 def _agreed(folder: Path, records: list[RunRecord], key: str) -> Any:
-    """The one value of `key` in all logs that have it."""
+    """The one value of `key` in all logs that came to log it."""
     seen: dict[str, str] = {}
     for record in records:
         if (value := record.value(key)) is not None:
@@ -256,7 +244,8 @@ def _power(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     for record in records:
         of_run = folder / "power" / record.path.stem
         found += sorted(
-            (file for file in of_run.glob("*.txt") if re.fullmatch(r"(node|sw)_\d{1,9}", file.stem)), key=natural
+            (file for file in of_run.glob("*.txt") if re.fullmatch(r"(node|sw)_\d{1,9}", file.stem)),
+            key=lambda file: natural(file.name),
         )
     for file in found:
         require_plain(file)

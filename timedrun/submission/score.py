@@ -15,7 +15,7 @@ from mlevents.rounds import ruleset as rules_named
 from mlevents.summary import RunSummary
 from timedrun.submission.counted_runs import CountedRuns, count
 from timedrun.submission.olympic import as_summarized, mean_interval
-from timedrun.submission.one_set import UNKNOWN, copied, is_packaged, mismatch, natural, sets_of
+from timedrun.submission.one_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
 from timedrun.submission.power import has_power, set_energies
 from timedrun.submission.run_outcome import failure, reached, rules_of, target
 from timedrun.submission.scaling import ScalingError, scaling_factor
@@ -29,7 +29,6 @@ __all__ = [
     "as_json",
     "duration",
     "failure",
-    "natural",
     "reached",
     "score",
     "score_set",
@@ -204,7 +203,7 @@ def score_set(
         dataset=_said((one.dataset for one in summaries), rules.dataset if rules and not demonstration else UNKNOWN),
         demonstration=demonstration,
         config_name=_said((one.config_name for one in summaries), ""),
-        target=next((found for one in summaries if (found := target(one, ruleset)) is not None), None),
+        target=next((found for one in (*finished, *summaries) if (found := target(one, ruleset)) is not None), None),
         runs=runs,
         runs_needed=rules.runs if rules and not demonstration else None,
         score_minutes=None if scored.minutes is None else scored.minutes * (factor or 1.0),

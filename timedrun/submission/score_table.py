@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from mlevents.submission.files import printable
+
 if TYPE_CHECKING:
     from timedrun.submission.score import Score
 
@@ -51,12 +53,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
     if several:
         header = ["submitter", *header]
         rows = [[_short(one.submitter), *row] for one, row in zip(scores, rows, strict=True)]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [header, *rows]
-    ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = columns(header, rows)
     if detailed:
         for one in scores:
             lines += ["", *details(one)]
@@ -66,6 +63,15 @@ def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
     if any(one.demonstration for one in scores):
         lines.append("A demonstration ran on other data than its benchmark's: no MLPerf result compares with its time.")
     return "\n".join([*lines, NOTICE, ""])
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a plain text table, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, ["-" * width for width in widths], *rows)
+    ]
 
 
 def details(one: Score) -> list[str]:
@@ -106,11 +112,6 @@ def details(one: Score) -> list[str]:
     for note in one.notes:
         line("note", printable(note))
     return lines
-
-
-def printable(text: str | None) -> str:
-    """`text` without what a terminal would obey: control characters as Python writes them."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text or "")
 
 
 def _row(one: Score) -> list[str]:

@@ -90,7 +90,7 @@ def shown(path: Path) -> str:
 
 def printable(text: str) -> str:
     """`text` with what no terminal should be sent (line breaks, controls, bytes that are no UTF-8) escaped."""
-    return text if text.isprintable() else ascii(text)[1:-1]
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:

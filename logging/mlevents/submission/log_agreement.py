@@ -141,7 +141,7 @@ def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[F
 
     Two logs are compared as there: by their timed events, and by values and times since run_start of evaluations.
     """
-    logs = [(index, log) for index, members in enumerate(sets) for log in members]
+    logs = [(index, log) for index, members in enumerate(sets) for log in members if log.events]
     by_digest: dict[str, list[tuple[int, RunSummary]]] = defaultdict(list)
     for index, log in logs:
         by_digest[log.sha256].append((index, log))

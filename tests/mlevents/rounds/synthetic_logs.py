@@ -71,6 +71,8 @@ def log_of(name: str, benchmark: str, division: str, optimizer: str | None = Non
     named = {
         keys.SUBMISSION_BENCHMARK: benchmark,
         keys.SUBMISSION_DIVISION: division,
+        keys.SUBMISSION_ORG: "Nobody",
+        keys.SUBMISSION_PLATFORM: "laptop",
         keys.GLOBAL_BATCH_SIZE: BATCH.get(benchmark, 64),
         keys.OPT_NAME: optimizer,
         keys.SEED: 1,

@@ -1,6 +1,8 @@
 """`timedrun check` on files, sets and packages: the list that other programs read, and its exit code."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -127,3 +129,39 @@ def test_a_package_has_a_strict_verdict_of_its_own(
     assert (code, package["strict"]) == (1, "fail")  # no system description, no code
     assert {"error"} <= {finding["level"] for finding in package["findings"]}
     assert check.verdict_line(check.Checked(**{**package, "findings": []})).startswith(str(tmp_path / "Example"))
+
+
+def test_a_file_named_beside_its_folder_takes_nothing_from_the_sets_verdict(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, found = checked(capsys, "--no-official", results, results / "result_0.txt")
+    assert [one["path"] for one in found][5:] == [str(results)]
+    _, found = checked(capsys, "--no-official", results / "result_0.txt", results / "result_1.txt")
+    assert len(found) == 2  # of two files out of five nothing is said as of a set
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_a_reader_that_stops_early_ends_the_command_without_a_traceback(
+    results: Path, tmp_path: Path, write_run: WriteRun, as_json: list[str]
+) -> None:
+    for number in range(5, 300):  # more output than a pipe holds
+        write_run(results, number)
+    command = [sys.executable, "-m", "timedrun", "check", "--no-official", *as_json, str(results)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read().decode()
+        assert process.wait(timeout=60) == 141
+    assert said == ""
+
+
+def test_an_interrupt_is_told_in_a_word_and_exit_code_130(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(paths: object, ruleset: object) -> list[OfficialVerdict]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(official, "check_logs", interrupted)
+    assert main(["check", str(results)]) == 130
+    assert capsys.readouterr().err == "timedrun check: interrupted\n"

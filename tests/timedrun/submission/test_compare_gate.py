@@ -157,3 +157,30 @@ def test_published_scores_have_the_published_ratios(published: Path) -> None:
         found = compare_sets(sets[0], sets[1], paired=False)
         assert found.ratio_of_scores == pytest.approx(wanted, abs=1e-5)
         assert found.differences == ()
+
+
+def test_pairs_are_runs_of_one_number_and_not_of_one_place(two: tuple[Path, Path]) -> None:
+    for number in range(5):  # one after the other: 0 and 0, 1 and 1 ...
+        assert compare_sets(runs(two[0])[: number + 1], runs(two[1])[: number + 1], paired=True)
+    (two[0] / "result_2.txt").unlink()
+    (two[1] / "result_3.txt").unlink()
+    with pytest.raises(NotComparable, match=r"first/result_3.txt and second/result_2.txt are no pair"):
+        compare_sets(runs(two[0]), runs(two[1]), paired=True)
+    assert compare_sets(runs(two[0]), runs(two[1]), paired=False).runs_slow == 4
+
+
+def test_a_run_that_failed_before_it_said_what_it_trains_makes_no_difference(tmp_path: Path, make_set: MakeSet) -> None:
+    digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.7}
+    first, second = make_set(tmp_path / "first", **digits), make_set(tmp_path / "second", **digits)
+    for folder in (first, second):
+        log = folder / "result_0.txt"
+        log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
+        found = compare_sets(runs(first), runs(second), paired=False)
+        assert found.differences == () and found.target == 0.7 and found.ratio == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", "[" * 100_000], ids=["list", "broken", "deep"])
+def test_a_config_that_is_none_is_named(text: str, two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    (two[0] / "run_0" / "config.json").write_text(text)
+    assert main(["compare", *map(str, two)]) == 1
+    assert "run_0/config.json: " in (said := capsys.readouterr().err) and said.count("\n") == 1

@@ -191,7 +191,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
     "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
     "link out": (lambda s: (s / "extra").symlink_to(s.parent / "source" / "LICENSE"), "extra: a symbolic link"),
-    "link in place of a log": (lambda s: (s / "result_9.txt").symlink_to("result_0.txt"), "not an MLPerf log"),
+    "link in place of a log": (
+        lambda s: (s / "result_9.txt").symlink_to("result_0.txt"),
+        "a symbolic link, not a file",
+    ),
     "newline in a name": (lambda s: (s / "a\nb").mkdir(), "control character"),
     "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
     "broken config": (lambda s: (s / "run_3" / "config.json").write_text("{"), "run_3/config.json: cannot be read"),

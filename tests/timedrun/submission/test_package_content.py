@@ -9,11 +9,13 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mlevents.official import OfficialVerdict
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.rounds import ruleset as rules_named
@@ -200,7 +202,7 @@ def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path: Path) -
     with tarfile.open(report.archive) as tar:
         tar.extractall(tmp_path / "alone", filter="data")
     shutil.rmtree(report.folder)
-    (script,) = (tmp_path / "alone").rglob("run_and_time.sh")
+    (script,) = (tmp_path / "alone").glob("*/benchmarks/*/implementations/*/run_and_time.sh")
     # A module of the checkout would say so here, were it found before the package's own.
     probe = tmp_path / "bin" / "python"
     probe.parent.mkdir()
@@ -225,3 +227,16 @@ def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path: Path) -
         [point.value for point in read(tmp_path / folder / "result_0.txt").quality] for folder in ("set", "again")
     )
     assert first == again, "on the same machine the same seed gives the same quality"
+
+
+def test_a_known_defect_of_todays_rule_files_fails_no_package(
+    tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = OfficialVerdict("fail", "package_checker", "mlperf-logging", "2.0.0", ("a key is missing",))
+    for own, passed in (("pass", True), ("fail", False)):
+        said = replace(today, own_round=own, defects=("a key was renamed afterwards",))
+        monkeypatch.setattr("timedrun.submission.package.check_package", lambda folder, rules, said=said: said)
+        report = _package([make_set(tmp_path / own)], tmp_path / f"{own}_out", source, check=True)
+        assert replace(report, strict="pass").passed is passed
+        assert f"fail with today's rule files, {own} with the round's own" in report.text
+        assert json.loads((report.folder / "manifest.json").read_text())["checked"]["own_round"] == own

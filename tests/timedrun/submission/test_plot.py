@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from mlevents.record import read, result_files
 from mlevents.summary import RunSummary
+from timedrun.cli import main
 from timedrun.submission import plot
 from timedrun.submission.plot import PlotError, plot_quality
 
@@ -100,3 +101,13 @@ def test_what_cannot_be_drawn_is_said_and_nothing_written(
     with pytest.raises(PlotError, match=r"timedrun\[report\]"):
         plot_quality({"a": good}, out)
     assert not out.exists()
+
+
+def test_a_folder_of_several_sets_is_not_drawn_as_one(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for system in ("slow", "fast"):
+        write_run(tmp_path / system, 0, platform=system)
+    assert main(["plot", str(tmp_path), "--out", str(tmp_path / "figure.png")]) == 2
+    assert "holds 2 sets" in capsys.readouterr().err and not (tmp_path / "figure.png").exists()
+    assert main(["plot", str(tmp_path / "slow"), str(tmp_path / "fast"), "--out", str(tmp_path / "figure.png")]) == 0

@@ -186,7 +186,7 @@ def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder: Pa
     found = reproduce(round_folder, claims)
     assert len(found.files) == 3
     assert "\x1b" not in found.text
-    assert "added: 'a\\nb.txt'" in found.text
+    assert "added: a\\nb.txt" in found.text
     found.text.encode()
     json.dumps(found.as_dict()).encode()
 
@@ -220,3 +220,11 @@ def test_the_four_published_results_and_their_ratios_come_out_to_the_third_decim
     }
     for words in ("110.513 min (unverified)", "4.646x (unverified)", "2.707x (unverified)", NOTICE):
         assert words in found.text
+
+
+def test_the_claims_of_a_package_are_found_under_another_name_of_its_folder(round_folder: Path) -> None:
+    make_manifest(round_folder / "Example")
+    (round_folder / "Example").rename(round_folder / "copy")
+    found = reproduce(round_folder / "copy")
+    assert found.reproduced and {one.verdict for one in found.figures} == {"reproduced"}
+    assert "names the submitter Example, the folder is copy" in found.text

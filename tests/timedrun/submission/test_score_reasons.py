@@ -214,3 +214,12 @@ def test_the_order_of_the_logs_does_not_matter(
     for field in ("score_minutes", "mean", "median", "interval", "fastest", "slowest"):
         assert getattr(one, field) == getattr(other, field)
     assert one.quality == pytest.approx(other.quality)
+
+
+def test_the_target_is_that_of_the_runs_that_finished(tmp_path: Path, write_run: WriteRun) -> None:
+    for number in range(5):
+        log = write_run(tmp_path, number, minutes=10.0 + number, dataset="digits", quality_target=0.7)
+        if number == 0:  # stopped before it said what it trains
+            log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
+    (one,) = score([tmp_path])
+    assert one.demonstration and one.target == 0.7 and one.score_minutes is not None
