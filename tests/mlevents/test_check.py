@@ -192,10 +192,6 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         lambda r: (r[-1]["metadata"].pop("elapsed_ms"), [x.update(time_ms=x["time_ms"] // 1000) for x in r]),
         "time-unit",
     ),
-    "init and its gap beyond the limit": (
-        lambda r: [at(key, -240 * 60_000)(r) for key in ("cache_clear", "init_start", "init_stop")],
-        "init-gap",
-    ),
     "another target logged": (lambda r: r.insert(9, {**named(r, "seed"), "key": "quality_target"}), "quality-target"),
 }
 
@@ -206,6 +202,17 @@ def test_a_doubtful_log_is_a_warning_and_passes(records, write, mutate, rule):
     path = write(records)
     assert rule in [finding.rule for finding in check(path).findings if finding.level == "warning"]
     assert check(path).passed
+
+
+def test_a_clock_that_starts_after_the_limit_of_initialization_is_an_error_though_init_stop_is_within_it(
+    records, write
+):
+    for key in ("cache_clear", "init_start", "init_stop"):
+        at(key, -240 * 60_000)(records)
+    path = write(records)
+    (error,) = [finding for finding in check(path).findings if finding.level == "error"]
+    assert (error.rule, error.line) == ("init-limit", records.index(named(records, "run_start")) + 1)
+    assert "between init_stop and run_start" in error.message
 
 
 def test_a_finding_names_the_files_own_line(records, write):

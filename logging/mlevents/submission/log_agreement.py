@@ -157,7 +157,8 @@ def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[F
     for a, b in sorted(events.keys() | evaluations.keys()):
         first, second = firsts[a][1], firsts[b][1]
         shared, of = shared_events(first, second)
-        alike = len({value for _, value, _ in evaluations.get((a, b), ())})
+        both = evaluations.get((a, b), set())
+        alike = max(len({value for _, value, _ in both} - {None}), sum(value is None for _, value, _ in both))
         values = max(len({point.value for point in log.quality}) for log in (first, second))
         if of and shared > COPIED_SHARE * of:
             message = (
@@ -166,8 +167,8 @@ def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[F
             )
         elif alike >= MOVED_EVALUATIONS and alike > COPIED_SHARE * values:
             message = (
-                f"has {alike} of {values} evaluations alike with {_place(first, root)}, in value and, to the "
-                "millisecond, in time since run_start: one is a copy moved in time; a result counts once"
+                f"has {alike} of {values} evaluations at the times since run_start, to the millisecond, of "
+                f"{_place(first, root)}: one is a copy moved in time; a result counts once"
             )
         else:
             continue
@@ -188,10 +189,17 @@ def _pairs(logs: Sequence[tuple[int, Iterable[Hashable]]]) -> dict[tuple[int, in
     return found
 
 
-def _evaluations(log: RunSummary) -> set[tuple[float, float, int]]:
-    """Progress, value and milliseconds since run_start of each evaluation."""
-    points = (point for point in log.quality if is_number(point.minutes * 60_000))
-    return {(point.progress, point.value, round(point.minutes * 60_000)) for point in points}
+def _evaluations(log: RunSummary) -> set[tuple[float, float | None, int]]:
+    """Progress, value and milliseconds since run_start of each evaluation, and the same without the value, which may
+    have been edited; as within a set not of whole seconds, which some logs count in, nor of a demonstration's.
+    """
+    points = [
+        (point.progress, point.value, round(point.minutes * 60_000))
+        for point in log.quality
+        if is_number(point.minutes * 60_000)
+    ]
+    fine = [] if log.is_demonstration else [(progress, None, time) for progress, _, time in points if time % 1000]
+    return {*points, *fine}
 
 
 def line_of(path: Path, key: str) -> int | None:
