@@ -13,6 +13,7 @@ import csv
 import json
 import math
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from typing import Any, Final
 from synthetic_round import RULESET, write_round
 
 from mlevents.official import checker_version
+from timedrun.system import provenance
 
 Scores = dict[tuple[str, str, str], float | None]  # submitter, system, benchmark: minutes
 
@@ -146,7 +148,14 @@ def main() -> None:
             rows.append(spent)
             print(f"  {number + 1}: " + "; ".join(told(side, spent[side]) for side in ("ours", "theirs")), flush=True)
     result = summary(rows, own, official)
-    result |= {"megabytes": size / 1e6, "logs": len(logs), "submitters": len(submitters), "checker": checker_version()}
+    result |= {
+        "command": ["python", *(Path(word).name if "/" in word else word for word in sys.argv)],
+        "versions": {"python": platform.python_version(), "checker": checker_version()},
+        "source": provenance(Path(__file__).resolve().parent.parent),
+        "megabytes": size / 1e6,
+        "logs": len(logs),
+        "submitters": len(submitters),
+    }
     low, high = result["ratio_range"]
     print(f"MLCommons' / ours: median {result['ratio']:.1f}, range {low:.1f} to {high:.1f} of {len(rows)};", end=" ")
     print(f"CPU time: {result['cpu_ratio']:.1f}")

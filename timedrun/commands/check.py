@@ -17,7 +17,7 @@ from mlevents.submission.tree import check_tree, submission_folders
 from mlevents.summary import RunSummary
 from timedrun.errors import ExitCode, UsageError
 from timedrun.results import existing, require_ruleset
-from timedrun.submission.verdicts import check_logs, official_findings, verdict
+from timedrun.submission.verdicts import check_logs, official_findings, ruleset_of, verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def _of_set(folder: Path, logs: Sequence[CheckReport], findings: list[Finding]) 
     return Checked(
         path=str(folder),
         strict=verdict(findings),
-        ruleset=logs[0].ruleset,
+        ruleset=ruleset_of(logs),
         demonstration=any(log.demonstration for log in logs),
         findings=findings,
     )
@@ -106,7 +106,7 @@ def _of_set(folder: Path, logs: Sequence[CheckReport], findings: list[Finding]) 
 def _of_package(folder: Path, summaries: dict[Path, RunSummary], ruleset: str | None, run_official: bool) -> Checked:
     """The strict findings about a submitter's folder as a whole, and the package checker's verdict on it."""
     inside = {path: summary for path, summary in summaries.items() if path.is_relative_to(folder)}
-    rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items()}
+    rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items() if summary.events}
     chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
     findings = check_tree(folder, inside, ruleset)
     if len(rounds) > 1:

@@ -32,14 +32,19 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
 
     Args:
         files: at least one.
-        ruleset: default: each log's own; the set is judged by that of its first.
+        ruleset: default: each log's own; the set is judged by that of `ruleset_of`.
 
     Raises:
         OSError: a log cannot be read.
         ValueError: no such ruleset.
     """
     logs = [check(file, ruleset) for file in files]
-    return logs, check_set([one.summary for one in logs], ruleset or logs[0].ruleset)
+    return logs, check_set([one.summary for one in logs], ruleset or ruleset_of(logs))
+
+
+def ruleset_of(logs: Sequence[CheckReport]) -> str:
+    """The ruleset of a set of logs: that of its first which says anything at all."""
+    return next((log.ruleset for log in logs if log.summary.events), logs[0].ruleset)
 
 
 def check_package(folder: Path, rules: Ruleset) -> list[Finding]:

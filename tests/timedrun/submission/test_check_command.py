@@ -156,6 +156,19 @@ def test_a_reader_that_stops_early_ends_the_command_without_a_traceback(
     assert said == ""
 
 
+def test_a_lost_first_log_does_not_choose_the_round_of_its_set_or_package(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
+    for number in range(1, 5):
+        write_run(folder, number, minutes=10 + number)
+    (folder / "result_0.txt").touch()
+    (tmp_path / "Example" / "systems").mkdir()
+    found = {one["path"]: one for one in checked(capsys, "--no-official", tmp_path)[1]}
+    assert found[str(folder)]["ruleset"] == found[str(tmp_path / "Example")]["ruleset"] == "2.0.0"
+    assert found[str(folder / "result_0.txt")]["strict"] == "fail"
+
+
 def test_an_interrupt_is_told_in_a_word_and_exit_code_130(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
