@@ -27,7 +27,6 @@ from typing import Any, Final
 from synthetic_round import RULESET, write_round
 
 from mlevents.official import checker_version
-from timedrun.system import provenance
 
 Scores = dict[tuple[str, str, str], float | None]  # submitter, system, benchmark: minutes
 
@@ -147,6 +146,9 @@ def main() -> None:
                     spent[side], official = theirs(submitters, scratch)
             rows.append(spent)
             print(f"  {number + 1}: " + "; ".join(told(side, spent[side]) for side in ("ours", "theirs")), flush=True)
+    # Not before: it brings torch, and a process started from one of that size would be measured with it.
+    from timedrun.system import provenance
+
     result = summary(rows, own, official)
     result |= {
         "command": ["python", *(Path(word).name if "/" in word else word for word in sys.argv)],
