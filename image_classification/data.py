@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -16,7 +16,9 @@ from torch import Tensor
 
 from image_classification import cifar10, digits, image_folder
 from image_classification.augmentation import pad_crop_flip
+from image_classification.loaders.loader import LoaderName
 from image_classification.model import ModelConfig
+from image_classification.stores.manifest import StoreConfig
 from timedrun import data_folder, order
 from timedrun.config import RunConfig
 from timedrun.errors import DataError
@@ -44,8 +46,23 @@ class DataConfig:
     """Images in one evaluation forward pass over all ranks."""
     drop_last: bool = True
     """Leave out the incomplete batch at the end of an epoch (another one each epoch)."""
+    loader: LoaderName = "pillow"
+    """image_folder: what reads the stored images. pillow is the reference, and reads formats folder and jpeg."""
+    store: StoreConfig = field(default_factory=StoreConfig)
+    """image_folder: how they are stored."""
     workers: int = 4
-    """image_folder: decoding processes a rank."""
+    """image_folder: decoding processes (pillow) or threads (the others) a rank."""
+    prefetch: int = 3
+    """image_folder: batches of a rank made ready ahead of the step that takes them; 0: none, in the step's own time."""
+    order: Literal["random", "quasi_random"] = "random"
+    """quasi_random: blocks of consecutive samples in random order, shuffled within a window: kind to a cold page cache,
+    and less random (FFCV's QUASI_RANDOM)."""
+    order_block: int = 256
+    """quasi_random: consecutive samples in a block."""
+    order_window: int = 64
+    """quasi_random: blocks that are shuffled together."""
+    read_ahead: bool = False
+    """image_folder: read the whole store into the page cache from the first step on, inside the timed region."""
     synthetic_train: int = 0
     synthetic_eval: int = 0
     synthetic_classes: int = 10

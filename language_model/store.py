@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from language_model.vocabulary import SpecialIds
 from timedrun.errors import DataError
+from timedrun.stored_file import StoredFile
 
 VERSION = 1
 Split = Literal["train", "evaluation"]
@@ -63,14 +64,6 @@ class SplitFacts:
     masked: int
     documents: int
     skipped_documents: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredFile:
-    """What a file of the store must be."""
-
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)

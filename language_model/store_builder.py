@@ -28,12 +28,12 @@ from language_model.store import (
     Manifest,
     Split,
     SplitFacts,
-    StoredFile,
     read_manifest,
 )
-from language_model.store_writer import summary, write_file, write_manifest, write_split
+from language_model.store_writer import summary, write_manifest, write_split
 from language_model.vocabulary import Vocabulary
 from timedrun.errors import DataError, UsageError
+from timedrun.stored_file import StoredFile, write_file
 
 Report = Callable[[str], None]
 WORK = "preparation"

@@ -56,6 +56,13 @@ def parser() -> argparse.ArgumentParser:
     prepare.add_argument("--data-folder", default=os.environ.get("TIMEDRUN_DATA"))
     prepare.add_argument("--decode", action="store_true", help="read every image or byte and name what is broken")
     prepare.add_argument("--workers", type=positive, default=os.cpu_count() or 1)
+    prepare.add_argument(
+        "--images", nargs="+", default=[], metavar="PATH", help="a folder of train/ and val/, or ImageNet's tar files"
+    )
+    prepare.add_argument(
+        "--validation-labels", metavar="FILE", help="ImageNet's devkit, or lines of file name and class, for its tars"
+    )
+    prepare.add_argument("--skip-broken", action="store_true", help="leave out and list images that cannot be decoded")
     prepare.add_argument("--text", nargs="+", default=[], metavar="PATH", help="training text; --data-folder is made")
     prepare.add_argument("--evaluation-text", nargs="+", default=[], metavar="PATH", help="default: some is held out")
     prepare.add_argument("--vocabulary", metavar="FILE", help="vocab.txt or encoder.json (default: made from the text)")
@@ -113,6 +120,20 @@ def parser() -> argparse.ArgumentParser:
     package.add_argument("--submitter", help="default: the organization that the logs name")
     package.add_argument("--ruleset")
     package.add_argument("--answers", metavar="FILE", help="what `timedrun system --out` asked for, filled in")
+
+    bench = verb("bench", "how fast this machine loads data: images or sequences a second of each loader, interleaved")
+    bench.add_argument("what", choices=["loader"])
+    add_config(bench, optional=True)
+    bench.add_argument("--images", nargs="+", default=[], metavar="PATH", help="as for prepare (default: synthetic)")
+    bench.add_argument("--stores", metavar="FOLDER", help="keep the prepared stores there, or use those that are there")
+    bench.add_argument("--data-folder", default=os.environ.get("TIMEDRUN_DATA"), help="a store of text, for language")
+    bench.add_argument("--loaders", nargs="+", default=[], metavar="NAME", help="default: all that this machine has")
+    bench.add_argument("--sizes", nargs="+", type=positive, default=[224, 88], metavar="PIXELS")
+    bench.add_argument("--count", type=positive, default=2000, help="images of a pass (default 2000)")
+    bench.add_argument("--batch", type=positive, default=128, help="images or sequences of a batch (default 128)")
+    bench.add_argument("--repeats", type=positive, default=5, help="passes of each loader (default 5)")
+    bench.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="threads or processes a loader")
+    bench.add_argument("--out", metavar="FILE", help="write every number there as JSON")
 
     reproduce = verb("reproduce", "recompute a package's scores, or run a result again, and say what came of it")
     reproduce.add_argument("path", metavar="PATH", help="a package, or results written by run or race")
@@ -176,6 +197,7 @@ _VERBS: Final = {  # verb: module of timedrun.commands, function, whether it tak
     "run": ("run", "run", True),
     "prepare": ("prepare", "prepare", True),
     "preflight": ("preflight", "preflight", True),
+    "bench": ("bench", "bench", True),
     "race": ("race", "race", False),
     "check": ("check", "check", False),
     "score": ("score", "score", False),

@@ -22,8 +22,8 @@ from language_model.gpt.encoding import (
     encode_pieces,
     read_text,
 )
-from language_model.store_writer import FileWriter, write_file
 from timedrun.errors import DataError, UsageError
+from timedrun.stored_file import FileWriter, write_file
 
 MANIFEST = "tokens.json"
 Split = Literal["train", "validation"]

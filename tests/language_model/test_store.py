@@ -16,14 +16,14 @@ from language_model.store import (
     RaggedStore,
     Sequences,
     SplitFacts,
-    StoredFile,
     read_manifest,
     token_type,
     verify,
 )
-from language_model.store_writer import write_file, write_manifest, write_split
+from language_model.store_writer import write_manifest, write_split
 from language_model.vocabulary import SpecialIds
 from timedrun.errors import DataError
+from timedrun.stored_file import StoredFile, write_file
 
 SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
 Rows = list[tuple[list[int], int, list[int], list[int]]]

@@ -1,0 +1,1 @@
+"""Prepared images on disk: their manifest, and readers of each format."""

@@ -1,0 +1,101 @@
+"""What a store of prepared images holds and how it was made; written last, so a folder without it holds no store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import cattrs
+
+from timedrun.errors import DataError
+from timedrun.stored_file import StoredFile
+
+VERSION = 1
+MANIFEST = "timedrun_images.json"
+Format = Literal["folder", "jpeg", "raw", "beton"]
+
+_converter = cattrs.Converter(forbid_extra_keys=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """How images lie on disk: what `prepare` makes, and what a run expects to find."""
+
+    format: Format = "folder"
+    """folder: train/<class>/* and val/<class>/* with an index. jpeg: their files as they are, in shards. raw: decoded
+    and resized, 8 bits a channel. beton: FFCV's."""
+    size: int = 0
+    """Pixels. raw: short side, or side of the square. beton: the longest side, larger images are made smaller. 0: as
+    it is (not for raw)."""
+    shape: Literal["short_side", "square"] = "short_side"
+    """raw: keep the proportions, or scale both sides to `size` (crops are drawn on the original's proportions)."""
+    evaluation_resizes: tuple[int, ...] = ()
+    """raw: the short sides that evaluation images are stored at, resized as the reference does; empty: the config's
+    `eval_resize`."""
+    jpeg_quality: int = 90
+    """beton."""
+    jpeg_share: float = 0.5
+    """beton: the share of images kept as JPEG; the others are raw. 0.5 is what ffcv-imagenet and MosaicML used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFacts:
+    """Counts of one split ("train", "evaluation"; raw: "train", "evaluation_256" ...)."""
+
+    images: int
+    per_class: tuple[int, ...]
+    """Images of each class, in the order of `Manifest.classes`."""
+    bytes: int
+    """Of pixels or encoded images, without index files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a store holds."""
+
+    version: int = VERSION
+    settings: StoreConfig
+    classes: tuple[str, ...]
+    """Sorted names; a label is a place in this list."""
+    splits: Mapping[str, SplitFacts]
+    source_sha256: str
+    """Of names, labels and byte counts of everything that went in, in order."""
+    findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of images that are not plain RGB JPEG, by what they are: corrupt (left out), grayscale, cmyk, rotated
+    (EXIF; stored as they lie, like the reference reads them), png ..."""
+    files: Mapping[str, StoredFile] = field(default_factory=dict)
+    """By path within the store, with forward slashes."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the manifest's text, which holds those of all files."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """The text of the manifest's file."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the store in `folder`.
+
+    Raises:
+        DataError: none there, damaged, or of another version.
+    """
+    path = folder / MANIFEST
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values.get("version") != VERSION:
+            raise DataError(f"{path}: version {values.get('version')!r} is not read, only {VERSION}; prepare it again.")
+        return _converter.structure(values, Manifest)
+    except FileNotFoundError:
+        raise DataError(
+            f"{folder}: no {MANIFEST}, so no whole store of images is there. Make one with: timedrun prepare "
+            f"image_classification CONFIG --images IMAGES --data-folder {folder}"
+        ) from None
+    except (ValueError, AttributeError, cattrs.BaseValidationError) as error:
+        raise DataError(f"{path}: damaged or edited ({type(error).__name__}); prepare the store again.") from None

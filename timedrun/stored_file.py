@@ -1,0 +1,54 @@
+"""Files of prepared data: written under a draft name, hashed while they are, and renamed when they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """What a file of a store must be."""
+
+    bytes: int
+    sha256: str
+
+
+class FileWriter:
+    """A new file under a draft name, hashed while it is written, renamed when complete."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._draft = path.with_name(f"{path.name}.draft")
+        self._stream = self._draft.open("wb")
+        self._sha256 = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Appends."""
+        self._stream.write(data)
+        self._sha256.update(data)
+        self._bytes += len(data)
+
+    def discard(self) -> None:
+        """Nothing is left of it."""
+        self._stream.close()
+        self._draft.unlink()
+
+    def complete(self) -> StoredFile:
+        """Everything is on disk under its name."""
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+        self._stream.close()
+        os.replace(self._draft, self.path)
+        return StoredFile(bytes=self._bytes, sha256=self._sha256.hexdigest())
+
+
+def write_file(path: Path, content: bytes) -> StoredFile:
+    """A whole file at once."""
+    writer = FileWriter(path)
+    writer.write(content)
+    return writer.complete()
