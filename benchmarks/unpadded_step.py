@@ -24,25 +24,10 @@ from language_model.architecture import BERT_LARGE, BertArchitecture
 from language_model.batch import MaskedBatch
 from language_model.encoder import SpeedUps, build_bert
 from language_model.reference import build_reference, import_transformers
-from timedrun.order import random_uniform, stream_seed
+from language_model.synthetic_store import sampled_lengths
+from timedrun.order import stream_seed
 
-LAW = ((0.38, 16, 128), (0.45, 129, 499), (0.17, 500, 512))
-"""Share, shortest, longest at 512 positions, uniform between: mean 255 and mean square 95,000, as in the full training
-set of MLPerf BERT (mean 254.5, half of it padding: NVIDIA's packing statistics; the mean square from a simulation)."""
 MASKED_SHARE = 0.15
-
-
-def sampled_lengths(count: int, positions: int, seed: int) -> NDArray[np.int64]:
-    """`count` lengths by LAW, the middles of as many quantiles in random order: every batch has nearly its mean."""
-    draws = random_uniform(seed, 0, np.arange(count), "length", 1)
-    quantiles = (np.arange(count) + 0.5) / count
-    lengths, below = np.zeros(count), 0.0
-    for share, shortest, longest in LAW:
-        here = (quantiles >= below) & (quantiles < below + share + 1e-9)
-        lengths[here] = shortest + (quantiles[here] - below) / share * (longest + 1 - shortest)
-        below += share
-    scaled = np.clip(lengths * positions / 512, 2, positions)
-    return scaled[draws[:, 0].argsort()].astype(np.int64)
 
 
 def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, padded: bool, seed: int) -> MaskedBatch:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from timedrun.order import random_uniform
+from timedrun.order import Indices, random_uniform
 
 
 def pad_crop_flip(
@@ -37,26 +37,61 @@ def pad_crop_flip(
     return images
 
 
-def random_resized_crop_box(height: int, width: int, draws: npt.NDArray[np.float64]) -> tuple[int, int, int, int]:
-    """(top, left, crop height, crop width) of a crop with area 8-100 % and aspect ratio 3/4-4/3, as torchvision's
-    RandomResizedCrop draws it: ten tries, then the largest centred crop within the ratios.
+def train_crops(
+    seed: int, epoch: int, indices: Indices, sizes: npt.NDArray[np.integer]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The random resized crop of each sample: boxes (n, 4) in pixels of the original, and whether it is mirrored (n,).
 
     Args:
-        draws: (10, 4) uniform numbers in [0, 1): area, log ratio, top, left of each try.
+        indices: (n,) samples. sizes: (n, 2) height and width of the original images.
+    """
+    draws = random_uniform(seed, epoch, indices, stream="random_resized_crop", count=41)
+    return random_resized_crop_boxes(sizes, draws[:, :40].reshape(-1, 10, 4)), draws[:, 40] < 0.5
+
+
+def random_resized_crop_boxes(sizes: npt.NDArray[np.integer], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """(n, 4) top, left, height, width of crops with area 8-100 % and aspect ratio 3/4-4/3, as torchvision's
+    RandomResizedCrop draws them: ten tries, then the largest centred crop within the ratios.
+
+    Args:
+        sizes: (n, 2) height and width. draws: (n, 10, 4) uniform in [0, 1): area, log ratio, top, left of each try.
     """
     low, high = math.log(3 / 4), math.log(4 / 3)
-    for area_draw, ratio_draw, top_draw, left_draw in draws:
-        area = height * width * (0.08 + (1 - 0.08) * area_draw)
-        ratio = math.exp(low + (high - low) * ratio_draw)
-        crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < crop_width <= width and 0 < crop_height <= height:
-            top, left = int(top_draw * (height - crop_height + 1)), int(left_draw * (width - crop_width + 1))
-            return top, left, crop_height, crop_width
+    sizes = np.asarray(sizes, dtype=np.int64)
+    area = (sizes[:, 0] * sizes[:, 1])[:, None] * (0.08 + (1 - 0.08) * draws[:, :, 0])
+    ratio = np.exp(low + (high - low) * draws[:, :, 1])
+    tried = np.rint(np.sqrt(np.stack([area / ratio, area * ratio], axis=2))).astype(np.int64)
+    fits = np.all((tried > 0) & (tried <= sizes[:, None, :]), axis=2)
+    first, rows = fits.argmax(axis=1), np.arange(len(sizes))
+    crop = tried[rows, first]
+    corner = (draws[rows, first, 2:] * (sizes - crop + 1)).astype(np.int64)
+    boxes = np.concatenate([corner, crop], axis=1)
+    for row in np.flatnonzero(~fits[rows, first]):
+        boxes[row] = _central_box(*sizes[row].tolist())
+    return boxes
+
+
+def _central_box(height: int, width: int) -> tuple[int, int, int, int]:
     ratio = width / height
     if ratio < 3 / 4:
-        crop_width, crop_height = width, round(width / (3 / 4))
+        crop_height, crop_width = round(width / (3 / 4)), width
     elif ratio > 4 / 3:
-        crop_width, crop_height = round(height * (4 / 3)), height
+        crop_height, crop_width = height, round(height * (4 / 3))
     else:
-        crop_width, crop_height = width, height
+        crop_height, crop_width = height, width
     return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
+
+
+def scaled_boxes(
+    boxes: npt.NDArray[np.int64], original_sizes: npt.NDArray[np.integer], stored_sizes: npt.NDArray[np.integer]
+) -> npt.NDArray[np.int64]:
+    """Boxes (n, 4) of the originals on resized copies: edges at the nearest pixel, at least one pixel a side.
+
+    Args:
+        original_sizes, stored_sizes: (n, 2) or (2,) height and width.
+    """
+    original, stored = np.asarray(original_sizes, dtype=np.int64), np.asarray(stored_sizes, dtype=np.int64)
+    begin = np.rint(boxes[:, :2] * stored / original).astype(np.int64)
+    end = np.rint((boxes[:, :2] + boxes[:, 2:]) * stored / original).astype(np.int64)
+    begin = np.minimum(begin, stored - 1)
+    return np.concatenate([begin, np.maximum(end - begin, 1)], axis=1)

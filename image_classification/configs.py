@@ -7,6 +7,7 @@ from typing import Literal
 
 from image_classification.data import IMAGENET_MEAN, IMAGENET_STD, DataConfig
 from image_classification.model import RESNET50, ModelConfig
+from image_classification.stores.manifest import StoreConfig
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.methods import EMA, BlurPool, ChannelsLast, LabelSmoothing, LogBias, ProgressiveResizing
 from timedrun.schedule import Schedule
@@ -161,7 +162,9 @@ def imagenet_baseline() -> ImageRunConfig:
     return ImageRunConfig(
         benchmark="image_classification",
         name="imagenet_baseline",
-        notes="Hyper-parameters of MosaicML's MLPerf Training v2.0 open submission, ResNet-50 baseline.",
+        notes="Hyper-parameters of MosaicML's MLPerf Training v2.0 open submission, ResNet-50 baseline."
+        " Images are read from shards of their JPEG files, with pixels within rounding of the reference loader's"
+        " (--data.loader pillow).",
         dataset="imagenet",
         global_batch=2048,
         micro_batch=256,
@@ -175,6 +178,8 @@ def imagenet_baseline() -> ImageRunConfig:
             eval_batch=2048,
             mean=IMAGENET_MEAN,
             std=IMAGENET_STD,
+            loader="turbojpeg",
+            store=StoreConfig(format="jpeg"),
         ),
         schedule=Schedule(kind="cosine", epochs=90, warmup_epochs=8),
         optimizer=OptimizerConfig(kind="decoupled_sgd", peak_lr=2.048, momentum=0.875, weight_decay=5e-4),
@@ -189,7 +194,9 @@ def imagenet_methods() -> ImageRunConfig:
     return replace(
         baseline,
         name="imagenet_methods",
-        notes="Hyper-parameters of MosaicML's MLPerf Training v2.0 open submission, ResNet-50 methods.",
+        notes="Hyper-parameters of MosaicML's MLPerf Training v2.0 open submission, ResNet-50 methods."
+        " Progressive resizing is on the device, nearest, as published; --methods.progressive-resizing.where loader has"
+        " images decoded at each epoch's size instead, antialiased, which takes fewer processor cores.",
         loss="binary_cross_entropy",
         data=replace(baseline.data, train_size=176, eval_resize=232),
         schedule=replace(baseline.schedule, scale=0.32),

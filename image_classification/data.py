@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from types import TracebackType
+from typing import Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from image_classification import cifar10, digits, image_folder
 from image_classification.augmentation import pad_crop_flip
-from image_classification.loaders.loader import LoaderName
+from image_classification.idle_settings import idle_settings, loader_methods
+from image_classification.loaders import choose
+from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
+from image_classification.loaders.prefetch import Prefetched
+from image_classification.loaders.resident import ResidentImages
 from image_classification.model import ModelConfig
-from image_classification.stores.manifest import StoreConfig
+from image_classification.stores.manifest import StoreConfig, read_manifest
+from mlevents import keys
 from timedrun import data_folder, order
 from timedrun.config import RunConfig
 from timedrun.errors import DataError
@@ -45,7 +50,8 @@ class DataConfig:
     eval_batch: int = 1000
     """Images in one evaluation forward pass over all ranks."""
     drop_last: bool = True
-    """Leave out the incomplete batch at the end of an epoch (another one each epoch)."""
+    """Leave out the incomplete batch at the end of an epoch (other samples each epoch); else it is trained on as it is,
+    each rank's gradient weighted by its share. No sample is repeated to fill it."""
     loader: LoaderName = "pillow"
     """image_folder: what reads the stored images. pillow is the reference, and reads formats folder and jpeg."""
     store: StoreConfig = field(default_factory=StoreConfig)
@@ -94,8 +100,14 @@ def facts(config: DataConfig, folder: Path | None) -> DataFacts:
         if found := cifar10.problems(folder):
             raise DataError(" ".join(found))
         return declared(config)
-    index = image_folder.read_index(folder)
-    return DataFacts(len(index.files["train"]), len(index.files["evaluation"]), len(index.classes), 3)
+    if config.store.format == "folder":
+        index = image_folder.read_index(folder)
+        return DataFacts(index.facts["train"].images, index.facts["evaluation"].images, len(index.classes), 3)
+    manifest = read_manifest(folder)
+    if found := choose.missing_splits(config, manifest, folder):
+        raise DataError(" ".join(found))
+    train, evaluation = (manifest.splits[choose.split_name(config, train=train)].images for train in (True, False))
+    return DataFacts(train, evaluation, len(manifest.classes), 3)
 
 
 def declared(config: DataConfig) -> DataFacts:
@@ -113,11 +125,15 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
     """What keeps `config` from running on its data, told before any of it is touched."""
     data: DataConfig = config.data  # type: ignore[attr-defined]
     model: ModelConfig = config.model  # type: ignore[attr-defined]
+    found = idle_settings(data)
+    if data.source == "image_folder":
+        found += choose.problems(data, folder if folder is not None and folder.is_dir() else None)
+    else:
+        found += loader_methods(config)
     try:
         known = facts(data, folder)
     except DataError as error:
-        return [str(error)]
-    found = []
+        return found + [str(error)] * (not any(str(error) in words for words in found))
     if known.classes != model.classes:
         found.append(f"the data has {known.classes} classes, the model {model.classes}; --model.classes sets it.")
     if not known.channels == model.channels == len(data.mean) == len(data.std):
@@ -135,7 +151,7 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
 
 def data_digest(config: RunConfig, folder: Path | None) -> dict[str, str]:
     """SHA-256 of what `config` trains and evaluates on, and what it is of. Reads digits and CIFAR-10, so ask for it
-    after run_stop; of an image folder it digests what `prepare` recorded, not 150 GB of images.
+    after run_stop; of stored images it digests what `prepare` recorded, not 150 GB of images.
 
     Raises:
         DataError: the data are missing or not what the source expects.
@@ -147,7 +163,10 @@ def data_digest(config: RunConfig, folder: Path | None) -> dict[str, str]:
         digest = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()
         return {"sha256": digest, "of": "counts and shapes; the noise comes from the run's seed"}
     if data.source == "image_folder":
-        return {"sha256": image_folder.read_index(require_folder(data, folder)).digest, "of": "names and labels"}
+        folder = require_folder(data, folder)
+        if data.store.format == "folder":
+            return {"sha256": image_folder.read_index(folder).digest, "of": "names, labels and sizes"}
+        return {"sha256": read_manifest(folder).digest, "of": "the manifest, with the SHA-256 of every file"}
     content = hashlib.sha256()
     for split in ("train", "evaluation"):
         source = digits.read(split) if data.source == "digits" else cifar10.read(require_folder(data, folder), split)
@@ -170,37 +189,12 @@ class Batch:
     global_samples: int
 
 
-class ImageSource(Protocol):
-    """A split of a dataset."""
-
-    def __len__(self) -> int: ...
-
-    def batches(self, parts: Sequence[npt.NDArray[np.int64]], epoch: int) -> Iterator[tuple[Tensor, Tensor]]: ...
-
-
-class ResidentImages:
-    """A split held in memory, on the training device."""
-
-    def __init__(self, images: Tensor, labels: Tensor, device: torch.device) -> None:
-        self.images, self.labels = images.to(device), labels.to(device)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def batches(self, parts: Sequence[npt.NDArray[np.int64]], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images (n, C, H, W) uint8 and labels (n,) int64 for each array of sample numbers in `parts`."""
-        for part in parts:
-            chosen = torch.from_numpy(part).to(self.images.device)
-            yield self.images[chosen], self.labels[chosen]
-
-
-def open_source(
-    config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int
-) -> ImageSource:
+def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:
     """The train or evaluation split; this is where data is first touched.
 
     Raises:
-        DataError: the data is missing, damaged or has a label out of range.
+        DataError: the data is missing, damaged or has a label out of range, or its loader is not installed.
+        UsageError: the loader does not read the store.
     """
     split = "train" if train else "evaluation"
     if config.source == "digits":
@@ -214,56 +208,169 @@ def open_source(
         images = torch.randint(0, 256, (count, len(config.mean), size, size), dtype=torch.uint8, generator=generator)
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
         return ResidentImages(images, labels, device)
-    folder = require_folder(config, folder)
-    return image_folder.FolderImages(
-        folder,
-        image_folder.read_index(folder),
-        train=train,
-        seed=seed,
-        resize=config.eval_resize,
-        size=config.train_size if train else config.eval_size,
-        workers=config.workers,
-        pin=device.type == "cuda",
-    )
+    return choose.open_loader(config, require_folder(config, folder), train=train, seed=seed, device=device)
+
+
+def sample_order(config: DataConfig) -> order.Order:
+    """The order of samples that `config` names."""
+    if config.order == "random":
+        return order.epoch_order
+    return partial(order.quasi_random_order, block=config.order_block, window=config.order_window)
+
+
+def logged(config: DataConfig) -> dict[str, str | int]:
+    """What the log says of how samples come from disk to the device."""
+    words: str = config.order
+    if config.order == "quasi_random":
+        words += f", {config.order_window} blocks of {config.order_block} samples"
+    if config.source != "image_folder":
+        return {keys.DATA_LOADER: "memory", keys.DATA_ORDER: words}
+    return {
+        keys.DATA_LOADER: config.loader,
+        keys.DATA_STORE: choose.described(config.store),
+        keys.DATA_ORDER: words,
+        keys.DATA_WORKERS: config.workers,
+        keys.DATA_PREFETCH: config.prefetch,
+    }
 
 
 class ImageData:
-    """Training and evaluation batches of one rank. Opening it is the run's first touch of its data."""
+    """Training and evaluation batches of one rank. Opening it is the run's first touch of its data; closing it leaves
+    no thread and no process.
 
-    def __init__(self, config: DataConfig, folder: Path | None, ranks: Ranks, *, global_batch: int, seed: int) -> None:
+    Stored images are made ready ahead of the step that takes them, across the end of an epoch too: while its last
+    batches are trained on, and during the evaluation, the first of the next epoch are loaded, at that epoch's size.
+    """
+
+    def __init__(
+        self,
+        config: DataConfig,
+        folder: Path | None,
+        ranks: Ranks,
+        *,
+        global_batch: int,
+        seed: int,
+        size_at: Callable[[int], int] | None = None,
+        last_epoch: int = 0,
+    ) -> None:
+        """size_at: the pixels a side in each epoch (from 1), by default `config.train_size`; it is asked by another
+        thread. last_epoch: nothing is loaded ahead for any after it; 0: for no other epoch than that under way.
+
+        Raises what `open_source` raises.
+        """
         self.config, self.ranks, self.global_batch, self.seed = config, ranks, global_batch, seed
+        self._size_at = size_at or (lambda epoch: config.train_size)
+        self._last_epoch = last_epoch
+        self._order = sample_order(config)
+        self._prefetch = config.prefetch if config.source == "image_folder" else 0
+        self._ahead: Prefetched | None = None
+        self._evaluating: Prefetched | None = None
+        self._first_epoch = 0  # that `_ahead` began with
+        self._next = (0, 0)  # the epoch and step of the batch that `_ahead` gives next
         device = ranks.device
         self.train_source = open_source(config, folder, device, train=True, seed=seed)
-        self.eval_source = open_source(config, folder, device, train=False, seed=seed)
+        try:
+            self.eval_source = open_source(config, folder, device, train=False, seed=seed)
+        except BaseException:
+            self.train_source.close()
+            raise
         shape = (1, len(config.mean), 1, 1)
         self._offset = torch.tensor(config.mean, device=device).view(shape) * 255
         self._scale = (torch.tensor(config.std, device=device).view(shape) * 255).reciprocal()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End threads and processes of both splits. A second call does nothing."""
+        try:
+            self._drop_ahead()
+            if self._evaluating is not None:
+                self._evaluating.close()
+        finally:
+            try:
+                self.train_source.close()
+            finally:
+                self.eval_source.close()
+
     def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """The batches of `epoch` (from 1) in an order that (seed, epoch) alone decides, from `first_step` on."""
-        whole = order.steps(
-            len(self.train_source),
-            self.seed,
-            epoch,
-            self.global_batch,
-            self.ranks.world,
-            drop_last=self.config.drop_last,
-        )[first_step:]
-        parts = [order.rank_part(step, self.ranks.rank, self.ranks.world) for step in whole]
-        for step, part, (images, labels) in zip(whole, parts, self.train_source.batches(parts, epoch), strict=True):
-            if self.config.source != "image_folder" and (self.config.padding or self.config.flip):
-                images = pad_crop_flip(
-                    images, part, seed=self.seed, epoch=epoch, padding=self.config.padding, flip=self.config.flip
-                )
-            yield Batch(self._normalise(images), labels.to(self.ranks.device, non_blocking=True), len(step))
+        """The batches of `epoch` (from 1) in an order that (seed, epoch) alone decides, from `first_step` on.
+
+        Batches that were made ready for another epoch or step are dropped.
+        """
+        count, batch = len(self.train_source), self.global_batch
+        number = order.step_count(count, batch, drop_last=self.config.drop_last)
+        if not 0 <= first_step < number:
+            return
+        ahead = self._training(epoch, first_step)
+        for step in range(first_step, number):
+            try:
+                ready = next(ahead, None)
+            except BaseException:
+                self._drop_ahead()
+                raise
+            if ready is None:
+                raise RuntimeError(f"epoch {epoch} ended at step {step}: another epoch or step was asked for meanwhile")
+            images, labels = ready
+            self._next = (epoch, step + 1) if step + 1 < number else (epoch + 1, 0)
+            yield Batch(self._normalise(images), labels, min(batch, count - step * batch))
 
     def evaluation(self) -> Iterator[Batch]:
         """Every evaluation image once over all ranks, in order; ranks may have unequal counts."""
         mine = order.evaluation_part(len(self.eval_source), self.ranks.rank, self.ranks.world)
         size = max(1, self.config.eval_batch // self.ranks.world)
         parts = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
-        for images, labels in self.eval_source.batches(parts, epoch=0):
-            yield Batch(self._normalise(images), labels.to(self.ranks.device, non_blocking=True), len(images))
+        loaded = self.eval_source.batches(parts, 0, self.config.eval_size)
+        with Prefetched(loaded, self.ranks.device, self._prefetch) as ready:
+            self._evaluating = ready
+            for images, labels in ready:
+                yield Batch(self._normalise(images), labels, len(images))
+
+    def _training(self, epoch: int, first_step: int) -> Prefetched:
+        """Batches from that step on, those that are ready already if they are the ones."""
+        if self._ahead is None or self._next != (epoch, first_step) or epoch > max(self._last_epoch, self._first_epoch):
+            self._drop_ahead()
+            self._first_epoch = epoch
+            self._ahead = Prefetched(self._passes(epoch, first_step), self.ranks.device, self._prefetch)
+            self._next = (epoch, first_step)
+        return self._ahead
+
+    def _passes(self, epoch: int, first_step: int) -> Iterator[LoadedBatch]:
+        """The batches of this and all later epochs up to the last."""
+        for number in range(epoch, max(epoch, self._last_epoch) + 1):
+            whole = order.steps(
+                len(self.train_source),
+                self.seed,
+                number,
+                self.global_batch,
+                self.ranks.world,
+                drop_last=self.config.drop_last,
+                order=self._order,
+            )[first_step if number == epoch else 0 :]
+            parts = [order.rank_part(step, self.ranks.rank, self.ranks.world) for step in whole]
+            loaded = self.train_source.batches(parts, number, self._size_at(number))
+            for part, batch in zip(parts, loaded, strict=True):
+                yield self._augmented(batch, part, number)
+
+    def _augmented(self, batch: LoadedBatch, part: order.Indices, epoch: int) -> LoadedBatch:
+        """Padded, cropped and flipped, where images are held in memory; loaders do their own."""
+        config = self.config
+        if config.source == "image_folder" or not (config.padding or config.flip):
+            return batch
+        images = pad_crop_flip(
+            batch.images, part, seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip
+        )
+        return replace(batch, images=images)
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close()
 
     def _normalise(self, images: Tensor) -> Tensor:
-        return images.to(self.ranks.device, non_blocking=True).float().sub_(self._offset).mul_(self._scale)
+        return images.float().sub_(self._offset).mul_(self._scale)

@@ -1,39 +1,61 @@
-"""ImageNet's layout, `train/<class>/*` and `val/<class>/*`: its index, and decoding with Pillow in worker processes."""
+"""ImageNet's layout, `train/<class>/*` and `val/<class>/*`, with the index of such a folder."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+import cattrs
 
-from image_classification.augmentation import random_resized_crop_box
+from image_classification.stores.manifest import SplitFacts, split_facts
+from image_classification.stores.table import FILE_ROW, ImageTable
 from timedrun.errors import DataError
-from timedrun.order import random_uniform
+from timedrun.stored_file import StoredFile, write_file
 
 INDEX = "timedrun_index.json"
+VERSION = 2
 SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 SPLITS = {"train": "train", "evaluation": "val"}
 
 
 @dataclass(frozen=True)
 class Index:
-    """What is in the folder: class names, and per split the relative path and class number of every image."""
+    """What is in the folder: class names, and per split the relative path, bytes and class number of every image."""
 
     classes: tuple[str, ...]
-    files: dict[str, list[tuple[str, int]]]
+    splits: Mapping[str, ImageTable]
+    """By "train" and "evaluation"."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 over class names, paths and labels."""
-        return hashlib.sha256(json.dumps([self.classes, self.files], sort_keys=True).encode()).hexdigest()
+        """SHA-256 over class names, paths, labels and bytes of the files."""
+        digest = hashlib.sha256(json.dumps(self.classes).encode())
+        for split in SPLITS:
+            self.splits[split].digest_into(digest)
+        return digest.hexdigest()
+
+    @cached_property
+    def facts(self) -> dict[str, SplitFacts]:
+        """Counts by split, without looking at a file."""
+        return {
+            split: split_facts(table.labels, len(self.classes), int(table.column("bytes").sum()))
+            for split, table in self.splits.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexHead:
+    """The text file; the rows and names of each split lie in files beside it."""
+
+    version: int
+    classes: tuple[str, ...]
+    sha256: str
+    """`Index.digest`"""
+    files: dict[str, StoredFile]
 
 
 def make_index(folder: Path) -> Index:
@@ -47,132 +69,85 @@ def make_index(folder: Path) -> Index:
             raise DataError(f"{folder}: no {sub}/ folder; expected train/<class>/*.jpg and val/<class>/*.jpg.")
     classes = tuple(sorted(entry.name for entry in (folder / "train").iterdir() if entry.is_dir()))
     numbers = {name: number for number, name in enumerate(classes)}
-    files: dict[str, list[tuple[str, int]]] = {}
+    splits: dict[str, ImageTable] = {}
     for split, sub in SPLITS.items():
-        files[split] = []
+        names: list[str] = []
+        labels: list[int] = []
+        sizes: list[int] = []
         for entry in sorted((folder / sub).iterdir()):
             if entry.is_dir():
                 if entry.name not in numbers:
                     raise DataError(f"{entry}: class '{entry.name}' is not among the {len(classes)} classes of train/.")
                 found = sorted(path for path in entry.rglob("*") if path.suffix.lower() in SUFFIXES)
-                files[split] += [(path.relative_to(folder).as_posix(), numbers[entry.name]) for path in found]
-        if not files[split]:
+                names += [path.relative_to(folder).as_posix() for path in found]
+                labels += [numbers[entry.name]] * len(found)
+                sizes += [_size_of(path) for path in found]
+        if not names:
             raise DataError(f"{folder / sub}: no image ({', '.join(SUFFIXES)}) in any class folder.")
-    return Index(classes, files)
+        splits[split] = ImageTable.of(names, {"label": labels, "bytes": sizes}, FILE_ROW)
+    return Index(classes, splits)
 
 
 def write_index(index: Index, folder: Path) -> Path:
-    """Write `index` into `folder`, whole or not at all."""
+    """Write `index` into `folder`; its head, without which there is no index, comes last."""
+    files: dict[str, StoredFile] = {}
     path = folder / INDEX
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps({"classes": index.classes, "files": index.files, "sha256": index.digest}))
-    part.replace(path)
+    path.unlink(missing_ok=True)
+    for split, table in index.splits.items():
+        files |= table.write(folder, f"{path.stem}.{split}")
+    head = IndexHead(version=VERSION, classes=index.classes, sha256=index.digest, files=files)
+    write_file(path, (json.dumps(asdict(head), indent=1) + "\n").encode())
     return path
 
 
 def read_index(folder: Path) -> Index:
-    """The index that `prepare` wrote.
+    """The index that `prepare` wrote, memory-mapped; no image is touched.
 
     Raises:
         DataError: there is none, or it was changed.
     """
     path = folder / INDEX
+    again = f"timedrun prepare image_classification CONFIG --data-folder {folder}"
     if not path.is_file():
-        raise DataError(
-            f"{folder}: no {INDEX}. Run: timedrun prepare image_classification --data imagenet --data-folder {folder}"
-        )
+        raise DataError(f"{folder}: no {INDEX}. Run: {again}")
     try:
-        stored = json.loads(path.read_text())
-        files = {split: [(str(file), int(label)) for file, label in rows] for split, rows in stored["files"].items()}
-        index = Index(tuple(stored["classes"]), files)
-        intact = stored["sha256"] == index.digest and set(files) == set(SPLITS)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        intact = False
-    if not intact:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if values.get("version", 1) != VERSION:
+            raise DataError(
+                f"{path}: written by another version of timedrun (index {values.get('version', 1)!r}, read is {VERSION}"
+                f"); prepare again: {again}"
+            )
+        head = cattrs.Converter(forbid_extra_keys=True).structure(values, IndexHead)
+    except (ValueError, AttributeError, cattrs.BaseValidationError) as error:
+        raise DataError(f"{path}: damaged or edited ({type(error).__name__}); run prepare again.") from None
+    splits = {split: ImageTable.open(folder, f"{path.stem}.{split}", head.files, FILE_ROW) for split in SPLITS}
+    index = Index(head.classes, splits)
+    if index.digest != head.sha256:
         raise DataError(f"{path}: damaged or edited; run prepare again.")
     return index
 
 
-def decode(path: Path) -> object:
-    """The image as RGB (Pillow's Image).
+def verify(folder: Path) -> Index:
+    """Compares the size of every file with the index, and returns that. Contents are not recorded.
 
     Raises:
-        DataError: unreadable; the file is named.
+        DataError: files are missing or have changed their size: how many, and the first 20 of them.
     """
-    from PIL import Image
+    index = read_index(folder)
+    changed = [
+        name
+        for table in index.splits.values()
+        for name, size in zip(table.names(), table.column("bytes"), strict=True)
+        if not (folder / name).is_file() or _size_of(folder / name) != size
+    ]
+    if changed:
+        shown = "\n".join(f"  {name}" for name in changed[:20])
+        raise DataError(f"{folder}: {len(changed)} files are missing or changed since it was prepared:\n{shown}")
+    return index
 
+
+def _size_of(path: Path) -> int:
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{path}: cannot be decoded ({error}); remove or replace it and run prepare again.") from None
-
-
-class Decoded(Dataset[tuple[Tensor, int]]):
-    """Decodes one image a call, keyed by (epoch, sample) so that its crop depends on nothing else."""
-
-    def __init__(
-        self, folder: Path, files: list[tuple[str, int]], *, train: bool, seed: int, resize: int, size: int
-    ) -> None:
-        self.folder, self.files = folder, files
-        self.train, self.seed, self.resize, self.size = train, seed, resize, size
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int]:
-        from PIL import Image
-
-        epoch, sample = key
-        name, label = self.files[sample]
-        image = decode(self.folder / name)
-        assert isinstance(image, Image.Image)
-        if self.train:
-            draws = random_uniform(self.seed, epoch, np.array([sample]), stream="random_resized_crop", count=41)[0]
-            top, left, height, width = random_resized_crop_box(image.height, image.width, draws[:40].reshape(10, 4))
-            image = image.crop((left, top, left + width, top + height))
-            image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
-            if draws[40] < 0.5:
-                image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        else:
-            image = centre_crop(image, self.resize, self.size)
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), label
-
-
-def centre_crop(image: object, resize: int, size: int) -> object:
-    """Short side to `resize` (bilinear), then the central `size` x `size`, as torchvision's Resize and CenterCrop."""
-    from PIL import Image
-
-    assert isinstance(image, Image.Image)
-    short = min(image.size)
-    width, height = (resize if side == short else int(resize * side / short) for side in image.size)
-    image = image.resize((width, height), Image.Resampling.BILINEAR)
-    left, top = round((width - size) / 2), round((height - size) / 2)
-    return image.crop((left, top, left + size, top + size))
-
-
-class FolderImages:
-    """Batches of a split, decoded by worker processes that live as long as the run."""
-
-    def __init__(
-        self, folder: Path, index: Index, *, train: bool, seed: int, resize: int, size: int, workers: int, pin: bool
-    ) -> None:
-        files = index.files["train" if train else "evaluation"]
-        self.dataset = Decoded(folder, files, train=train, seed=seed, resize=resize, size=size)
-        self.plan: list[list[tuple[int, int]]] = []
-        self.loader: DataLoader[tuple[Tensor, int]] = DataLoader(
-            self.dataset,
-            batch_sampler=self.plan,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            prefetch_factor=4 if workers else None,
-            pin_memory=pin,
-        )
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def batches(self, parts: Sequence[npt.NDArray[np.int64]], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images (n, 3, size, size) uint8 and labels (n,) int64 for each array of sample numbers in `parts`."""
-        self.plan[:] = [[(epoch, int(sample)) for sample in part] for part in parts]
-        yield from self.loader
+        return path.stat().st_size
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); remove it or mend the link.") from None

@@ -1,79 +1,181 @@
-"""Makes a dataset ready before any run: checks CIFAR-10's files, lists an ImageNet folder, decodes every image."""
+"""Makes a dataset ready before any run: a store from images, the index of a folder, the digests of CIFAR-10's files."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from image_classification import cifar10, image_folder
 from image_classification.configs import ImageRunConfig
 from image_classification.data import facts, require_folder
-from timedrun.errors import DataError
+from image_classification.loaders.choose import store_problems
+from image_classification.preparation.builder import build_store
+from image_classification.preparation.formats import effective
+from image_classification.preparation.inspection import start_inspecting
+from image_classification.preparation.sources import Source, of_index, open_source
+from image_classification.stores.manifest import Manifest, SplitFacts, read_manifest, verify
+from timedrun.errors import DataError, UsageError
+from timedrun.work_pool import Progress, results
+
+_INSPECTED_AT_ONCE = 64  # images
+_LISTED = 20  # broken images in a message
 
 
-def prepare(config: ImageRunConfig, folder: Path | None, *, decode: bool, workers: int) -> dict[str, Any]:
-    """Check or index the data of `config` in `folder`; returns what was found, as plain values.
+def prepare(
+    config: ImageRunConfig,
+    folder: Path | None,
+    *,
+    decode: bool,
+    workers: int,
+    images: Sequence[Path] = (),
+    validation_labels: Path | None = None,
+    skip_broken: bool = False,
+) -> dict[str, Any]:
+    """Make the store that `config` trains on, in `folder` from `images`: a folder of train/ and val/, or tar files.
+    Without images check what is there, or list a folder of images; with `decode` every file of a store is hashed, every
+    image of a folder decoded. Returns what was found, as plain values.
 
     Raises:
-        DataError: missing, damaged; or, with `decode`, the images that cannot be decoded, all of them named.
+        DataError: missing, damaged; or images that cannot be decoded, all of them named.
+        UsageError: options that do not go together.
     """
     source = config.data.source
+    if not images and (validation_labels or skip_broken):
+        raise UsageError("--validation-labels and --skip-broken go with --images; nothing was prepared.")
+    if images and source != "image_folder":
+        raise UsageError(
+            f"{config.name} trains on {source} and has no use for --images; nothing was prepared. Give a config with "
+            "data source image_folder, such as imagenet_baseline."
+        )
     if source == "cifar10":
         return {"source": source, "sha1": cifar10.verify(require_folder(config.data, folder))}
-    if source == "image_folder":
-        root = require_folder(config.data, folder)
-        index = image_folder.make_index(root)
-        if decode:
-            decode_all(root, index, workers)
-        image_folder.write_index(index, root)
-        counts = {split: len(files) for split, files in index.files.items()}
-        smallest = min(Counter(label for _, label in index.files["train"]).values())
+    if source != "image_folder":
+        known = facts(config.data, None)
         return {
             "source": source,
-            "classes": len(index.classes),
-            **counts,
-            "smallest_class": smallest,
-            "sha256": index.digest,
+            "train": known.train_samples,
+            "evaluation": known.eval_samples,
+            "note": "nothing to prepare",
         }
-    known = facts(config.data, None)
-    return {
-        "source": source,
-        "train": known.train_samples,
-        "evaluation": known.eval_samples,
-        "note": "nothing to prepare",
-    }
+    if images and config.data.store.format != "folder":
+        return make_store(
+            config, folder, images, validation_labels=validation_labels, skip_broken=skip_broken, workers=workers
+        )
+    root = require_folder(config.data, folder)
+    if config.data.store.format != "folder":
+        return check_store(config, root, decode=decode)
+    if images and (validation_labels or skip_broken or [path.resolve() for path in images] != [root.resolve()]):
+        raise UsageError(
+            "format folder reads images where they lie: give their folder as --data-folder and nothing else, or make a "
+            "store of them with --data.store.format jpeg, raw or beton; nothing was prepared."
+        )
+    return list_folder(root, decode=decode, workers=workers)
 
 
-def decode_all(folder: Path, index: image_folder.Index, workers: int) -> None:
-    """Decode every image of `index`, in `workers` processes, showing progress.
+def make_store(
+    config: ImageRunConfig,
+    folder: Path | None,
+    images: Sequence[Path],
+    *,
+    validation_labels: Path | None,
+    skip_broken: bool,
+    workers: int,
+) -> dict[str, Any]:
+    """The store of `config` in `folder`, made as far as it is not there.
 
     Raises:
-        DataError: some cannot be decoded; the message names them, and no index was written.
+        DataError, UsageError: as in `prepare`.
     """
-    names = [name for files in index.files.values() for name, _ in files]
+    if folder is None:
+        raise UsageError("--images needs --data-folder, where the store shall lie; nothing was prepared.")
+    built = build_store(
+        lambda cache: open_source(images, validation_labels, cache, to_standard_error),
+        folder,
+        effective(config.data.store, config.data.eval_resize),
+        workers=workers,
+        skip_broken=skip_broken,
+        report=to_standard_error,
+    )
+    rate = {"images_per_second": round(built.images_made / built.seconds)} if built.images_made else {}
+    return store_facts(folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
+
+
+def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
+    """That the store in `folder` is the one of `config` and all its files are there in their sizes; with `decode` what
+    they hold too.
+
+    Raises:
+        DataError: it is not; everything that is wrong is named.
+    """
+    manifest = verify(folder) if decode else read_manifest(folder)
+    if found := store_problems(config.data, folder):
+        raise DataError("\n".join(found))
+    return store_facts(folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
+
+
+def store_facts(folder: Path, manifest: Manifest) -> dict[str, Any]:
+    """What a person asks about a store, as plain values."""
+    values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format}
+    values |= _counts(manifest.classes, manifest.splits)
+    values |= {f"found {kind}": len(names) for kind, names in manifest.findings.items()}
+    return values | {"sha256": manifest.digest}
+
+
+def list_folder(folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
+    """Writes the index of a folder of images; with `decode` every image was decoded before.
+
+    Raises:
+        DataError: the folder is not as it should be, or images do not decode: they are named and no index was written.
+    """
+    index = image_folder.make_index(folder)
+    kinds = decode_all(of_index(index, folder), workers) if decode else {}
+    image_folder.write_index(index, folder)
+    found = {f"found {kind}": count for kind, count in sorted(kinds.items())}
+    return {"source": "image_folder", **_counts(index.classes, index.facts), **found, "sha256": index.digest}
+
+
+def decode_all(source: Source, workers: int) -> Mapping[str, int]:
+    """Decodes every image in `workers` processes, showing progress; how many are not plain RGB JPEG, by kind.
+
+    Raises:
+        DataError: some cannot be decoded; the message names them.
+    """
+    items = [item for split in source.splits.values() for item in split]
+    tasks = [items[begin : begin + _INSPECTED_AT_ONCE] for begin in range(0, len(items), _INSPECTED_AT_ONCE)]
+    kinds: Counter[str] = Counter()
     broken: list[str] = []
-    with ProcessPoolExecutor(max_workers=max(1, workers)) as pool:
-        for number, complaint in enumerate(pool.map(partial(complaint_about, folder), names, chunksize=64), 1):
-            if complaint:
-                broken.append(complaint)
-            if number % 1000 == 0 or number == len(names):
-                print(f"decoded {number:,} of {len(names):,}, {len(broken)} broken", file=sys.stderr)
+    progress = Progress(to_standard_error, unit="images", tasks="groups")
+    for task, found in results(
+        tasks,
+        start_inspecting,
+        (),
+        workers=workers,
+        name=lambda task: f"{len(task)} images ({task[0].name} to {task[-1].name})",
+        remedy="no index was written; run the same command again, with fewer workers",
+    ):
+        kinds.update(found.kinds)
+        broken += found.broken
+        progress.add(len(task), True, (progress.amount + len(task)) / len(items))
+    progress.line()
     if broken:
-        shown = "\n".join(f"  {line}" for line in broken[:20])
-        more = f"\n  and {len(broken) - 20} more" if len(broken) > 20 else ""
+        shown = "\n".join(f"  {line}" for line in sorted(broken)[:_LISTED])
+        more = f"\n  and {len(broken) - _LISTED:,} more" if len(broken) > _LISTED else ""
         raise DataError(
-            f"{len(broken)} of {len(names):,} images cannot be decoded; no index was written:\n{shown}{more}"
+            f"{len(broken):,} of {len(items):,} images cannot be decoded; no index was written:\n{shown}{more}"
         )
+    return kinds
 
 
-def complaint_about(folder: Path, name: str) -> str:
-    """What is wrong with one image; empty if nothing is."""
-    try:
-        image_folder.decode(folder / name)
-    except DataError as error:
-        return str(error)
-    return ""
+def to_standard_error(line: str) -> None:
+    """Shows a line of progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _counts(classes: Sequence[str], splits: Mapping[str, SplitFacts]) -> dict[str, Any]:
+    values: dict[str, Any] = {"classes": len(classes)}
+    for split, known in splits.items():
+        values |= {split: known.images, f"{split}_bytes": known.bytes}
+    return values | {"smallest_class": min(splits["train"].per_class)}

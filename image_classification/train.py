@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from image_classification.configs import ImageRunConfig
-from image_classification.data import Batch, DataFacts, ImageData, declared, facts
+from image_classification.data import Batch, DataFacts, ImageData, declared, facts, logged
+from image_classification.data_files import data_files
+from image_classification.loaders.choose import make_ready
 from image_classification.model import build_model
 from timedrun.loss import binary_cross_entropy, cross_entropy
 from timedrun.methods import stack
@@ -47,9 +49,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         elapsed = epoch - 1 + step_in_epoch / batches_per_epoch  # epochs
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(elapsed)
-        # Methods see whole epochs, as in the 2022 runs: input sizes change between epochs only.
-        progress = min(1.0, (epoch - 1) / schedule.epochs_scaled)
-        images, targets = methods.batch(batch.images, batch.labels, progress, known.classes)
+        images, targets = methods.batch(batch.images, batch.labels, progress_at(config, epoch), known.classes)
         whole = len(images) <= micro
         pieces = (
             [(images, targets)]
@@ -81,17 +81,37 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
                 count_correct(model, synthetic, precision)
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, known.channels))
+    files = data_files(config.data, run.data_folder)
+    if files is not None:
+        make_ready(config.data.loader)
+        run.data_files(files.sample(), of=len(files))
     run.start_clock(**announcement(config, optimizer, known, micro, share))
-    data = ImageData(config.data, run.data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
-    for block in run.blocks(config.total_epochs):
-        model.train()
-        for epoch in run.epochs(block):
-            for batch in data.train(epoch, first_step=run.position.step_in_epoch):
-                loss = step(batch, epoch=epoch, step_in_epoch=run.position.step_in_epoch)
-                methods.after_step(model, run.position.step + 1)
-                run.step_done(batch.global_samples, loss)
-        with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
-            measurement.value = accuracy(model, data, precision, ranks, known.eval_samples)
+    if files is not None and config.data.read_ahead:
+        run.read_ahead(files.paths(), files.bytes)
+    with ImageData(
+        config.data,
+        run.data_folder,
+        ranks,
+        global_batch=config.global_batch,
+        seed=config.seed,
+        size_at=lambda epoch: methods.input_size(config.data.train_size, progress_at(config, epoch)),
+        last_epoch=config.total_epochs,
+    ) as data:
+        for block in run.blocks(config.total_epochs):
+            model.train()
+            for epoch in run.epochs(block):
+                for batch in data.train(epoch, first_step=run.position.step_in_epoch):
+                    loss = step(batch, epoch=epoch, step_in_epoch=run.position.step_in_epoch)
+                    methods.after_step(model, run.position.step + 1)
+                    run.step_done(batch.global_samples, loss)
+            with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
+                measurement.value = accuracy(model, data, precision, ranks, known.eval_samples)
+
+
+def progress_at(config: ImageRunConfig, epoch: int) -> float:
+    """The elapsed fraction of the run that methods see: whole epochs, as in the 2022 runs, so that input sizes change
+    between epochs only."""
+    return min(1.0, (epoch - 1) / config.schedule.epochs_scaled)
 
 
 def count_correct(model: nn.Module, batch: Batch, precision: Precision) -> Tensor:
@@ -133,11 +153,13 @@ def synthetic_batches(config: ImageRunConfig, ranks: Ranks, share: int, channels
     if config.warm_up_steps:
         count = max(1, config.data.eval_batch // ranks.world)
         yield 0, Batch(*noise(count, config.data.eval_size), count)
-    images, labels = noise(share, config.data.train_size)
+    whole, labels = noise(share, config.data.train_size)
     seen: set[int] = set()
-    epochs = config.schedule.epochs_scaled
-    for epoch in range(1, epochs + 1):
-        inputs, _ = stack(*config.methods).batch(images[:1], labels[:1], (epoch - 1) / epochs, config.model.classes)
+    for epoch in range(1, config.total_epochs + 1):
+        methods, progress = stack(*config.methods), progress_at(config, epoch)
+        loaded = methods.input_size(config.data.train_size, progress)
+        images = whole if loaded == config.data.train_size else whole[:, :, :loaded, :loaded].contiguous()
+        inputs, _ = methods.batch(images[:1], labels[:1], progress, config.model.classes)
         if inputs.shape[-1] not in seen:
             seen.add(inputs.shape[-1])
             for _ in range(config.warm_up_steps):
@@ -182,6 +204,7 @@ def hyperparameters(
         "sgd_opt_momentum": config.optimizer.momentum,
         "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
         "precision": config.precision,
+        **logged(config.data),
     }
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
-import threading
 import zipfile
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from multiprocessing import parent_process
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -218,7 +214,7 @@ def settings_key(settings: PartSettings, vocabulary: Vocabulary) -> str:
 
 @dataclass(frozen=True)
 class PartMaker:
-    """Makes parts into files of a folder; one lives in every worker process."""
+    """Makes parts into files of a folder; one lives in every worker process: a tokenizer cannot be sent."""
 
     folder: Path
     settings: PartSettings
@@ -242,24 +238,10 @@ class PartMaker:
         return content.wordpieces, True
 
 
-_makers: list[PartMaker] = []  # of this worker process: a tokenizer cannot be sent with every part
-
-
-def begin_worker(folder: Path, settings: PartSettings, vocabulary: Path) -> None:
-    """Sets a worker process up; it ends with its parent, which a killed parent cannot see to."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too and ends the work
+def start_making(
+    folder: Path, settings: PartSettings, vocabulary: Path
+) -> Callable[[tuple[Part, str, float]], tuple[int, bool]]:
+    """`PartMaker.make` for the tasks of a worker process."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes share the cores already
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _makers[:] = [PartMaker.of(folder, settings, read_vocabulary(vocabulary))]
-
-
-def _end_with(parent: BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
-
-
-def make_in_worker(part: Part, digest: str) -> tuple[int, bool]:
-    """`PartMaker.make` of this worker."""
-    return _makers[0].make(part, digest)
+    maker = PartMaker.of(folder, settings, read_vocabulary(vocabulary))
+    return lambda task: maker.make(task[0], task[1])

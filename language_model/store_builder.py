@@ -122,7 +122,7 @@ def build_store(
         else:
             work = out / WORK
             write_file(work / VOCABULARY, words.content)
-            make_parts(parts, work, settings.of_parts(), words, workers=workers, report=report, done=done)
+            make_parts(parts, work, settings.of_parts(), workers=workers, report=report, done=done)
             manifest = _assembled(out, work, corpora, settings, words, digests, recorded)
     return found(out, manifest) | {"seconds": round(time.monotonic() - began, 1)}
 

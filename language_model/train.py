@@ -24,7 +24,7 @@ from language_model.hyperparameters import optimization
 from language_model.initial_checkpoint import load_initial_checkpoint, weights_sha256
 from language_model.masking import prediction_counts
 from language_model.reference import ReferenceBert, build_reference
-from language_model.store import MaskedSequences
+from language_model.store import MaskedSequences, read_manifest
 from language_model.weights import load_into
 from timedrun import order
 from timedrun.config import RunConfig
@@ -104,6 +104,7 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
             count_correct(model, batches, precision)
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, micro))
+    run.data_files([store / name for name in read_manifest(store).files])
     run.start_clock(**announcement(config, optimizer, known, ranks, attention=attention, start=start))
     data = TextData(config, store, ranks)
     for block in run.blocks(config.max_samples):

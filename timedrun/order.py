@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
+Order = Callable[[int, int, int], Indices]
+"""(samples, seed, epoch) -> a permutation of range(samples), a pure function of the three."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, splitmix64's step
 
 
@@ -24,19 +27,53 @@ def epoch_order(count: int, seed: int, epoch: int) -> Indices:
     number carries its index in the low bits: no ties, so every sorting algorithm agrees, and no slower argsort.
     """
     width = np.uint64(count.bit_length())
-    drawn = np.random.Philox(key=stream_seed(seed, "order", epoch)).random_raw(count)
-    keys = (drawn << width) | np.arange(count, dtype=np.uint64)
+    keys = (_drawn(count, seed, "order", epoch) << width) | np.arange(count, dtype=np.uint64)
     keys.sort()
     return (keys & ((np.uint64(1) << width) - np.uint64(1))).astype(np.int64)
 
 
+def quasi_random_order(count: int, seed: int, epoch: int, *, block: int, window: int) -> Indices:
+    """A permutation of range(count) that reads nearly in sequence: blocks of `block` consecutive samples are put in
+    random order, and samples are shuffled among `window` blocks that follow each other in it (FFCV's QUASI_RANDOM).
+
+    Less random than `epoch_order`: samples further apart than a window of blocks never meet in a batch but by the order
+    of blocks, which is another one each epoch. Raises ValueError for a block or window below 1.
+    """
+    if block < 1 or window < 1:
+        raise ValueError(f"quasi-random order takes blocks and windows of 1 and more, not {block} and {window}")
+    blocks = -(-count // block)
+    place = np.empty(blocks, dtype=np.uint64)  # of each block in their random order
+    place[epoch_order(blocks, stream_seed(seed, "blocks"), epoch)] = np.arange(blocks, dtype=np.uint64)
+    windows = np.repeat(place // np.uint64(window), block)[:count]
+    low, high = np.uint64(count.bit_length()), np.uint64((-(-blocks // window)).bit_length())
+    # From the top: the window, what is drawn, the index.
+    drawn = _drawn(count, seed, "order_in_windows", epoch) >> (low + high)
+    keys = (windows << (np.uint64(64) - high)) | (drawn << low) | np.arange(count, dtype=np.uint64)
+    keys.sort()
+    return (keys & ((np.uint64(1) << low) - np.uint64(1))).astype(np.int64)
+
+
+def step_count(count: int, global_batch: int, *, drop_last: bool = True) -> int:
+    """Optimizer steps of an epoch over `count` samples."""
+    return count // global_batch if drop_last else -(-count // global_batch)
+
+
 def steps(
-    count: int, seed: int, epoch: int, global_batch: int, world: int = 1, *, drop_last: bool = True
+    count: int,
+    seed: int,
+    epoch: int,
+    global_batch: int,
+    world: int = 1,
+    *,
+    drop_last: bool = True,
+    order: Order = epoch_order,
 ) -> list[Indices]:
     """The global batch of every step of an epoch over `count` samples; what it holds does not depend on `world`.
 
-    Without `drop_last` the last batch may be short, and smaller than the number of ranks. Raises ValueError where the
-    batch does not divide by the ranks, or where not one batch can be filled.
+    The last partial batch: with `drop_last` those samples are left out of this epoch, others in the next; without, the
+    batch is short, and may be smaller than the number of ranks. Never is a sample repeated to fill one. Entering an
+    epoch at any step costs the same: batches are views of one array. Raises ValueError where the batch does not divide
+    by the ranks, or where not one batch can be filled.
     """
     if global_batch < 1 or global_batch % world:
         below, above = global_batch // world * world, (max(global_batch, 0) // world + 1) * world
@@ -44,9 +81,9 @@ def steps(
         raise ValueError(f"global batch {global_batch} cannot be shared by {world} ranks; use {valid}")
     if drop_last and count < global_batch:
         raise ValueError(f"global batch {global_batch} is larger than the {count} samples; use a smaller one")
-    order = epoch_order(count, seed, epoch)
-    used = count // global_batch * global_batch if drop_last else count
-    return [order[start : start + global_batch] for start in range(0, used, global_batch)]
+    samples = order(count, seed, epoch)
+    starts = range(0, step_count(count, global_batch, drop_last=drop_last) * global_batch, global_batch)
+    return [samples[start : start + global_batch] for start in starts]
 
 
 def rank_part(step: Indices, rank: int, world: int) -> Indices:
@@ -84,6 +121,11 @@ def random_uniform(
     """Uniform numbers in [0, 1), shape [len(indices), count]: the top 53 of `random_bits` each."""
     bits = random_bits(seed, epoch, indices, stream, count)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _drawn(count: int, seed: int, stream: str, epoch: int) -> NDArray[np.uint64]:
+    """`count` raw 64-bit numbers of Philox."""
+    return np.random.Philox(key=stream_seed(seed, stream, epoch)).random_raw(count)
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

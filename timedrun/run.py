@@ -23,7 +23,9 @@ from timedrun.config import RunConfig, digest
 from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.progress import Progress
 from timedrun.ranks import Ranks
+from timedrun.read_ahead import ReadAhead
 from timedrun.stop import StopRequest
+from timedrun.throughput import Throughput
 from timedrun.tracked import Stateful, Tracked
 
 T = TypeVar("T")
@@ -143,6 +145,9 @@ class TimedRun:
         self._monotonic = monotonic
         self._clear_cache = clear_cache
         self._started: float | None = None
+        self._throughput = Throughput.restored(resume_from.get("throughput") if resume_from else None)
+        self._data_files: tuple[Sequence[Path], int] | None = None
+        self._read_ahead: ReadAhead | None = None
         self._last_loss: Tensor | None = None
 
     def __enter__(self) -> Self:
@@ -165,10 +170,16 @@ class TimedRun:
             if error is None or isinstance(error, _Ended):
                 self.outcome = self.outcome or Outcome.NOT_REACHED
                 reason = self.outcome.value
+                if self._started is not None:
+                    if self.outcome is not Outcome.STOPPED:  # that one goes on
+                        self._log_cold_start()
+                    self._end_read_ahead()
             else:
                 reason = f"{type(error).__name__}: {error}"
             self.log.close(reason=reason)
         self.log.close()
+        if self._read_ahead is not None:
+            self._read_ahead.stop(wait_seconds=1.0)
         return isinstance(error, _Ended)
 
     def track(self, **parts: Stateful) -> None:
@@ -185,6 +196,26 @@ class TimedRun:
         for batch in batches:
             step(batch)
         self.tracked.restore(self._resume_from["state"] if self._resume_from else before)
+
+    def data_files(self, files: Sequence[Path], *, of: int | None = None) -> None:
+        """Name the files of the data, before the clock starts, so that the log says how much of them is in the page
+        cache of rank 0's node. None of them is read.
+
+        of: where `files` are a sample (`page_cache.evenly`), the number of files that they stand for.
+        """
+        self._data_files = (files, len(files) if of is None else of)
+
+    def read_ahead(self, files: Iterable[Path], total_bytes: int) -> None:
+        """Read `files`, of `total_bytes` in all, into the page cache in their order while training goes on: one thread
+        on each node. Refused, and logged so, where the memory that is available does not hold them.
+
+        Raises:
+            RuntimeError: the clock is not running, so that it would not cost what it costs.
+        """
+        if self._started is None:
+            raise RuntimeError("read_ahead before start_clock: data may be read only on the clock; nothing was read")
+        if self.ranks.local_rank == 0:
+            self._read_ahead = ReadAhead(files, total_bytes).start()
 
     def start_clock(
         self,
@@ -217,6 +248,8 @@ class TimedRun:
                 self.log.event(key, value)
             for method in methods:
                 self.log.event(keys.METHOD, method)
+            if self._data_files is not None and self.ranks.is_first:
+                self._log_page_cache(*self._data_files)
             self._synchronize()
             self.log.end(keys.INIT_STOP)
             self.log.start(keys.RUN_START)
@@ -243,19 +276,23 @@ class TimedRun:
     def epochs(self, block: Block) -> Iterator[int]:
         """The epochs of `block` that are still to train, each logged from its start to its end."""
         for epoch in range(max(block.first, self.position.epoch), block.last + 1):
+            self._throughput.begin(self.position.samples, self._monotonic())
             if self.position.step_in_epoch == 0:
                 self.log.start(keys.EPOCH_START, epoch_num=epoch)
             yield epoch
             self._check()
             self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
+            self._log_throughput(epoch)
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
         """The optimizer steps of `block` that are still to take, numbered over the whole run from 0: for a benchmark
         that counts samples."""
+        self._throughput.begin(self.position.samples, self._monotonic())
         while self.position.samples < block.last:
             yield self.position.step
         self._check()
+        self._log_throughput(block.last)
 
     def step_done(self, samples: int, loss: Tensor) -> None:
         """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is looked at only
@@ -298,6 +335,8 @@ class TimedRun:
         if self.card.reached(value, self.config.evaluation.target):
             before_success()
             self.outcome = Outcome.REACHED
+            self._end_read_ahead()
+            self._log_cold_start()
             elapsed_ms = round((self._monotonic() - self._started) * 1e3) if self._started is not None else 0
             known = {} if self._resume_from else {keys.ELAPSED_MS: elapsed_ms}  # a resumed run's clock began elsewhere
             self.log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=block.last, **known)
@@ -333,7 +372,44 @@ class TimedRun:
             path = checkpoint_path(self.checkpoints / f"rank_{self.ranks.rank}", self.position.step)
             path.parent.mkdir(parents=True, exist_ok=True)
             checkpoint.remove_partial(path.parent)  # of a process that was killed while it saved
-            checkpoint.save(path, {"state": self.tracked.state(), "position": asdict(self.position)})
+            throughput = self._throughput.state(self.position.samples, self._monotonic())
+            content = {"state": self.tracked.state(), "position": asdict(self.position), "throughput": throughput}
+            checkpoint.save(path, content)
+
+    def _log_throughput(self, epoch_num: int) -> None:
+        """Samples a second, over all ranks, of the epoch or block of training that ends here: from its start to the
+        check that ends it, which waits for all ranks and for the last loss. The device may then still be at the last
+        backward pass. Evaluation is not in it; waiting for data and a line of progress are."""
+        found = self._throughput.end(self.position.samples, self._monotonic())
+        if found is not None:
+            self.log.event(keys.TRACKED_STATS, {keys.THROUGHPUT: found}, step=self.position.step, epoch_num=epoch_num)
+        if self._read_ahead is not None and self._read_ahead.ended:
+            self._end_read_ahead()
+
+    def _log_cold_start(self) -> None:
+        if not self._throughput.seconds or self._started is None:
+            return
+        # A resumed run's clock began in another process.
+        elapsed = None if self._resume_from else self._monotonic() - self._started
+        self.log.event(keys.COLD_START, self._throughput.cold_start(elapsed))
+
+    def _end_read_ahead(self) -> None:
+        """Stop it where it still reads, without waiting, and log what it did: once, and from this thread, since a log's
+        times must not go back."""
+        if self._read_ahead is not None:
+            done, self._read_ahead = self._read_ahead, None
+            done.stop()
+            why = {} if done.complete else {"reason": done.reason}
+            rate = done.bytes / done.seconds if done.seconds else None
+            facts = {"seconds": done.seconds, "bytes_per_second": rate, "complete": done.complete}
+            self.log.event(keys.READ_AHEAD, done.bytes, **facts, **why)
+
+    def _log_page_cache(self, files: Sequence[Path], of: int) -> None:
+        found = page_cache.resident(files)
+        facts: dict[str, Scalar] = {"bytes": found.bytes, "asked_bytes": found.asked_bytes, "files": len(files)}
+        sample = {"sample_of_files": of} if of != len(files) else {}
+        why = {"reason": found.reason} if found.reason else {}
+        self.log.event(keys.PAGE_CACHE_RESIDENT, found.fraction, **facts, **sample, **why)
 
     def _synchronize(self) -> None:
         if self.ranks.device.type == "cuda":

@@ -34,9 +34,11 @@ class FileWriter:
         self._bytes += len(data)
 
     def discard(self) -> None:
-        """Nothing is left of it."""
-        self._stream.close()
-        self._draft.unlink()
+        """Nothing is left of it, even on a full disk, where closing fails."""
+        try:
+            self._stream.close()
+        finally:
+            self._draft.unlink(missing_ok=True)
 
     def complete(self) -> StoredFile:
         """Everything is on disk under its name."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import cattrs
+import numpy as np
+from numpy.typing import NDArray
 
 from timedrun.errors import DataError
 from timedrun.stored_file import StoredFile
@@ -99,3 +101,62 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
     except (ValueError, AttributeError, cattrs.BaseValidationError) as error:
         raise DataError(f"{path}: damaged or edited ({type(error).__name__}); prepare the store again.") from None
+
+
+def split_facts(labels: NDArray[np.integer], classes: int, size: int) -> SplitFacts:
+    """Facts of a split whose images have these `labels` (n,) of so many `classes`, and `size` bytes in all."""
+    counts = np.bincount(labels, minlength=classes).tolist()
+    return SplitFacts(images=len(labels), per_class=tuple(counts), bytes=size)
+
+
+def verify(folder: Path) -> Manifest:
+    """Reads every byte of the store and returns its manifest.
+
+    Raises:
+        DataError: a file is missing, or its size or SHA-256 differs: all of them are named.
+    """
+    manifest = read_manifest(folder)
+    damaged = []
+    for name, stored in manifest.files.items():
+        try:
+            check_content(folder, name, stored)
+        except DataError as error:
+            damaged.append(str(error))
+    if damaged:
+        raise DataError("\n".join(damaged))
+    return manifest
+
+
+def check_size(folder: Path, name: str, stored: StoredFile) -> None:
+    """Raises DataError where the file is missing or has another size; reads none of it."""
+    path = folder / name
+    if not path.is_file():
+        raise DataError(f"{path}: missing; copy or prepare the store again.")
+    if (size := path.stat().st_size) != stored.bytes:
+        fault = "cut off" if size < stored.bytes else "too long"
+        raise DataError(
+            f"{path}: {fault}, {size:,} bytes instead of {stored.bytes:,}; copy or prepare the store again."
+        )
+
+
+def check_content(folder: Path, name: str, stored: StoredFile) -> None:
+    """Raises DataError where the file is missing, or its size or SHA-256 differs; reads all of it."""
+    check_size(folder, name, stored)
+    try:
+        with (folder / name).open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{folder / name}: cannot be read ({error.strerror}).") from None
+    if found != stored.sha256:
+        raise DataError(f"{folder / name}: damaged, its SHA-256 is another; copy or prepare the store again.")
+
+
+def require_format(folder: Path, manifest: Manifest, wanted: Format, splits: Sequence[str]) -> None:
+    """Raises DataError where the store is of another format or lacks one of `splits`."""
+    if manifest.settings.format != wanted:
+        raise DataError(f"{folder}: holds a store of format {manifest.settings.format}, not {wanted}.")
+    if missing := [split for split in splits if split not in manifest.splits]:
+        raise DataError(
+            f"{folder}: has no split {', '.join(missing)}, only {', '.join(manifest.splits)}; prepare it with the "
+            "config of the run."
+        )

@@ -85,6 +85,11 @@ def facts(folder: Path | None, length: int) -> TokenFacts:
     return TokenFacts(manifest.train.tokens, manifest.validation.tokens, manifest.vocabulary, length, manifest.digest)
 
 
+def data_files(folder: Path | None) -> list[Path]:
+    """Where the tokens lie. Raises DataError as `facts` does."""
+    return TokenStore(data_folder.required(folder, "GPT's token store")).files
+
+
 def declared(model: GptConfig) -> TokenFacts:
     """What stands for facts that are not at hand: OpenWebText's tokens as nanoGPT counts them; a store that fits."""
     return TokenFacts(9_035_582_198, 4_434_897, model.vocabulary, model.context, "not known")

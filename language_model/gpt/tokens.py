@@ -95,6 +95,11 @@ class TokenStore:
                     " copy it again or prepare it again."
                 )
 
+    @property
+    def files(self) -> list[Path]:
+        """Where the tokens of all splits lie."""
+        return [self.folder / self.manifest.part(split).file for split in SPLITS]
+
     def tokens(self, split: Split) -> Tokens:
         """The ids of a split (N,) uint16, mapped into memory: only what is used is read."""
         part = self.manifest.part(split)

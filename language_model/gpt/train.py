@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.data import TokenBatch, TokenData, TokenFacts, declared, facts
+from language_model.gpt.data import TokenBatch, TokenData, TokenFacts, data_files, declared, facts
 from language_model.gpt.model import build_model, token_losses
 from language_model.gpt.optimizer import build_gpt_optimizer
 from language_model.hyperparameters import optimization
@@ -78,6 +78,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
             sum_losses(model, batch, precision)
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share))
+    run.data_files(data_files(run.data_folder))
     run.start_clock(**announcement(config, optimizer, known, ranks))
     data = TokenData(
         config.data, run.data_folder, ranks, length=context, global_batch=config.global_batch, seed=config.seed

@@ -34,6 +34,7 @@ EPOCH_STOP: Final = "epoch_stop"
 EVAL_START: Final = "eval_start"
 EVAL_STOP: Final = "eval_stop"
 EVAL_ACCURACY: Final = "eval_accuracy"
+TRACKED_STATS: Final = "tracked_stats"  # no constant of mlperf-logging, but its usual name in published logs
 
 # Names inside `metadata`, and the two words of a finished run.
 EPOCH_NUM: Final = "epoch_num"
@@ -108,8 +109,19 @@ DATASET: Final = "dataset"  # what was trained on; differs from the benchmark's 
 QUALITY_TARGET: Final = "quality_target"  # the target this run trained to
 CONFIG_NAME: Final = "config_name"
 CONFIG_DIGEST: Final = "config_digest"
+DATA_LOADER: Final = "data_loader"  # what read the training and evaluation samples; "memory" where they are held in it
+DATA_STORE: Final = "data_store"  # how they lie on disk
+DATA_ORDER: Final = "data_order"  # random, or quasi_random with its blocks and window
+DATA_WORKERS: Final = "data_workers"  # decoding processes or threads a rank
+DATA_PREFETCH: Final = "data_prefetch"  # batches of a rank made ready ahead of the step that takes them
 METHOD: Final = "method"  # one event for each speed-up method in use
 ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds since run_start
 RESUMED: Final = (
     "resumed"  # a run that was stopped goes on, on the clock of its first run_start; value: optimizer steps done before
 )
+PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # share, 0..1, of the data's files in rank 0's node's page cache
+COLD_START: Final = "cold_start"  # what the first epoch or block of training took beyond the median later one
+READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache while training went on
+
+# Names inside the values of `tracked_stats` and `cold_start`.
+THROUGHPUT: Final = "throughput"  # samples a second of training alone

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -11,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from mlevents import keys
+from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ SHARED: Final = (
     keys.CONFIG_DIGEST,
 )
 SKETCH_SIZE: Final = 512  # hashes; a log of fewer timed events is kept whole
-LEAST_INTERVALS: Final = 3  # below, the first epoch has no others to be compared with
 
 
 @dataclass(frozen=True)
@@ -76,6 +74,10 @@ class RunSummary:
     # The last value of every part, where the quality is several numbers (box and mask precision; FID and CLIP).
     final_parts: Mapping[str, float] = field(default_factory=dict)
     gap_minutes: float | None = None  # from the last init_stop to run_start: neither initialization nor timed
+    first_throughput: float | None = None  # samples/s of training, of the first tracked_stats that has it
+    later_throughput: float | None = None  # the median later one
+    caches_dropped: bool | None = None  # value of the last cache_clear
+    page_cache_resident: float | None = None  # 0..1 of the data, before the clock; a key of this project
 
     @property
     def seed(self) -> int | None:
@@ -86,6 +88,7 @@ class RunSummary:
 def summarized(record: RunRecord) -> RunSummary:
     """`record` in short."""
     batch = record.value(keys.GLOBAL_BATCH_SIZE)
+    pace = _throughputs(record)
     target = record.value(keys.QUALITY_TARGET)
     seeds = (event.value for event in record.all(keys.SEED))
     return RunSummary(
@@ -117,6 +120,11 @@ def summarized(record: RunRecord) -> RunSummary:
         events=len(record.events),
         final_parts=record.final_parts,
         gap_minutes=_gap_minutes(record),
+        first_throughput=pace[0] if pace else None,
+        # The median of seconds a sample, as `cold_start` has it: of an even number, not the mean of the middle rates.
+        later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
+        caches_dropped=_caches_dropped(record),
+        page_cache_resident=_page_cache_resident(record),
     )
 
 
@@ -126,28 +134,47 @@ def _gap_minutes(record: RunRecord) -> float | None:
 
 
 def _first_epoch_share(record: RunRecord) -> float | None:
-    """From epochs where there are enough of them, else from blocks, each by what it trained."""
+    """From epochs where there are two or more, else from blocks, each by what it trained and without evaluation."""
     if not record.minutes:
         return None
     for start, stop in ((keys.EPOCH_START, keys.EPOCH_STOP), (keys.BLOCK_START, keys.BLOCK_STOP)):
         intervals = list(_intervals(record, start, stop))
-        if len(intervals) >= LEAST_INTERVALS:
-            (first_ms, first_units), *later = intervals
-            excess_ms = first_ms - first_units * median(spent_ms / units for spent_ms, units in later)
-            share = excess_ms / (record.minutes * 60_000)
-            return min(max(share, 0.0), 1.0) if math.isfinite(share) else None
+        if len(intervals) > 1:
+            return cold_start.share(intervals, record.minutes * 60_000)
     return None
 
 
 def _intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tuple[float, float]]:
-    """Milliseconds and units of progress of every interval of the timed region whose stop follows its start."""
+    """Units of progress and milliseconds of training of every interval of the timed region whose stop follows its
+    start; evaluations that lie within it are no part of it."""
     start: Event | None = None
+    evaluating: Event | None = None
+    evaluated = 0.0
     for event in record.timed:
         if event.key == start_key:
-            start = event
+            start, evaluating, evaluated = event, None, 0.0
+        elif event.key == keys.EVAL_START:
+            evaluating = event
+        elif event.key == keys.EVAL_STOP and evaluating is not None:
+            evaluated, evaluating = evaluated + event.time_ms - evaluating.time_ms, None
         elif event.key == stop_key and start is not None:
-            yield event.time_ms - start.time_ms, _units(start, event)
+            yield _units(start, event), event.time_ms - start.time_ms - evaluated
             start = None
+
+
+def _throughputs(record: RunRecord) -> list[float]:
+    found = [e.value.get(keys.THROUGHPUT) for e in record.all(keys.TRACKED_STATS) if isinstance(e.value, dict)]
+    return [float(one) for one in found if is_number(one) and one > 0]
+
+
+def _caches_dropped(record: RunRecord) -> bool | None:
+    event = record.last(keys.CACHE_CLEAR)
+    return event.value in (True, 1) if event is not None and isinstance(event.value, bool | int) else None
+
+
+def _page_cache_resident(record: RunRecord) -> float | None:
+    share = record.value(keys.PAGE_CACHE_RESIDENT)
+    return float(share) if is_number(share) and 0 <= share <= 1 else None
 
 
 def _units(start: Event, stop: Event) -> float:

@@ -1,10 +1,18 @@
-"""Real data for tests, where it lies beside the repository."""
+"""Real data for tests, where it lies beside the repository, and small stores of images."""
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
+
+from image_classification import image_folder
+from image_classification.configs import imagenet_methods
+from image_classification.prepare import prepare
+from image_classification.stores.manifest import Format, StoreConfig
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -18,3 +26,31 @@ def shared_cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("cifar10")
     subprocess.run([sys.executable, str(source / "unpack_cifar10.py"), str(source), str(out)], check=True, timeout=100)
     return out
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
+    """29 training, 6 evaluation JPEG images of two classes in a store of each format, evaluation at short side 20."""
+    root = tmp_path_factory.mktemp("prepared")
+    generator = np.random.default_rng(0)
+    for split, count in (("train", (14, 15)), ("val", (3, 3))):
+        for label, images in zip(("ant", "bee"), count, strict=True):
+            folder = root / "folder" / split / label
+            folder.mkdir(parents=True)
+            for number in range(images):
+                pixels = generator.integers(0, 256, (30 + 3 * number, 60 - number, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number:02d}.jpg", quality=90)
+    found: dict[Format, Path] = {"folder": root / "folder"}
+    image_folder.write_index(image_folder.make_index(found["folder"]), found["folder"])
+    config = imagenet_methods()
+    for store in (StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24), StoreConfig(format="beton")):
+        found[store.format] = root / store.format
+        data = replace(config.data, eval_resize=20, eval_size=16, store=store)
+        prepare(
+            replace(config, data=data),
+            found[store.format],
+            decode=False,
+            workers=1,
+            images=[found["folder"]],
+        )
+    return found

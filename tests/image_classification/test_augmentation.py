@@ -3,10 +3,14 @@
 from types import ModuleType
 
 import numpy as np
+import numpy.typing as npt
+import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
-from image_classification.augmentation import pad_crop_flip, random_resized_crop_box
+from image_classification.augmentation import pad_crop_flip, random_resized_crop_boxes, scaled_boxes, train_crops
 from timedrun.order import random_uniform
 
 
@@ -42,25 +46,104 @@ def test_a_sample_is_augmented_alike_whatever_batch_it_is_in() -> None:
     assert not torch.equal(whole, other)
 
 
-def test_boxes_follow_torchvisions_distribution(torchvision: ModuleType) -> None:
-    from torchvision.transforms.v2 import RandomResizedCrop
-
-    height, width, count = 300, 400, 4000
-    draws = random_uniform(0, 1, np.arange(count), stream="random_resized_crop", count=40).reshape(count, 10, 4)
-    ours = np.array([random_resized_crop_box(height, width, draw) for draw in draws])
-    torch.manual_seed(0)
-    transform, image = RandomResizedCrop(10), torch.empty(3, height, width)
-    sampled = [transform.make_params([image]) for _ in range(count)]
-    theirs = np.array([(p["top"], p["left"], p["height"], p["width"]) for p in sampled])
-    for column in range(4):
-        assert stats.ks_2samp(ours[:, column], theirs[:, column]).pvalue > 1e-3
-    for areas in (ours[:, 2] * ours[:, 3], theirs[:, 2] * theirs[:, 3]):
-        assert 0.07 < areas.min() / (height * width) < areas.max() / (height * width) <= 1.0
-    assert stats.ks_2samp(ours[:, 2] / ours[:, 3], theirs[:, 2] / theirs[:, 3]).pvalue > 1e-3
+def _drawn(count: int, epoch: int = 1) -> npt.NDArray[np.float64]:
+    return random_uniform(0, epoch, np.arange(count), stream="random_resized_crop", count=40).reshape(count, 10, 4)
 
 
-def test_an_image_too_long_for_any_draw_gets_the_central_crop() -> None:
-    draws = np.full((10, 4), 0.999)
-    top, left, height, width = random_resized_crop_box(1000, 10, draws)
-    assert (left, width, height) == (0, 10, 13)
-    assert top == (1000 - 13) // 2
+@pytest.mark.parametrize(("height", "width"), [(300, 400), (500, 333), (90, 700), (24, 17)])
+def test_boxes_follow_torchvisions_distribution(torchvision: ModuleType, height: int, width: int) -> None:
+    from torchvision.transforms import RandomResizedCrop
+
+    count = 3000
+    ours = random_resized_crop_boxes(np.full((count, 2), (height, width)), _drawn(count))
+    image = torch.empty(3, height, width)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = np.array(
+            [RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(count)], dtype=np.int64
+        )
+    for ours_of, theirs_of in zip(_measures(ours), _measures(theirs), strict=True):
+        assert stats.ks_2samp(ours_of, theirs_of).pvalue > 1e-3
+
+
+def _measures(boxes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.float64]]:
+    """Area, ratio, and where each edge is."""
+    top, left, height, width = boxes.T
+    return [height * width, width / height, top, left, top + height, left + width]
+
+
+@given(
+    st.integers(1, 3000),
+    st.integers(1, 3000),
+    st.integers(0, 1000),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_box_is_inside_its_image_and_a_function_of_its_own_draws(height: int, width: int, epoch: int) -> None:
+    sizes, draws = np.array([[height, width], [7, 9], [height, width]]), _drawn(3, epoch)
+    boxes = random_resized_crop_boxes(sizes, draws)
+    assert (boxes[:, 2:] >= 1).all()
+    assert (boxes[:, :2] >= 0).all()
+    assert (boxes[:, :2] + boxes[:, 2:] <= sizes).all()
+    for row in range(3):
+        assert np.array_equal(random_resized_crop_boxes(sizes[row : row + 1], draws[row : row + 1])[0], boxes[row])
+
+
+@pytest.mark.parametrize(("height", "width"), [(1000, 10), (10, 1000), (37, 2000), (333, 7)])
+def test_an_image_too_long_for_any_draw_gets_torchvisions_central_crop(
+    torchvision: ModuleType, height: int, width: int
+) -> None:
+    from torchvision.transforms import RandomResizedCrop
+
+    # Whole areas: no try fits, in theirs by scale 1, in ours by draws of nearly 1.
+    theirs = RandomResizedCrop.get_params(torch.empty(3, height, width), [1.0, 1.0], [3 / 4, 4 / 3])
+    ours = random_resized_crop_boxes(np.array([[height, width]]), np.full((1, 10, 4), 0.999))
+    assert tuple(ours[0].tolist()) == tuple(theirs)
+
+
+def test_boxes_are_those_of_the_formula_worked_by_hand() -> None:
+    draws = np.full((1, 10, 4), 0.999)
+    draws[0, :2] = [(0.999, 0.999, 0, 0), (0.5, 0.25, 0.5, 0.25)]  # 399 x 299 does not fit into 300 x 300, this does
+    area, ratio = 300 * 300 * 0.54, (3 / 4) ** 0.5
+    crop_height, crop_width = round((area / ratio) ** 0.5), round((area * ratio) ** 0.5)
+    expected = [(300 - crop_height + 1) // 2, (300 - crop_width + 1) // 4, crop_height, crop_width]
+    assert random_resized_crop_boxes(np.array([[300, 300]]), draws).tolist() == [expected]
+
+
+def test_training_crops_depend_on_seed_epoch_and_sample_alone_and_half_are_mirrored() -> None:
+    sizes = np.random.default_rng(0).integers(200, 600, (4000, 2))
+    boxes, flips = train_crops(3, 2, np.arange(4000), sizes)
+    some = np.array([77, 5, 3999, 77])
+    again, mirrored = train_crops(3, 2, some, sizes[some])
+    assert np.array_equal(again, boxes[some])
+    assert np.array_equal(mirrored, flips[some])
+    assert stats.binomtest(int(flips.sum()), 4000).pvalue > 1e-3
+    for seed, epoch in ((4, 2), (3, 3)):
+        other, other_flips = train_crops(seed, epoch, np.arange(4000), sizes)
+        assert (other != boxes).any(axis=1).mean() > 0.9
+        assert 0.4 < (other_flips != flips).mean() < 0.6
+
+
+def test_flips_do_not_go_with_crops() -> None:
+    boxes, flips = train_crops(0, 1, np.arange(4000), np.full((4000, 2), 400))
+    assert stats.ks_2samp(boxes[flips, 2] * boxes[flips, 3], boxes[~flips, 2] * boxes[~flips, 3]).pvalue > 1e-3
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_scaled_boxes_cover_the_same_share_of_a_stored_image_to_half_a_pixel(data: st.DataObject) -> None:
+    original = np.array(data.draw(st.tuples(st.integers(1, 900), st.integers(1, 900))))
+    stored = np.array(data.draw(st.tuples(st.integers(1, 900), st.integers(1, 900))))
+    end = [data.draw(st.integers(1, int(side))) for side in original]
+    begin = [data.draw(st.integers(0, side - 1)) for side in end]
+    box = np.array([[*begin, end[0] - begin[0], end[1] - begin[1]]])
+    top_left, sides = np.split(scaled_boxes(box, original, stored)[0], 2)
+    assert (sides >= 1).all()
+    assert (top_left >= 0).all()
+    assert (top_left + sides <= stored).all()
+    exact_begin, exact_end = np.array(begin) * stored / original, np.array(end) * stored / original
+    assert (np.abs(top_left - exact_begin) <= 1).all()
+    for axis in range(2):
+        if exact_end[axis] - exact_begin[axis] >= 1:
+            assert abs(top_left[axis] - exact_begin[axis]) <= 0.5
+            assert abs(top_left[axis] + sides[axis] - exact_end[axis]) <= 0.5
+    assert np.array_equal(scaled_boxes(box, original, original), box)

@@ -1,5 +1,7 @@
 """The run itself: warm-up without a trace, the clock before the data, exact counts, accumulation, methods in effect."""
 
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +11,18 @@ import pytest
 import torch
 
 from image_classification import CARD, data
-from image_classification.configs import ImageRunConfig, digits_methods, synthetic_smoke
-from image_classification.train import accuracy, synthetic_batches, train
+from image_classification.configs import ImageRunConfig, digits_methods, imagenet_methods, synthetic_smoke
+from image_classification.stores.manifest import Format, StoreConfig
+from image_classification.train import accuracy, progress_at, synthetic_batches, train
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from timedrun.methods import EMA, NoEffect, ProgressiveResizing
+from timedrun import checkpoint
+from timedrun.methods import EMA, ChannelsLast, NoEffect, ProgressiveResizing
 from timedrun.precision import Precision
 from timedrun.progress import Progress
 from timedrun.ranks import Ranks
-from timedrun.run import TimedRun
+from timedrun.run import Outcome, TimedRun, checkpoint_path
+from timedrun.stop import StopRequest
 
 ALONE = Ranks(0, 1, 0, torch.device("cpu"))
 
@@ -111,6 +116,149 @@ def test_warm_up_sees_every_input_size_of_the_run() -> None:
     assert evaluation == 0
     assert {resizing.sizes(16, [(e - 1) / 10 for e in range(1, 11)])[e - 1] for e in epochs} == {8, 12, 16}
     assert len(epochs) == 3
+
+
+RESIZING = ProgressiveResizing(start=0.5, delay=0.2, finetune=0.2, increment=4, where="loader")
+
+
+def stored(**changes: Any) -> ImageRunConfig:
+    """A small run on a jpeg store of 29 images, decoded at the size of each epoch."""
+    base, images = synthetic_smoke(), imagenet_methods().data
+    return replace(
+        base,
+        dataset="small",
+        global_batch=6,
+        model=replace(base.model, classes=2),
+        data=replace(
+            images,
+            train_size=16,
+            eval_resize=20,
+            eval_size=16,
+            eval_batch=4,
+            loader="pillow",
+            store=StoreConfig(format="jpeg"),
+            workers=0,
+            prefetch=2,
+        ),
+        schedule=replace(base.schedule, epochs=5),
+        evaluation=replace(base.evaluation, target=0.999, every=2, first=2),
+        methods=(ChannelsLast(), RESIZING),
+        **changes,
+    )
+
+
+def stored_run(config: ImageRunConfig, folder: Path, log: RunLog, **options: Any) -> TimedRun:
+    progress = Progress("test", shown=False)
+    return TimedRun(config, CARD, ALONE, log, platform="1xCPU", progress=progress, data_folder=folder, **options)
+
+
+def no_thread_is_left() -> bool:
+    return not [thread for thread in threading.enumerate() if thread.name in ("prefetch", "read-ahead")]
+
+
+class Steps:
+    """What every step of the runs of a test was given and found."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes, self.losses = list[int](), list[float]()
+        self.at_step: Callable[[TimedRun], None] = lambda run: None
+        step_done: Callable[..., None] = TimedRun.step_done
+        train_batches = data.ImageData.train
+
+        def recorded(run: TimedRun, samples: int, loss: torch.Tensor) -> None:
+            self.losses.append(float(loss))
+            self.at_step(run)
+            step_done(run, samples, loss)
+
+        def seen(opened: data.ImageData, epoch: int, first_step: int = 0) -> Any:
+            for batch in train_batches(opened, epoch, first_step):
+                self.sizes.append(batch.images.shape[-1])
+                yield batch
+
+        monkeypatch.setattr(TimedRun, "step_done", recorded)
+        monkeypatch.setattr(data.ImageData, "train", seen)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    return Steps(monkeypatch)
+
+
+def test_images_are_decoded_at_the_size_of_their_epoch_and_the_log_says_what_loads(
+    prepared: dict[Format, Path], tmp_path: Path, steps: Steps
+) -> None:
+    config = stored()
+    with stored_run(config, prepared["jpeg"], RunLog(tmp_path / "result_0.txt")) as run:
+        train(config, run)
+    expected = RESIZING.sizes(16, [progress_at(config, epoch) for epoch in range(1, 6)])
+    assert steps.sizes == [size for size in expected for _ in range(4)]
+    assert len(set(steps.sizes)) == 3
+    log = record.read(tmp_path / "result_0.txt")
+    assert [log.value(key) for key in (keys.DATA_LOADER, keys.DATA_STORE, keys.DATA_PREFETCH)] == [
+        "pillow",
+        "jpeg, original size",
+        2,
+    ]
+    assert no_thread_is_left()
+
+
+def test_a_run_on_stored_images_goes_on_after_a_stop_as_if_there_had_been_none(
+    prepared: dict[Format, Path], tmp_path: Path, steps: Steps
+) -> None:
+    config = stored(seed=4)
+    with stored_run(config, prepared["jpeg"], RunLog(None)) as run:
+        train(config, run)
+    whole, steps.losses = steps.losses, []
+    stop = StopRequest()
+
+    def at_step(run: TimedRun) -> None:
+        if len(steps.losses) == 7:
+            stop.signal = signal.SIGTERM
+
+    steps.at_step = at_step
+    with stored_run(config, prepared["jpeg"], RunLog(None), stop=stop, checkpoints=tmp_path) as run:
+        train(config, run)
+    assert run.outcome is Outcome.STOPPED
+    assert no_thread_is_left()
+    state = checkpoint.load(checkpoint_path(tmp_path / "rank_0", 7))
+    with stored_run(config, prepared["jpeg"], RunLog(None), resume_from=state) as run:
+        train(config, run)
+    assert len(whole) == 20
+    assert steps.losses == whole
+
+
+def test_a_run_that_fails_leaves_no_thread(prepared: dict[Format, Path], steps: Steps) -> None:
+    def at_step(run: TimedRun) -> None:
+        raise OSError("a device went away")
+
+    steps.at_step = at_step
+    config = stored()
+    with pytest.raises(OSError, match="went away"), stored_run(config, prepared["jpeg"], RunLog(None)) as run:
+        train(config, run)
+    assert no_thread_is_left()
+
+
+def test_data_are_read_ahead_on_the_clock_where_that_is_asked_for(
+    prepared: dict[Format, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[list[Path], int]] = []
+    monkeypatch.setattr(TimedRun, "read_ahead", lambda run, files, total: asked.append((list(files), total)))
+    config = stored()
+    for ahead in (False, True):
+        chosen = replace(config, max_epochs=1, data=replace(config.data, read_ahead=ahead), methods=())
+        with stored_run(chosen, prepared["jpeg"], RunLog(None)) as run:
+            train(chosen, run)
+    ((files, total),) = asked
+    assert total == sum(path.stat().st_size for path in files)
+    assert prepared["jpeg"] / "train" / "00000.jpegs" in files
+
+
+def test_warm_up_sees_every_size_that_is_loaded() -> None:
+    config = replace(stored(), warm_up_steps=1)
+    evaluation, *batches = synthetic_batches(config, ALONE, 4, 3)
+    assert evaluation[0] == 0
+    assert [batch.images.shape[-1] for _, batch in batches] == [8, 12, 16]
+    assert all(batch.images.is_contiguous() for _, batch in batches)
 
 
 @pytest.mark.timeout(100)

@@ -13,7 +13,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from language_model.part_pool import PartProgress
 from language_model.prepare import prepare_text
 from language_model.store import MANIFEST, SKIPPED, SPLITS, MaskedSequences, RaggedStore, verify
 from language_model.store_builder import WORK, TextSettings
@@ -339,13 +338,3 @@ def test_topics_make_a_store_with_no_section_on_both_sides(tmp_path: Path) -> No
 def test_settings_that_cannot_be_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(change))):
         replace(SETTINGS, **change)  # type: ignore[arg-type]
-
-
-def test_time_left_counts_only_parts_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 1.0, 60.0, 60.0])
-    monkeypatch.setattr("language_model.part_pool.time.monotonic", lambda: next(clock))
-    lines: list[str] = []
-    progress = PartProgress(lines.append)
-    progress.part(1000, False, 0.5)
-    progress.part(600, True, 0.75)
-    assert lines == [" 75.0%  1,600 WordPieces in 2 parts, 1 parts found finished  10 WordPieces/s  1.0 min left"]

@@ -185,4 +185,39 @@ def test_a_cold_first_epoch_is_told_by_its_share(make_set):
     summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
     assert summary.minutes is not None
     assert summary.first_epoch_share == pytest.approx(1 / summary.minutes)
-    assert make_set(1)[0].first_epoch_share is None
+    assert make_set(1, accuracies=(0.76,))[0].first_epoch_share is None
+
+
+def test_evaluation_is_no_part_of_a_cold_first_block(make_set):
+    def change(runs):
+        late = False
+        runs[0][:] = [record for record in runs[0] if record["key"] not in ("epoch_start", "epoch_stop")]
+        for record in runs[0]:
+            late = late or record["key"] == "eval_stop"
+            record["time_ms"] += 60_000 * late
+
+    summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
+    assert summary.first_epoch_share == 0.0
+
+
+def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_nothing_of_other_values(make_set):
+    def told(*values, **facts):
+        def change(runs):
+            (end,) = [place for place, record in enumerate(runs[0]) if record["key"] == "run_stop"]
+            for value in reversed(values):
+                runs[0].insert(end, {**runs[0][end - 1], "event_type": "POINT_IN_TIME", "key": "tracked_stats"})
+                runs[0][end]["value"] = value
+            for key, value in facts.items():
+                runs[0].insert(1, {**runs[0][0], "key": key, "value": value})
+
+        return make_set(1, change=change)[0]
+
+    rates = ({"throughput": 50}, {"loss": 1}, {"throughput": 100.0}, {"throughput": 400}, {"throughput": 200})
+    summary = told(*rates, page_cache_resident=0.25)
+    assert (summary.first_throughput, summary.later_throughput) == (50, 200)
+    assert (summary.caches_dropped, summary.page_cache_resident) == (True, 0.25)
+    summary = told("fast", None, {"throughput": True}, {"throughput": -1}, {"throughput": "9"}, page_cache_resident=7)
+    assert summary.first_throughput is summary.later_throughput is summary.page_cache_resident is None
+    assert told({"throughput": 3}).later_throughput is None
+    assert told(cache_clear=0).caches_dropped is False
+    assert told(cache_clear="no").caches_dropped is None

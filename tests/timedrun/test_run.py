@@ -89,7 +89,7 @@ def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_ru
         Toy([0.9, 0.99]).train(run)
     seen = keys_of(tmp_path / "result_0.txt")
     assert seen.count(keys.EVAL_ACCURACY) == 1
-    assert seen[-4:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.RUN_STOP]
+    assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
 
 
 def test_epochs_count_from_one_and_blocks_match_epochs_and_evaluations(make_run: MakeRun, tmp_path: Path) -> None:

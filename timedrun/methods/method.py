@@ -19,6 +19,10 @@ class NoEffect(TimedrunError, RuntimeError):
 class Hooks:
     """Run-time state of one method in one run. Every hook does nothing unless a method overrides it."""
 
+    def input_size(self, size: int, progress: float) -> int:
+        """The pixels a side that training images should come with at `progress`, where `size` is the whole size."""
+        return size
+
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
         """Change one training batch; `progress` is the elapsed fraction of the run, in [0, 1], as the caller counts."""
         return inputs, targets

@@ -13,6 +13,7 @@ from torch import Tensor
 from timedrun.methods.method import Hooks, Method
 
 Interpolation = Literal["nearest", "bilinear"]
+Where = Literal["batch", "loader"]
 
 
 def scaled_width(size: int, progress: float, start: float, delay: float, finetune: float, increment: int) -> int:
@@ -56,6 +57,13 @@ class _ProgressiveResizingHooks(Hooks):
     def __init__(self, method: ProgressiveResizing) -> None:
         self._method = method
         self._batches: Counter[int] = Counter()  # width in pixels -> batches resized to it
+        self._whole = 0  # pixels, as last told by a loader
+
+    def input_size(self, size: int, progress: float) -> int:
+        if self._method.where == "batch":
+            return size
+        self._whole = size
+        return self._method.sizes(size, [progress])[0]
 
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
         if inputs.dim() != 4:
@@ -64,6 +72,12 @@ class _ProgressiveResizingHooks(Hooks):
                 "remove it from the methods of this model"
             )
         method, width = self._method, inputs.shape[3]
+        if method.where == "loader":
+            if (
+                width < self._whole
+            ):  # a loop that never asks for `input_size` leaves this at 0: no effect, which is told
+                self._batches[width] += 1
+            return inputs, targets
         nominal = scaled_width(width, progress, method.start, method.delay, method.finetune, method.increment)
         if nominal >= width:
             return inputs, targets
@@ -82,7 +96,8 @@ class _ProgressiveResizingHooks(Hooks):
     def effect(self) -> str | None:
         if not self._batches:
             return None
-        return f"{self._batches.total()} batches resized to {min(self._batches)}..{max(self._batches)} px"
+        done = "loaded at" if self._method.where == "loader" else "resized to"
+        return f"{self._batches.total()} batches {done} {min(self._batches)}..{max(self._batches)} px"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +113,10 @@ class ProgressiveResizing(Method):
     finetune: float = 0.2
     increment: int = 4
     interpolation: Interpolation = "nearest"
+    """Of a batch; a loader always filters against aliasing."""
+    where: Where = "batch"
+    """batch: whole images are loaded, and resized on the device (published). loader: images are decoded and cropped at
+    the size of their epoch, for less work; images held in memory are not."""
 
     def __post_init__(self) -> None:
         fractions = {"start": self.start, "delay": self.delay, "finetune": self.finetune}
@@ -116,6 +135,8 @@ class ProgressiveResizing(Method):
             raise ValueError(
                 f"progressive_resizing.interpolation must be nearest or bilinear, not {self.interpolation!r}"
             )
+        if self.where not in ("batch", "loader"):
+            raise ValueError(f"progressive_resizing.where must be batch or loader, not {self.where!r}")
 
     def hooks(self) -> Hooks:
         return _ProgressiveResizingHooks(self)

@@ -35,6 +35,13 @@ class Stack:
             self._surgery[method.name] = words
         return model
 
+    def input_size(self, size: int, progress: float) -> int:
+        """The pixels a side that training images should be loaded with at `progress`; `size` unless a method asks for
+        less. What is loaded smaller is not resized again by `batch`."""
+        for hooks in self._hooks.values():
+            size = hooks.input_size(size, progress)
+        return size
+
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
         """Pass one training batch through every method; `progress` is the elapsed fraction of the run in [0, 1]."""
         for hooks in self._hooks.values():

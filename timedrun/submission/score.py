@@ -74,6 +74,14 @@ class Score:
     evaluation_share: float | None
     first_epoch_share: float | None
     """What the first epoch took beyond the median later one: caches that were cold, compilation."""
+    first_throughput: float | None
+    """Samples a second of training in the first epoch or block."""
+    later_throughput: float | None
+    """In the median later one."""
+    caches_dropped: bool | None
+    """Whether the logs of all runs say so."""
+    page_cache_resident: float | None
+    """How much of the data lay in the page cache before the clock, 0..1: the most of any run."""
     init_minutes: float | None
     gap_minutes: float | None
     """From the end of initialization to run_start: no rule limits it."""
@@ -220,6 +228,12 @@ def score_set(
         quality=_geometric_mean([one.final_quality for one in behind], notes),
         evaluation_share=_mean(one.evaluation_share for one in behind),
         first_epoch_share=_mean(one.first_epoch_share for one in behind),
+        first_throughput=_mean(one.first_throughput for one in behind),
+        later_throughput=_mean(one.later_throughput for one in behind),
+        caches_dropped=_all(one.caches_dropped for one in behind),
+        page_cache_resident=max(
+            (share for one in behind if (share := one.page_cache_resident) is not None), default=None
+        ),
         init_minutes=_mean(one.init_minutes for one in behind),
         gap_minutes=_mean(one.gap_minutes for one in behind),
         files=names,
@@ -259,6 +273,11 @@ def _said(values: Iterable[str | None], otherwise: str = UNKNOWN) -> str:
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
+
+
+def _all(values: Iterable[bool | None]) -> bool | None:
+    known = [value for value in values if value is not None]
+    return all(known) if known else None
 
 
 def _geometric_mean(values: Iterable[float | None], notes: list[str]) -> float | None:

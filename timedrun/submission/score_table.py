@@ -104,6 +104,14 @@ def details(one: Score) -> list[str]:
     shares = [("evaluation", one.evaluation_share), ("cold first epoch", one.first_epoch_share)]
     if told := [f"{what} {share:.1%}" for what, share in shares if share is not None]:
         line("share", ", ".join(told))
+    if one.first_throughput is not None:
+        later = f", later {one.later_throughput:,.1f}" if one.later_throughput is not None else ""
+        line("training", f"first epoch or block {one.first_throughput:,.1f} samples/s{later}")
+    caches = [] if one.caches_dropped is None else ["dropped" if one.caches_dropped else "not dropped"]
+    if one.page_cache_resident is not None:
+        caches.append(f"{one.page_cache_resident:.1%} of the data in the page cache before the clock")
+    if caches:
+        line("caches", ", ".join(caches))
     outside = [("initialization", one.init_minutes), ("gap before run_start", one.gap_minutes)]
     if told := [f"{what} {minutes:.3f} min" for what, minutes in outside if minutes is not None]:
         line("untimed", ", ".join(told))

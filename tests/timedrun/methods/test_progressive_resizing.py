@@ -1,6 +1,7 @@
 """Progressive resizing: the published schedules size by size, and the published interpolation."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timedrun.methods import ProgressiveResizing
+from timedrun.methods import NoEffect, ProgressiveResizing, stack
 from timedrun.methods.progressive_resizing import resize, resized
 
 MLPERF = ProgressiveResizing(start=0.5, delay=0.4, finetune=0.2, increment=4)
@@ -114,6 +115,43 @@ def test_full_size_is_handed_on_untouched() -> None:
     assert hooks.effect() == "1 batches resized to 8..8 px"
 
 
+def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_they_are() -> None:
+    method = replace(MLPERF, where="loader")
+    speed = stack(method)
+    sizes = [speed.input_size(176, epoch / 28) for epoch in range(28)]
+    assert runs(sizes) == PUBLISHED[176, 28][0]
+    images, labels = torch.randn(2, 3, 88, 88), torch.zeros(2)
+    assert speed.batch(images, labels, 0.0, 10)[0] is images
+    whole = torch.randn(2, 3, 176, 176)
+    assert speed.batch(whole, labels, 0.9, 10)[0] is whole
+    assert speed.report == ["progressive_resizing: 1 batches loaded at 88..88 px"]
+
+
+def test_on_the_batch_whole_images_are_asked_for() -> None:
+    assert stack(MLPERF).input_size(176, 0.0) == 176
+
+
+def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effect() -> None:
+    speed = stack(replace(MLPERF, where="loader"))
+    speed.batch(torch.randn(2, 3, 88, 88), torch.zeros(2), 0.0, 10)
+    with pytest.raises(NoEffect, match="progressive_resizing"):
+        speed.verify()
+    speed.input_size(176, 0.0)
+    speed.batch(torch.randn(2, 3, 176, 176), torch.zeros(2), 0.0, 10)
+    with pytest.raises(NoEffect, match="progressive_resizing"):
+        speed.verify()
+
+
+def test_what_was_loaded_smaller_survives_a_resume() -> None:
+    method = replace(MLPERF, where="loader")
+    before, after = stack(method), stack(method)
+    before.input_size(16, 0.0)
+    before.batch(torch.randn(1, 3, 8, 8), torch.zeros(1), 0.0, 10)
+    after.load_state_dict(before.state_dict())
+    after.verify()
+    assert after.report == before.report
+
+
 def test_memory_format_survives() -> None:
     images = torch.randn(2, 3, 16, 16).to(memory_format=torch.channels_last)
     for interpolation in ("nearest", "bilinear"):
@@ -145,6 +183,7 @@ def test_sizes_grow_from_start_to_full(size: int, start: float, delay: float, fi
         {"delay": 0.7, "finetune": 0.4},
         {"increment": 0},
         {"interpolation": "cubic"},
+        {"where": "disk"},
     ],
 )
 def test_settings_that_mean_nothing_are_refused(values: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mlevents import keys
 from mlevents.record import read
 from timedrun.submission import score as scores
 
@@ -47,6 +48,20 @@ def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_run: Wr
     assert one.progress == [3.0] * 5 and one.unit == "epoch"
     assert one.evaluation_share == pytest.approx(0.1, abs=1e-3)
     assert (one.submitter, one.system, one.dataset) == ("Example", "1xCPU-baseline", "imagenet")
+
+
+def test_what_is_told_of_caches_is_the_least_favourable_of_the_runs(tmp_path: Path, write_run: WriteRun) -> None:
+    for number, share in enumerate([0.0, 0.5, None]):
+        write_run(tmp_path, number, dataset="toy", quality_target=0.7, **{keys.PAGE_CACHE_RESIDENT: share})
+    log = tmp_path / "result_1.txt"
+    log.write_text(log.read_text().replace('"key": "cache_clear", "value": true', '"key": "cache_clear", "value": 0'))
+    (one,) = scores.score([tmp_path])
+    assert (one.caches_dropped, one.page_cache_resident) == (False, 0.5)
+    assert "caches   not dropped, 50.0% of the data in the page cache before the clock" in scores.table(
+        [one], detailed=True
+    )
+    (told,) = json.loads(scores.as_json([one]))
+    assert (told["caches_dropped"], told["page_cache_resident"], told["first_throughput"]) == (False, 0.5, None)
 
 
 @pytest.mark.parametrize(

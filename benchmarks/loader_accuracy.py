@@ -1,0 +1,242 @@
+"""Accuracy that each image loader trains to: real timed runs of a small ResNet, interleaved over loaders and seeds.
+
+Usage: python benchmarks/loader_accuracy.py --images FOLDER --out FILE.json [--work FOLDER] [--loaders NAME ...]
+       [--classes 20] [--seeds 3] [--epochs 30] [--threads 2]
+
+FOLDER holds train/<class>/* and val/<class>/*, such as Caltech-101's. The first --classes of its classes are taken;
+every loader gets a store made of them, and every run goes through `timedrun run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from image_classification.compared_loaders import CONTESTANTS, STORES, choice
+from image_classification.configs import ImageRunConfig, imagenet_baseline
+from image_classification.model import ModelConfig
+from image_classification.prepare import prepare
+from mlevents import record
+from timedrun import system
+from timedrun.commands.configs import print_table
+from timedrun.config import EvaluationConfig, OptimizerConfig, dump
+from timedrun.methods import ChannelsLast
+from timedrun.results import ResultPaths, write_json
+from timedrun.schedule import Schedule
+
+TRAIN = ("pillow", "turbojpeg", "raw", "ffcv", "dali")
+"""Contestants that a run can use; the others are parts of one and FFCV's own."""
+SIZE = 64
+SHUFFLINGS = 20_000
+SIGNIFICANT = 0.05
+
+
+def config_of(name: str, store: str, given: argparse.Namespace, classes: int, seed: int) -> ImageRunConfig:
+    """A run whose only evaluation is at its end, and reaches its target whatever it is."""
+    base = imagenet_baseline()
+    data = replace(
+        base.data,
+        loader=CONTESTANTS[name][0],
+        store=STORES[store],
+        train_size=SIZE,
+        eval_size=SIZE,
+        eval_resize=SIZE * 8 // 7,
+        eval_batch=100,
+        workers=given.threads,
+    )
+    return replace(
+        base,
+        name=f"{name}_{store}",
+        notes="A small task to compare loaders by.",
+        dataset="images",
+        seed=seed,
+        global_batch=32,
+        micro_batch=0,
+        precision="fp32",
+        device="cpu",
+        warm_up_steps=1,
+        model=ModelConfig(block="basic", layers=(1, 1, 1), widths=(32, 64, 128), classes=classes),
+        data=data,
+        schedule=Schedule(kind="cosine", epochs=given.epochs, warmup_epochs=2),
+        optimizer=OptimizerConfig(kind="sgd", peak_lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4),
+        evaluation=EvaluationConfig(target=1e-9, every=given.epochs, first=given.epochs),
+        methods=(ChannelsLast(),),
+    )
+
+
+def subset(images: Path, folder: Path, classes: int) -> int:
+    """A copy of the first classes of `images` in `folder`; returns how many they are."""
+    names = sorted(entry.name for entry in (images / "train").iterdir() if entry.is_dir())[:classes]
+    if len(names) < 2:
+        raise SystemExit(f"{images}: no train/ folder with two classes or more.")
+    if not folder.is_dir():
+        draft = folder.with_name(folder.name + ".draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        for split in ("train", "val"):
+            for name in names:
+                shutil.copytree(images / split / name, draft / split / name)
+        draft.rename(folder)
+    return len(names)
+
+
+def accuracy(config: ImageRunConfig, store: Path, paths: ResultPaths, threads: int) -> dict[str, float]:
+    """Of a run in a process of its own, from its log; and its minutes on the clock."""
+    settings = paths.folder / f"config_{paths.number}.json"
+    write_json(settings, dump(config))
+    command = [sys.executable, "-m", "timedrun", "run", "image_classification", str(settings)]
+    command += ["--results", str(paths.folder), "--number", str(paths.number)]
+    command += ["--data-folder", str(store), "--threads", str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
+    if done.returncode:
+        raise SystemExit(f"{config.name}, seed {config.seed}: exit code {done.returncode}\n{done.stderr[-4000:]}")
+    log = record.read(paths.log)
+    if log.final_quality is None or log.minutes is None:
+        raise SystemExit(f"{paths.log}: no accuracy or no time in the log.")
+    return {"accuracy": log.final_quality, "minutes": log.minutes}
+
+
+def range_of_means(table: Sequence[Sequence[float]]) -> float:
+    """Largest minus smallest mean of the columns of `table` [seed][loader]."""
+    means = [statistics.fmean(column) for column in zip(*table, strict=True)]
+    return max(means) - min(means)
+
+
+def chance_of_range(table: Sequence[Sequence[float]]) -> float:
+    """Permutation test with seeds as blocks (Good, Permutation Tests, 2000): if loaders made no difference, their names
+    could be dealt anew within each seed. The share of shufflings whose means range at least as far as the observed.
+    """
+    generator = random.Random(1)
+    observed = range_of_means(table)
+    as_far = sum(
+        range_of_means([generator.sample(list(row), len(row)) for row in table]) >= observed - 1e-12
+        for _ in range(SHUFFLINGS)
+    )
+    return (as_far + 1) / (SHUFFLINGS + 1)
+
+
+def judged(names: Sequence[str], table: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Means, spread, differences from the first loader by pairs of equal seeds, and the verdict."""
+    columns = dict(zip(names, zip(*table, strict=True), strict=True))
+    deviations = {name: statistics.stdev(values) for name, values in columns.items()}
+    pooled = statistics.fmean(deviation**2 for deviation in deviations.values()) ** 0.5
+    error = pooled * (2 / len(table)) ** 0.5
+    reference = columns[names[0]]
+    differences = {}
+    for name in names[1:]:
+        pairs = [a - b for a, b in zip(columns[name], reference, strict=True)]
+        differences[name] = {
+            "mean": statistics.fmean(pairs),
+            "by_seed": pairs,
+            "in_standard_errors": statistics.fmean(pairs) / error if error else None,
+        }
+    chance = chance_of_range(table)
+    return {
+        "mean": {name: statistics.fmean(values) for name, values in columns.items()},
+        "standard_deviation": deviations,
+        "pooled_standard_deviation": pooled,
+        "standard_error_of_a_difference": error,
+        f"differences_from_{names[0]}": differences,
+        "range_of_means": range_of_means(table),
+        "chance_of_such_a_range": chance,
+        "test": f"permutation of loaders within each seed, {SHUFFLINGS:,} shufflings, range of means",
+        "within_seed_noise": chance >= SIGNIFICANT,
+    }
+
+
+def main() -> None:
+    """Make the stores, run everything, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, help="keep stores and results there")
+    parser.add_argument("--loaders", nargs="+", choices=TRAIN, default=list(TRAIN))
+    parser.add_argument("--classes", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    if given.seeds < 2:
+        parser.error("--seeds: a spread needs at least 2")
+    chosen, missing = choice(given.loaders)
+    missing = {name: reason for name, reason in missing.items() if name in TRAIN}
+    ways = [(name, store) for name in chosen for store in CONTESTANTS[name][1]]
+    began = time.monotonic()
+    with TemporaryDirectory(prefix="timedrun_accuracy_") as temporary:
+        work: Path = given.work or Path(temporary)
+        classes = subset(given.images, work / f"images_{given.classes}", given.classes)
+        for name, store in ways:
+            folder = work / f"{store}_{given.classes}"
+            folder.mkdir(parents=True, exist_ok=True)
+            images = [work / f"images_{given.classes}"]
+            prepare(config_of(name, store, given, classes, 1), folder, decode=False, workers=2, images=images)
+        table: list[list[float]] = []
+        rows = []
+        shuffled = random.Random(1)
+        for seed in range(1, given.seeds + 1):
+            found = {}
+            for name, store in shuffled.sample(ways, len(ways)):
+                results = work / "results" / f"{name}_{store}"
+                results.mkdir(parents=True, exist_ok=True)
+                config = config_of(name, store, given, classes, seed)
+                numbers = accuracy(config, work / f"{store}_{given.classes}", fresh(results), given.threads)
+                found[name, store] = numbers["accuracy"]
+                rows.append({"loader": name, "store": store, "seed": seed, **numbers})
+                print(f"seed {seed}, {name} on {store}: {numbers['accuracy']:.4f}", file=sys.stderr, flush=True)
+            table.append([found[way] for way in ways])
+    names = [f"{name} on {store}" for name, store in ways]
+    verdict = judged(names, table)
+    write_json(
+        given.out,
+        {
+            "runs": rows,
+            "verdict": verdict,
+            "missing": missing,
+            "classes": classes,
+            "config_of_the_first": dump(config_of(*ways[0], given, classes, 1)),
+            "seconds": time.monotonic() - began,
+            "environment": system.environment().splitlines(),
+        },
+    )
+    show(names, table, verdict, missing)
+
+
+def fresh(folder: Path) -> ResultPaths:
+    """The first number in `folder` that has no log yet."""
+    number = 0
+    while ResultPaths(folder, number).log.exists():
+        number += 1
+    return ResultPaths(folder, number)
+
+
+def show(names: Sequence[str], table: Sequence[Sequence[float]], verdict: dict[str, Any], missing: Any) -> None:
+    """The table and the verdict in words."""
+    lines = []
+    for name, values in zip(names, zip(*table, strict=True), strict=True):
+        difference = verdict[f"differences_from_{names[0]}"].get(name)
+        cells = [f"{verdict['mean'][name]:.4f}", f"{verdict['standard_deviation'][name]:.4f}"]
+        cells.append(f"{difference['mean']:+.4f}" if difference else "")
+        lines.append([name, *(f"{value:.4f}" for value in values), *cells])
+    seeds = [f"seed {number}" for number in range(1, len(table) + 1)]
+    print_table(["loader", *seeds, "mean", "deviation", f"- {names[0]}"], lines)
+    for name, reason in missing.items():
+        print(f"{name}: not run, because {reason}")
+    words = "within seed noise" if verdict["within_seed_noise"] else "NOT within seed noise"
+    print(
+        f"means range over {verdict['range_of_means']:.4f}, standard error of a difference"
+        f" {verdict['standard_error_of_a_difference']:.4f}; chance of such a range if loaders made no difference"
+        f" {verdict['chance_of_such_a_range']:.3f} ({verdict['test']}): {words}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Memory of every image loader over three epochs, each in a fresh process: JSON, a plot, and whether it stays flat.
+
+Usage: python benchmarks/loader_memory.py --out FILE.json [--plot FILE.png] [--images PATH ...] [--stores FOLDER]
+       [--loaders NAME ...] [--count 2000] [--size 224] [--batch 128] [--workers 2] [--epochs 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from image_classification.compared_loaders import CONTESTANTS, SEED, Contestant, Stores, choice, make_stores, opened
+from timedrun import order, process_tree, system
+from timedrun.commands.configs import print_table
+from timedrun.loader_rates import BenchOptions
+from timedrun.results import write_json
+
+EVERY = 0.2  # seconds between samples
+MIB = 2**20
+FLAT_BYTES, FLAT_SHARE = 16 * MIB, 0.03
+"""Growth up to the larger of the two is called flat: the allocators of C and torch take and keep as much by chance."""
+
+
+def load_epochs(pipe: Connection, contestant: Contestant, stores: Stores, options: BenchOptions, epochs: int) -> None:
+    """In a process of its own: `epochs` passes; the end of each is told, and waits until the memory was looked at."""
+    torch.set_num_threads(1)
+    samples = order.epoch_order(stores.images, SEED, 1)[: options.count]
+    try:
+        with opened(contestant, stores, samples, options, torch.device("cpu")) as batches:
+            for epoch in range(1, epochs + 1):
+                if epoch == 1:
+                    pipe.send(("opened", 0))
+                part = order.epoch_order(stores.images, SEED, epoch)[: options.count]
+                seen = sum(len(batch.labels) for batch in batches(part, epoch))
+                pipe.send(("epoch", seen))
+                pipe.recv()
+    except Exception as error:  # told to the parent, which ends with it
+        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+def watched(contestant: Contestant, stores: Stores, options: BenchOptions, epochs: int) -> dict[str, Any]:
+    """Samples of the memory of a process that loads, and of all below it, and what it was at the end of each epoch."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=load_epochs, args=(theirs, contestant, stores, options, epochs))
+    child.start()
+    theirs.close()
+    assert child.pid is not None
+    began, opened_at = time.monotonic(), 0.0
+    samples: list[list[float]] = []
+    ends: list[dict[str, float]] = []
+    try:
+        while len(ends) < epochs:
+            told = ours.recv() if ours.poll(EVERY) else None
+            if told and told[0] == "failed":
+                raise SystemExit(f"{contestant}: {told[1]}")
+            found = process_tree.memory(child.pid)
+            if found is None:
+                raise SystemExit("this system does not tell the memory of processes (Linux 5.9 and later do).")
+            row = [time.monotonic() - began, found.anonymous, found.shared, found.mapped_files]
+            samples.append(row)
+            if told and told[0] == "opened":
+                opened_at = row[0]
+            elif told:
+                if told[1] != min(options.count, stores.images):
+                    raise SystemExit(f"{contestant}: epoch {len(ends) + 1} had {told[1]} images.")
+                ends.append(dict(zip(("seconds", "anonymous", "shared", "mapped_files"), row, strict=True)))
+                ours.send(None)
+    except EOFError:
+        child.join()
+        raise SystemExit(f"{contestant}: its process ended with exit code {child.exitcode}.") from None
+    finally:
+        if len(ends) < epochs:
+            child.kill()
+        child.join()
+    held = [end["anonymous"] + end["shared"] for end in ends]
+    growth = held[-1] - held[0]
+    return {
+        "loader": contestant.name,
+        "store": contestant.store,
+        "size": contestant.size,
+        "columns": ["seconds", "anonymous", "shared", "mapped_files"],
+        "opened_at_seconds": opened_at,
+        "samples": samples,
+        "epoch_ends": ends,
+        "peak_bytes": max(row[1] + row[2] for row in samples),
+        "growth_bytes": growth,
+        "flat": growth <= max(FLAT_BYTES, FLAT_SHARE * held[0]),
+    }
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """A panel a loader: memory over time, the ends of epochs marked."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    columns = min(3, len(rows))
+    lines = -(-len(rows) // columns)
+    figure, panels = pyplot.subplots(lines, columns, figsize=(4.2 * columns, 2.8 * lines), squeeze=False, sharey=True)
+    for panel in panels.flat[len(rows) :]:
+        panel.axis("off")
+    for row, panel in zip(rows, panels.flat, strict=False):
+        seconds = [sample[0] for sample in row["samples"]]
+        panel.plot(seconds, [(sample[1] + sample[2]) / MIB for sample in row["samples"]], label="anonymous and shared")
+        panel.plot(seconds, [sample[3] / MIB for sample in row["samples"]], ":", label="mapped files (page cache)")
+        for number, end in enumerate(row["epoch_ends"], 1):
+            panel.axvline(end["seconds"], color="0.6", linewidth=0.8)
+            panel.annotate(f"epoch {number}", (end["seconds"], 0), rotation=90, ha="right", fontsize=7, color="0.4")
+        panel.set_title(f"{row['loader']} on {row['store']}: {row['growth_bytes'] / MIB:+.1f} MiB", fontsize=9)
+        panel.set_xlim(left=row["opened_at_seconds"])  # before it: Python, torch, FFCV's compiler
+        panel.set_xlabel("seconds since the process began")
+    panels[0, 0].set_ylabel("MiB")
+    panels[0, 0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--images", nargs="+", type=Path, default=[])
+    parser.add_argument("--stores", type=Path)
+    parser.add_argument("--loaders", nargs="+", default=[])
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=3)
+    given = parser.parse_args()
+    options = BenchOptions(images=tuple(given.images), count=given.count, batch=given.batch, workers=given.workers)
+    chosen, missing = choice(given.loaders)
+    contestants = [
+        Contestant(name, CONTESTANTS[name][0], store, given.size) for name in chosen for store in CONTESTANTS[name][1]
+    ]
+    with TemporaryDirectory(prefix="timedrun_bench_") as temporary:
+        names = list(dict.fromkeys(one.store for one in contestants))
+        stores = make_stores(given.stores or Path(temporary), names, options)
+        rows = []
+        for contestant in contestants:
+            print(f"{contestant} ...", file=sys.stderr, flush=True)
+            rows.append(watched(contestant, stores, options, given.epochs))
+    write_json(
+        given.out,
+        {
+            "images": stores.source,
+            "images_an_epoch": min(given.count, stores.images),
+            **{name: getattr(given, name) for name in ("epochs", "size", "batch", "workers")},
+            "sampled_every_seconds": EVERY,
+            "flat_means": f"growth of anonymous and shared memory from the end of epoch 1 to that of epoch"
+            f" {given.epochs} is at most {FLAT_BYTES // MIB} MiB or {FLAT_SHARE:.0%}",
+            "missing": missing,
+            "rows": rows,
+            "environment": system.environment().splitlines(),
+        },
+    )
+    if given.plot:
+        draw(rows, given.plot)
+    header = ["loader", "store", *(f"end of epoch {number}" for number in range(1, given.epochs + 1))]
+    table = []
+    for row in rows:
+        held = [f"{(end['anonymous'] + end['shared']) / MIB:,.1f} MiB" for end in row["epoch_ends"]]
+        cells = [f"{row['peak_bytes'] / MIB:,.1f} MiB", f"{row['growth_bytes'] / MIB:+,.1f} MiB"]
+        table.append([row["loader"], row["store"], *held, *cells, "flat" if row["flat"] else "GROWS"])
+    print_table([*header, "peak", "growth", "verdict"], table)
+    for name, reason in missing.items():
+        print(f"{name}: not measured, because {reason}")
+    print(json.dumps({"flat": all(row["flat"] for row in rows)}))
+
+
+if __name__ == "__main__":
+    main()

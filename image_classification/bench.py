@@ -1,0 +1,167 @@
+"""`timedrun bench loader image_classification`: training crops a second of every loader, on the same images."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from image_classification.compared_loaders import (
+    CONTESTANTS,
+    SEED,
+    Contestant,
+    Stores,
+    choice,
+    facts_of,
+    make_stores,
+    opened,
+    usable_cores,
+)
+from image_classification.configs import ImageRunConfig
+from image_classification.loaders.loader import LoadedBatch
+from timedrun import order
+from timedrun.errors import DataError
+from timedrun.loader_rates import (
+    BenchOptions,
+    Goal,
+    LoaderComparison,
+    LoaderPass,
+    LoaderRates,
+    held_bytes,
+    interleaved,
+    measured_pass,
+    ratios,
+)
+
+NOTES: Final = (
+    "training crops (random resized crop and flip) as 8-bit batches; normalising them is left out, alike for all.",
+    "every loader draws the same crops of the same images, except ffcv_own, FFCV's pipeline as ffcv-imagenet has it, "
+    "with crops and an order of its own.",
+    "raw_host is the host's part of the raw loader for a GPU: images gathered for the copy, to be cropped there.",
+    "a pass: every image once; a loader is opened, gives one batch uncounted, is measured over the pass and is closed "
+    "before the next one starts. Passes are interleaved in a new random order each repeat, after one uncounted pass.",
+    "per core: rate / workers, or / cores if they are fewer. CPU-seconds and memory: of this process and its children; "
+    "memory is anonymous and shared, its peak in a pass above what there was before the loader was opened; "
+    "what an earlier loader's allocator kept is not in it (benchmarks/loader_memory.py has a process for each).",
+    "torch runs one thread within an operator here, so that no loader has more threads than --workers.",
+)
+
+
+def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
+    """Measure all loaders. Of `config` only the device counts.
+
+    Raises:
+        UsageError: a name of --loaders that is none, or stores that hold something else. DataError: images are missing
+            or broken, or no loader can run here.
+    """
+    device = device_of(config)
+    chosen, missing = choice(options.loaders)
+    if not chosen:
+        raise DataError("none of the loaders can run here:\n" + "\n".join(f"  {k}: {v}" for k, v in missing.items()))
+    needed = dict.fromkeys(store for name in chosen for store in CONTESTANTS[name][1])
+    threads = torch.get_num_threads()
+    with contextlib.ExitStack() as stack:
+        root = options.stores or Path(stack.enter_context(TemporaryDirectory(prefix="timedrun_bench_")))
+        stores = make_stores(root, list(needed), options)
+        stack.callback(torch.set_num_threads, threads)
+        rows = measure(chosen, stores, options, device)
+    return LoaderComparison(
+        rows,
+        missing,
+        goals=goals(rows),
+        notes=[f"images: {stores.source}; {rows[0].first.samples:,} a pass; device {device.type}.", *NOTES],
+        references=[("pillow", "jpeg"), ("ffcv_own", "beton_jpeg")],
+        facts={"images": stores.source, "stores": {name: facts_of(m) for name, m in stores.manifests.items()}},
+    )
+
+
+def device_of(config: ImageRunConfig) -> torch.device:
+    """The config's device."""
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device: torch.device) -> list[LoaderRates]:
+    """A row for each loader, store and size."""
+    contestants = [
+        Contestant(name, CONTESTANTS[name][0], store, size)
+        for size in options.sizes
+        for name in chosen
+        for store in CONTESTANTS[name][1]
+    ]
+    sums: dict[int, int] = {}
+
+    def one_pass(contestant: Contestant, repeat: int) -> LoaderPass:
+        epoch = repeat + 1
+        samples = order.epoch_order(stores.images, SEED, epoch)[: options.count]
+        before = held_bytes()
+        torch.set_num_threads(1)  # opening some loaders sets it
+        labels: list[Tensor] = []
+        with opened(contestant, stores, samples, options, device) as batches:
+            for _ in batches(samples[: options.batch], epoch):
+                pass  # its processes and compiled code are there
+            finish = contestant.name != "raw_host"
+            found = measured_pass(
+                lambda: drained(batches(samples, epoch), labels, device, finish=finish), before=before
+            )
+        seen = int(torch.cat(labels).sum())
+        if sums.setdefault(repeat, seen) != seen:
+            raise DataError(f"{contestant} gave other labels than the loaders before it; its rate would say nothing.")
+        return found
+
+    measured = interleaved(contestants, options.repeats, one_pass, name=str)
+    cores = min(options.workers, usable_cores())
+    return [
+        LoaderRates(one.name, one.store, one.size, "images", options.workers, cores, first, passes)
+        for one, (first, passes) in zip(contestants, measured, strict=True)
+    ]
+
+
+def drained(batches: Iterator[LoadedBatch], labels: list[Tensor], device: torch.device, *, finish: bool) -> int:
+    """Takes all batches to the device, and returns how many images were in them; `labels` gets theirs.
+
+    Args:
+        finish: do there what a loader leaves to do.
+    """
+    count = 0
+    for batch in batches:
+        images = batch.images.to(device, non_blocking=True)
+        if finish and batch.finish is not None:
+            batch.finish(images)
+        labels.append(batch.labels.clone())  # FFCV writes the next ones there
+        count += len(batch.labels)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return count
+
+
+def goals(rows: Sequence[LoaderRates]) -> list[Goal]:
+    """The issue's goals, each at every size, by medians of the ratios of passes of the same repeat."""
+    found = []
+    for size in dict.fromkeys(row.size for row in rows):
+        at = {(row.loader, row.store): row for row in rows if row.size == size}
+        jpeg = at.get(("turbojpeg", "jpeg"))
+        own, raw = at.get(("ffcv_own", "beton_jpeg")), at.get(("raw", "raw_256"))
+        pillow = at.get(("pillow", "jpeg"))
+        found.append(_goal(f"{size} pixels: JPEG (turbojpeg) at least as fast as FFCV's own", jpeg, own, 1.0))
+        found.append(_goal(f"{size} pixels: raw at least 5 times as fast as JPEG (turbojpeg)", raw, jpeg, 5.0))
+        others = [row for row in at.values() if row.loader != "pillow"]
+        slowest = min(others, key=lambda row: statistics.median(row.per_second), default=None)
+        found.append(_goal(f"{size} pixels: nothing slower than pillow", slowest, pillow, 1.0))
+    return found
+
+
+def _goal(text: str, row: LoaderRates | None, other: LoaderRates | None, least: float) -> Goal:
+    if row is None or other is None:
+        return Goal(text, None, "needs loaders that were not measured")
+    values = ratios(row, other)
+    middle = statistics.median(values)
+    words = f"{row.loader} on {row.store} / {other.loader} on {other.store}: "
+    return Goal(text, middle >= least, words + f"{middle:.2f}, {min(values):.2f} to {max(values):.2f}")

@@ -1,0 +1,101 @@
+"""What kind of image some bytes are, and whether all of it decodes."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from image_classification.preparation.shard import SourceImage, SourceItem
+from timedrun.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+CORRUPT = "corrupt"
+_ORIENTATION = 0x0112  # EXIF's tag
+_MODES = {
+    "RGB": (),
+    "1": ("grayscale",),
+    "L": ("grayscale",),
+    "I": ("grayscale",),
+    "I;16": ("grayscale",),
+    "F": ("grayscale",),
+    "LA": ("grayscale", "alpha"),
+    "La": ("grayscale", "alpha"),
+    "P": ("palette",),
+    "PA": ("palette", "alpha"),
+    "RGBA": ("alpha",),
+    "RGBa": ("alpha",),
+    "CMYK": ("cmyk",),
+}
+
+
+class CorruptImage(DataError):
+    """It cannot be decoded, or not all of it."""
+
+
+def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
+    """Decodes all of an image; its kinds are those of `Manifest.findings`.
+
+    Raises:
+        CorruptImage: it does not decode; the item and Pillow's reason are named.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+            found = SourceImage(item, position, data, kinds_of(image), image)
+            _ = found.rgb
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's plug-ins raise whatever hostile bytes make them stumble over
+        reason = "not an image that Pillow knows" if isinstance(error, UnidentifiedImageError) else str(error)
+        raise CorruptImage(f"{item.name}: {reason or type(error).__name__}") from None
+    return found
+
+
+def kinds_of(image: Image.Image) -> tuple[str, ...]:
+    """What is not as in a plain RGB JPEG: container, colours, transparency, EXIF's orientation."""
+    container = (image.format or "unknown").lower()
+    kinds = [] if container == "jpeg" else [container]
+    kinds += _MODES.get(image.mode, (f"mode {image.mode}",))
+    if "transparency" in image.info and "alpha" not in kinds:
+        kinds.append("alpha")
+    try:
+        orientation = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # as above; the pixels are sound
+        return (*kinds, "unreadable EXIF")
+    if orientation in range(2, 9):
+        kinds.append("rotated")
+    return tuple(kinds)
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What was found in some images."""
+
+    kinds: dict[str, int]
+    """How many are not plain RGB JPEG, by kind."""
+    broken: tuple[str, ...]
+    """Images that do not decode, each with the reason."""
+
+
+def start_inspecting() -> Callable[[Sequence[SourceItem]], Inspected]:
+    """What a worker process does that looks at images and makes nothing of them."""
+    return inspect_all
+
+
+def inspect_all(items: Sequence[SourceItem]) -> Inspected:
+    """Decodes every image. Raises DataError where one cannot be read."""
+    kinds: Counter[str] = Counter()
+    broken = []
+    for position, item in enumerate(items):
+        try:
+            kinds.update(inspect(item, position, item.read()).kinds)
+        except CorruptImage as error:
+            broken.append(str(error))
+    return Inspected(dict(kinds), tuple(broken))

@@ -1,0 +1,166 @@
+"""The images that a store is made from: a folder of train/ and val/, or ImageNet's own tar files, never unpacked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from image_classification.image_folder import SPLITS, SUFFIXES, Index, make_index
+from image_classification.preparation.shard import SourceItem
+from image_classification.preparation.tar_listing import Member, list_tar
+from image_classification.preparation.validation_labels import read_labels
+from timedrun.errors import DataError, UsageError
+from timedrun.order import epoch_order
+
+TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
+ORDER_SEED = 2012
+"""Of the order that training images are stored in: a fixed pseudo-random one, so that consecutive samples are of all
+classes and the quasi-random order of a run, which reads blocks of them, does not see one class at a time."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Classes, and the images of both splits in the order that stores hold them."""
+
+    classes: tuple[str, ...]
+    splits: Mapping[str, Sequence[SourceItem]] = field(repr=False)
+    """"train" in a fixed pseudo-random order, "evaluation" by class and name."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of names, labels and byte counts in order; the same whatever the images are read from."""
+        digest = hashlib.sha256(json.dumps(self.classes).encode())
+        for split, items in self.splits.items():
+            digest.update(f"{split} {len(items)}\n".encode())
+            for item in items:
+                digest.update(b"%b\n%d %d\n" % (os.fsencode(item.name), item.label, item.size))
+        return digest.hexdigest()
+
+    @classmethod
+    def of(cls, classes: Sequence[str], splits: Mapping[str, list[SourceItem]]) -> Source:
+        """Puts the images in order. Raises DataError where a name occurs twice."""
+        ordered = {split: sorted(items, key=lambda item: (item.label, item.name)) for split, items in splits.items()}
+        for items in ordered.values():
+            for item, after in zip(items, items[1:], strict=False):
+                if item.name == after.name:
+                    raise DataError(f"{item.path}: holds {item.name} twice; nothing was prepared.")
+        train = ordered["train"]
+        ordered["train"] = [train[place] for place in epoch_order(len(train), ORDER_SEED, 1).tolist()]
+        return cls(tuple(classes), ordered)
+
+
+def open_source(
+    paths: Sequence[Path], validation_labels: Path | None, cache: Path, report: Callable[[str], None]
+) -> Source:
+    """The images of a folder, or of the two tars, given themselves or as the folder that they lie in.
+
+    Args:
+        cache: folder where lists of tars are kept.
+
+    Raises:
+        DataError: missing, damaged, or without what is needed.
+        UsageError: paths that do not go together.
+    """
+    if missing := [str(path) for path in paths if not path.exists()]:
+        raise DataError(f"{', '.join(missing)}: no such file or folder; nothing was prepared.")
+    folders = [path for path in paths if path.is_dir()]
+    if not folders:
+        return _of_tars(paths, validation_labels, cache, report)
+    if len(paths) > 1:
+        raise UsageError("--images takes one folder of train/ and val/, or tar files; nothing was prepared.")
+    folder = folders[0]
+    tars = [folder / TRAIN_TAR, folder / VALIDATION_TAR]
+    if all(tar.is_file() for tar in tars) and not (folder / "train").is_dir():
+        if validation_labels is None and (folder / DEVKIT).is_file():
+            validation_labels = folder / DEVKIT
+        return _of_tars(tars, validation_labels, cache, report)
+    if validation_labels is not None:
+        raise UsageError(f"{folder}: its folders are the classes, so --validation-labels has no use; leave it out.")
+    return of_index(make_index(folder), folder)
+
+
+def of_index(index: Index, folder: Path) -> Source:
+    """The images of an index of `folder`."""
+    splits = {
+        split: [
+            SourceItem(name, label, str(folder / name), 0, size)
+            for name, label, size in zip(
+                table.names(), table.labels.tolist(), table.column("bytes").tolist(), strict=True
+            )
+        ]
+        for split, table in index.splits.items()
+    }
+    return Source.of(index.classes, splits)
+
+
+def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Callable[[str], None]) -> Source:
+    listed = {path: _images(list_tar(path, cache, report)) for path in paths}
+    trains = [path for path, members in listed.items() if any(member.inner for member in members)]
+    if len(paths) != 2 or len(trains) != 1:
+        raise DataError(
+            f"{', '.join(map(str, paths))}: expected two tar files, {TRAIN_TAR} with a tar for each class and "
+            f"{VALIDATION_TAR} with images; nothing was prepared."
+        )
+    train = trains[0]
+    validation = next(path for path in paths if path != train)
+    if loose := [member.name for member in listed[train] if not member.inner]:
+        raise DataError(f"{train}: {loose[0]} lies beside the tars of the classes; nothing was prepared.")
+    classes = sorted({PurePosixPath(member.inner).stem for member in listed[train]})
+    numbers = {name: number for number, name in enumerate(classes)}
+    items = [
+        _item(SPLITS["train"], PurePosixPath(member.inner).stem, _within_class(member), numbers, train, member)
+        for member in listed[train]
+    ]
+    return Source.of(
+        classes, {"train": items, "evaluation": _validation(validation, listed[validation], labels, numbers)}
+    )
+
+
+def _validation(
+    path: Path, members: Sequence[Member], labels: Path | None, numbers: Mapping[str, int]
+) -> list[SourceItem]:
+    """Images of the validation tar, by their class folders if they lie in some, else by `labels`."""
+    if not members:
+        raise DataError(f"{path}: no image ({', '.join(SUFFIXES)}) in it; nothing was prepared.")
+    flat = [member for member in members if PurePosixPath(member.name).parent.name not in numbers]
+    if flat and labels is None:
+        raise DataError(
+            f"{path}: {flat[0].name} lies in the folder of no class, so its class is unknown; --validation-labels: "
+            f"{DEVKIT}, or a file with lines of file name and class."
+        )
+    if labels is None:
+        known: dict[str, str] = {}
+    elif not flat:
+        raise UsageError(f"{path}: its folders are the classes, so --validation-labels has no use; leave it out.")
+    else:
+        known = read_labels(labels)
+    items = []
+    for member in members:
+        name = PurePosixPath(member.name)
+        label = known.get(name.name) if labels else name.parent.name
+        if label is None:
+            raise DataError(f"{labels}: says no class for {name.name} of {path}; nothing was prepared.")
+        if label not in numbers:
+            raise DataError(f"{labels}: class '{label}' of {name.name} is not among the training classes.")
+        items.append(_item(SPLITS["evaluation"], label, name.name, numbers, path, member))
+    return items
+
+
+def _images(members: Sequence[Member]) -> list[Member]:
+    """Those whose names are images', as in a folder."""
+    return [member for member in members if PurePosixPath(member.name).suffix.lower() in SUFFIXES]
+
+
+def _within_class(member: Member) -> str:
+    """The member's name without a folder for its class."""
+    return member.name.removeprefix(f"{PurePosixPath(member.inner).stem}/")
+
+
+def _item(sub: str, label: str, name: str, numbers: Mapping[str, int], path: Path, member: Member) -> SourceItem:
+    return SourceItem(f"{sub}/{label}/{name}", numbers[label], str(path), member.offset, member.size)

@@ -1,0 +1,89 @@
+"""Classes of ImageNet's validation images, which their tar does not tell: from the devkit, or from a list."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+from timedrun.errors import DataError
+
+_SYNSETS, _TRUTH = "data/meta.mat", "data/ILSVRC2012_validation_ground_truth.txt"
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """Class (WordNet id) by file name, from ILSVRC2012_devkit_t12.tar.gz or lines of file name and class.
+
+    Raises:
+        DataError: unreadable, or neither of both.
+    """
+    try:
+        return _of_devkit(path) if tarfile.is_tarfile(path) else _of_lines(path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: the validation labels cannot be read ({error}).") from None
+
+
+def _of_lines(path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: neither ImageNet's devkit nor lines of file name and class.") from None
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != 2:
+            raise DataError(
+                f"{path}, line {number}: expected a file name and a class, such as n01440764; got '{line}'."
+            )
+        name = words[0].rpartition("/")[2]
+        if found.setdefault(name, words[1]) != words[1]:
+            raise DataError(f"{path}, line {number}: {name} had another class before.")
+    if not found:
+        raise DataError(f"{path}: holds no line of file name and class.")
+    return found
+
+
+def _of_devkit(path: Path) -> dict[str, str]:
+    synsets, truth = (_file_in(path, name) for name in (_SYNSETS, _TRUTH))
+    classes = _classes(path, synsets)
+    found = {}
+    for number, line in enumerate(truth.decode("ascii", "replace").split(), 1):
+        try:
+            found[f"ILSVRC2012_val_{number:08d}.JPEG"] = classes[int(line)]
+        except (ValueError, KeyError):
+            raise DataError(f"{path}: {_TRUTH}, line {number}: '{line}' is the number of no class.") from None
+    return found
+
+
+def _classes(path: Path, synsets: bytes) -> dict[int, str]:
+    """WordNet id by ILSVRC2012_ID, of synsets without children (devkit's readme, section 2)."""
+    try:
+        from scipy.io import loadmat
+        from scipy.io.matlab import MatReadError
+    except ImportError:
+        raise DataError(
+            f"{path}: its meta.mat is read with scipy; pip install 'timedrun[imagenet]', or give --validation-labels a "
+            "file with lines of file name and class."
+        ) from None
+    try:
+        rows: Any = loadmat(io.BytesIO(synsets), squeeze_me=True)["synsets"]
+        return {int(row["ILSVRC2012_ID"]): str(row["WNID"]) for row in rows if int(row["num_children"]) == 0}
+    except (MatReadError, ValueError, KeyError, IndexError, TypeError, NotImplementedError) as error:
+        raise DataError(f"{path}: its {_SYNSETS} is not ImageNet's ({error}).") from None
+
+
+def _file_in(path: Path, wanted: str) -> bytes:
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isreg() and member.name.endswith(wanted):
+                    stream = archive.extractfile(member)
+                    assert stream is not None  # it is a regular file
+                    return stream.read()
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read as ImageNet's devkit ({error}).") from None
+    raise DataError(f"{path}: holds no {wanted}; expected ILSVRC2012_devkit_t12.tar.gz.")

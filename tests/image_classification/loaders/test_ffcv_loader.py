@@ -1,0 +1,333 @@
+"""Tests of image_classification/loaders/ffcv_loader.py and ffcv_pipeline.py."""
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from image_classification.augmentation import train_crops
+from image_classification.loaders import ffcv_loader
+from image_classification.loaders.ffcv_loader import FfcvLoader, centre_boxes, stock_loader
+from image_classification.loaders.pillow import evaluation_image, training_image
+from image_classification.stores.beton import describe
+from image_classification.stores.manifest import StoreConfig
+from tests.image_classification.stores.small_stores import given, make_store
+from timedrun.errors import DataError
+
+needs_ffcv = pytest.mark.skipif(
+    importlib.util.find_spec("ffcv") is None,
+    reason="ffcv is not installed: it is built against OpenCV and libjpeg-turbo",
+)
+SIZES = [(300, 400), (400, 300), (120, 500), (64, 64), (333, 251), (480, 360), (90, 121), (500, 375)]
+COUNT = 40
+
+
+def picture(number: int) -> np.ndarray:
+    """A smooth image with some texture, of a size of its own."""
+    height, width = SIZES[number % len(SIZES)]
+    random = np.random.default_rng(number)
+    small = Image.fromarray(random.integers(0, 256, (height // 40 + 2, width // 40 + 2, 3), dtype=np.uint8))
+    return np.asarray(small.resize((width, height), Image.Resampling.BICUBIC))
+
+
+class Pictures:
+    """What FFCV's writer takes."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, number: int) -> tuple[np.ndarray, int]:
+        return picture(number), number * 7 % 10
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders with files from FFCV's own writer, by write mode: jpg, raw, proportion."""
+    made: dict[str, Path] = {}
+
+    def store(mode: str) -> Path:
+        if mode not in made:
+            writer = pytest.importorskip("ffcv.writer", reason="ffcv is not installed")
+            fields = pytest.importorskip("ffcv.fields", reason="ffcv is not installed")
+            np.random.seed(0)  # FFCV's writer draws the share of JPEG from it
+            made[mode] = tmp_path_factory.mktemp(mode)
+            columns = {"image": fields.RGBImageField(write_mode=mode), "label": fields.IntField()}
+            written = made[mode] / "train.beton"
+            writer.DatasetWriter(str(written), columns, num_workers=1).from_indexed_dataset(Pictures(), chunksize=10)
+            (made[mode] / "evaluation.beton").hardlink_to(written)
+        return made[mode]
+
+    return store
+
+
+@pytest.fixture
+def opened(stores: Callable[[str], Path]) -> Iterator[Callable[..., FfcvLoader]]:
+    """Opens loaders, and closes them after the test."""
+    loaders = []
+
+    def open_one(mode: str = "raw", *, train: bool = True, seed: int = 3, workers: int = 2) -> FfcvLoader:
+        loaders.append(
+            FfcvLoader(
+                stores(mode), train=train, seed=seed, workers=workers, device=torch.device("cpu"), eval_resize=80
+            )
+        )
+        return loaders[-1]
+
+    yield open_one
+    for loader in loaders:
+        loader.close()
+
+
+def ffcv_pipeline() -> ModuleType:
+    """The module that needs ffcv."""
+    return importlib.import_module("image_classification.loaders.ffcv_pipeline")
+
+
+def whole(loader: FfcvLoader, parts: list[np.ndarray], epoch: int, size: int) -> np.ndarray:
+    """All images (n, size, size, 3) of a pass."""
+    return np.concatenate([batch.images.permute(0, 2, 3, 1).numpy() for batch in loader.batches(parts, epoch, size)])
+
+
+def reference(number: int, seed: int, epoch: int, size: int) -> np.ndarray:
+    """A training image made with Pillow from the same crop."""
+    image = Image.fromarray(picture(number))
+    boxes, flips = train_crops(seed, epoch, np.array([number]), np.array([[image.height, image.width]]))
+    return np.asarray(training_image(image, boxes[0].tolist(), bool(flips[0]), size))
+
+
+@needs_ffcv
+@pytest.mark.parametrize(("mode", "mean", "most"), [("raw", 5, 30), ("jpg", 7, 60), ("proportion", 7, 60)])
+def test_training_images_are_the_crops_of_the_sampling_law_but_for_filter_and_jpeg(
+    opened: Callable[..., FfcvLoader], mode: str, mean: float, most: int
+) -> None:
+    order = np.random.default_rng(0).permutation(COUNT)
+    images = whole(opened(mode), [order[:15], order[15:30], order[30:]], 2, 48)
+    wanted = np.stack([reference(number, 3, 2, 48) for number in order.tolist()])
+    difference = np.abs(images.astype(int) - wanted)
+    assert difference.mean(axis=(1, 2, 3)).max() < mean
+    assert difference.max() <= most
+
+
+@needs_ffcv
+def test_raw_images_are_cv2s_area_resize_of_the_laws_box_exactly(opened: Callable[..., FfcvLoader]) -> None:
+    cv2 = pytest.importorskip("cv2", reason="OpenCV's Python package comes with ffcv")
+    samples = np.arange(COUNT)
+    sizes = np.array([SIZES[number % len(SIZES)] for number in samples])
+    boxes, flips = train_crops(3, 1, samples, sizes)
+    images = whole(opened("raw"), [samples], 1, 64)
+    for number, (top, left, height, width), mirrored in zip(range(COUNT), boxes, flips, strict=True):
+        cut = picture(number)[top : top + height, left : left + width]
+        wanted = cv2.resize(cut, (64, 64), interpolation=cv2.INTER_AREA)
+        assert np.abs(images[number].astype(int) - (wanted[:, ::-1] if mirrored else wanted)).max() <= 1
+
+
+@needs_ffcv
+def test_a_batch_holds_exactly_the_samples_asked_for_in_any_sizes_of_parts(opened: Callable[..., FfcvLoader]) -> None:
+    loader = opened("raw")
+    parts = [np.array([5, 3, 39]), np.array([], dtype=np.int64), np.array([0]), np.arange(COUNT)[::-1].copy()]
+    batches = list(loader.batches(parts, 1, 32))
+    assert len(loader) == COUNT
+    assert [batch.labels.tolist() for batch in batches] == [[int(n) * 7 % 10 for n in part] for part in parts]
+    assert [tuple(batch.images.shape) for batch in batches] == [(len(part), 3, 32, 32) for part in parts]
+    assert all(batch.images.dtype == torch.uint8 and batch.labels.dtype == torch.int64 for batch in batches)
+    alone = [whole(loader, [np.array([number])], 1, 32)[0] for number in (5, 3, 39)]
+    assert np.array_equal(batches[0].images.permute(0, 2, 3, 1).numpy(), np.stack(alone))
+
+
+@needs_ffcv
+def test_images_depend_on_seed_epoch_and_sample_alone_not_on_threads_or_earlier_passes(
+    opened: Callable[..., FfcvLoader],
+) -> None:
+    parts = [np.arange(0, 20), np.arange(20, 40)]
+    first, second = opened("proportion"), opened("proportion", workers=1)
+    later = whole(first, parts, 4, 32)
+    whole(second, parts, 1, 48)
+    assert np.array_equal(later, whole(second, parts, 4, 32))
+    assert not np.array_equal(later, whole(first, parts, 5, 32))
+    assert not np.array_equal(later, whole(opened("proportion", seed=4), parts, 4, 32))
+
+
+@needs_ffcv
+@pytest.mark.parametrize(("mode", "mean", "most"), [("raw", 5, 30), ("jpg", 7, 60)])
+def test_evaluation_is_the_central_crop_of_the_reference_within_filter_and_rounding(
+    opened: Callable[..., FfcvLoader], mode: str, mean: float, most: int
+) -> None:
+    images = whole(opened(mode, train=False), [np.arange(COUNT)], 0, 64)
+    wanted = np.stack([np.asarray(evaluation_image(Image.fromarray(picture(n)), 80, 64)) for n in range(COUNT)])
+    difference = np.abs(images.astype(int) - wanted)
+    assert difference.mean(axis=(1, 2, 3)).max() < mean
+    assert difference.max() <= most
+
+
+@needs_ffcv
+def test_evaluation_boxes_are_within_two_pixels_of_ffcvs_centre_crop() -> None:
+    rgb_image = pytest.importorskip("ffcv.fields.rgb_image", reason="ffcv is not installed")
+    for size, resize in ((224, 256), (64, 80), (88, 96)):
+        boxes = centre_boxes(np.array(SIZES), resize, size)
+        wanted = np.array([rgb_image.get_center_crop(*each, None, size / resize) for each in SIZES])
+        assert np.abs(boxes - wanted).max() <= 2
+        assert ((boxes[:, :2] >= 0) & (boxes[:, :2] + boxes[:, 2:] <= np.array(SIZES))).all()
+
+
+@needs_ffcv
+def test_a_change_of_size_compiles_nothing(opened: Callable[..., FfcvLoader]) -> None:
+    loader = opened("raw")
+    compiled = ffcv_pipeline().compiled_decoder()
+    assert len(compiled.signatures) == 1
+    for size in (32, 48, 32, 33):
+        assert whole(loader, [np.arange(10)], 1, size).shape == (10, size, size, 3)
+    assert len(compiled.signatures) == 1
+
+
+@needs_ffcv
+def test_a_jpeg_of_twice_the_output_is_decoded_smaller_and_looks_the_same(opened: Callable[..., FfcvLoader]) -> None:
+    samples = np.arange(COUNT)
+    for size in (12, 24, 100):
+        images, pixels = whole(opened("jpg"), [samples], 1, size), whole(opened("raw"), [samples], 1, size)
+        assert np.abs(images.astype(int) - pixels).mean(axis=(1, 2, 3)).max() < 12
+
+
+@needs_ffcv
+def test_leaving_a_pass_early_leaves_the_loader_fit_and_closing_ends_its_threads(
+    opened: Callable[..., FfcvLoader],
+) -> None:
+    before = threading.active_count()
+    loader = opened("jpg")
+    parts = [np.arange(10)] * 20
+    for _ in range(3):
+        early = loader.batches(parts, 1, 32)
+        first = next(early).images.clone()
+        early.close()  # type: ignore[attr-defined]
+    assert torch.equal(first, next(iter(loader.batches(parts, 1, 32))).images)
+    loader.close()
+    loader.close()
+    assert threading.active_count() == before
+
+
+@needs_ffcv
+def test_a_batch_keeps_its_images_when_later_ones_are_made(opened: Callable[..., FfcvLoader]) -> None:
+    parts = [np.arange(start, start + 4) for start in range(0, 40, 4)]
+    batches, copies = [], []
+    for batch in opened("raw").batches(parts, 1, 32):
+        batches.append(batch.images)
+        copies.append(batch.images.clone())
+    assert all(torch.equal(image, copy) for image, copy in zip(batches, copies, strict=True))
+
+
+@needs_ffcv
+@pytest.mark.processes
+def test_a_process_keeps_torchs_number_of_threads_and_ends_without_a_word(stores: Callable[[str], Path]) -> None:
+    code = (
+        "import sys, numpy, torch\nfrom pathlib import Path\ntorch.set_num_threads(2)\n"
+        "from image_classification.loaders.ffcv_loader import FfcvLoader, compile_ahead\ncompile_ahead()\n"
+        "settings = dict(train=True, seed=1, workers=2, device=torch.device('cpu'), eval_resize=80)\n"
+        "loader = FfcvLoader(Path(sys.argv[1]), **settings)\n"
+        "print(len(list(loader.batches([numpy.arange(9)] * 4, 1, 32))), torch.get_num_threads())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(stores("jpg"))], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4 2\n", "")
+
+
+@needs_ffcv
+@pytest.mark.parametrize("damage", ["empty", "noise", "half", "tail", "tables"])
+def test_a_damaged_file_is_named_before_any_image_is_read(
+    stores: Callable[[str], Path], tmp_path: Path, damage: str
+) -> None:
+    data = bytearray((stores("jpg") / "train.beton").read_bytes())
+    table = int(np.frombuffer(data, dtype="<u8", count=1, offset=16)[0])
+    if damage == "tables":
+        data[table + 8 : table + 16] = (1 << 40).to_bytes(8, "little")
+    damaged = {
+        "empty": b"",
+        "noise": np.random.default_rng(0).bytes(5000),
+        "half": bytes(data[: len(data) // 2]),
+        "tail": bytes(data[:-24]),
+        "tables": bytes(data),
+    }[damage]
+    (tmp_path / "train.beton").write_bytes(damaged)
+    with pytest.raises(DataError, match=r"train\.beton.*again"):
+        FfcvLoader(tmp_path, train=True, seed=1, workers=1, device=torch.device("cpu"), eval_resize=80)
+
+
+@needs_ffcv
+def test_a_damaged_jpeg_is_an_error_with_the_files_name_and_the_images_number(
+    stores: Callable[[str], Path], tmp_path: Path
+) -> None:
+    data = bytearray((stores("jpg") / "train.beton").read_bytes())
+    table = np.frombuffer(data, dtype="<u8", offset=int(np.frombuffer(data, "<u8", 1, 16)[0])).reshape(-1, 3)
+    row = table[table[:, 0] == 17][0]
+    data[int(row[1]) : int(row[1] + row[2])] = bytes(int(row[2]))
+    (tmp_path / "train.beton").write_bytes(data)
+    loader = FfcvLoader(tmp_path, train=True, seed=1, workers=2, device=torch.device("cpu"), eval_resize=80)
+    with pytest.raises(DataError, match=r"train\.beton: image 17 cannot be decoded"):
+        list(loader.batches([np.arange(10), np.arange(10, 20), np.arange(20, 40)], 1, 32))
+    assert len(whole(loader, [np.arange(17)], 1, 32)) == 17
+    loader.close()
+
+
+@needs_ffcv
+def test_a_prepared_store_gives_the_crops_of_the_originals_though_images_were_made_smaller(tmp_path: Path) -> None:
+    images = given([(300, 400), (90, 60), (400, 300), (120, 500)] * 3)
+    make_store(tmp_path, StoreConfig(format="beton", size=200, jpeg_share=0.5), {"train": images})
+    loader = FfcvLoader(tmp_path, train=True, seed=5, workers=2, device=torch.device("cpu"), eval_resize=80)
+    samples = np.arange(len(images))
+    (batch,) = loader.batches([samples], 2, 40)
+    assert batch.labels.tolist() == [image.label for image in images]
+    for number, image in enumerate(images):
+        original = Image.open(BytesIO(image.data))
+        boxes, flips = train_crops(5, 2, samples[number : number + 1], np.array([[original.height, original.width]]))
+        wanted = np.asarray(training_image(original, boxes[0].tolist(), bool(flips[0]), 40))
+        assert np.abs(batch.images[number].permute(1, 2, 0).numpy().astype(int) - wanted).mean() < 6, image.name
+    loader.close()
+
+
+@needs_ffcv
+def test_in_a_prepared_store_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp_path: Path) -> None:
+    images = given([(60, 80)] * 6)
+    make_store(tmp_path, StoreConfig(format="beton", jpeg_share=1.0), {"train": images})
+    path = tmp_path / "train.beton"
+    found, data = describe(path), bytearray(path.read_bytes())
+    begin = int(found.samples["data_ptr"][4])
+    data[begin : begin + 300] = bytes(300)
+    path.write_bytes(data)
+    loader = FfcvLoader(tmp_path, train=True, seed=5, workers=1, device=torch.device("cpu"), eval_resize=80)
+    with pytest.raises(DataError, match=r"train\.beton: train/bee/4\.jpg cannot be decoded"):
+        list(loader.batches([np.arange(6)], 1, 32))
+    loader.close()
+
+
+FFCVS_OWN_LEFTOVERS = "ignore::pytest.PytestUnraisableExceptionWarning"  # a KeyError in numba's finalizers
+
+
+@needs_ffcv
+@pytest.mark.filterwarnings(FFCVS_OWN_LEFTOVERS)
+def test_the_stock_loader_is_ffcvs_own(stores: Callable[[str], Path]) -> None:
+    stock = stock_loader(stores("raw"), train=True, seed=0, workers=1, size=32, batch=8, eval_resize=80)
+    shapes = [tuple(images.shape) for images, _ in stock]
+    assert type(stock).__module__ == "ffcv.loader.loader"
+    assert shapes == [(8, 3, 32, 32)] * 5
+
+
+def test_without_ffcv_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"needs ffcv.*libopencv-dev.*pip install 'timedrun\[ffcv\]'"):
+        FfcvLoader(tmp_path, train=True, seed=1, workers=1, device=torch.device("cpu"), eval_resize=80)
+    assert "timedrun[ffcv]" in ffcv_loader.unavailable()
+
+
+def test_an_ffcv_that_does_not_load_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ffcv_loader, "unavailable", lambda: "")
+    monkeypatch.setitem(sys.modules, "image_classification.loaders.ffcv_pipeline", None)
+    monkeypatch.delattr("image_classification.loaders.ffcv_pipeline", raising=False)
+    with pytest.raises(DataError, match="ffcv does not load"):
+        stock_loader(tmp_path, train=True, seed=0, workers=1, size=32, batch=8, eval_resize=80)

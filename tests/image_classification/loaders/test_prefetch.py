@@ -1,0 +1,227 @@
+"""Batches made ready ahead: the same ones in the same order, errors in their place, and no thread left behind."""
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from image_classification.loaders.loader import LoadedBatch
+from image_classification.loaders.prefetch import Prefetched
+
+CPU = torch.device("cpu")
+PATIENCE = 10.0  # seconds
+
+
+def batch(number: int) -> LoadedBatch:
+    return LoadedBatch(torch.full((2, 3, 4, 4), number, dtype=torch.uint8), torch.full((2,), number))
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "did not happen"
+        time.sleep(0.001)
+
+
+class Counted:
+    """An iterator of batches that tells how many were asked for, where, and whether it was closed."""
+
+    def __init__(self, count: int, fail_at: int = -1) -> None:
+        self.count, self.fail_at = count, fail_at
+        self.taken, self.closed, self.names = 0, 0, set[str]()
+
+    def __iter__(self) -> Iterator[LoadedBatch]:
+        return self
+
+    def __next__(self) -> LoadedBatch:
+        self.names.add(threading.current_thread().name)
+        if self.taken == self.fail_at:
+            raise OSError(f"image {self.taken} cannot be read")
+        if self.taken == self.count:
+            raise StopIteration
+        self.taken += 1
+        return batch(self.taken - 1)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(count=st.integers(0, 9), depth=st.integers(0, 5))
+def test_batches_come_as_they_are_and_in_order_at_any_depth(count: int, depth: int) -> None:
+    source = Counted(count)
+    with Prefetched(source, CPU, depth) as ready:
+        seen = [(int(images[0, 0, 0, 0]), labels.tolist()) for images, labels in ready]
+    assert seen == [(number, [number, number]) for number in range(count)]
+    assert source.closed
+    assert threads() == []
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth: int) -> None:
+    source = Counted(20)
+    with Prefetched(source, CPU, depth) as ready:
+        eventually(lambda: source.taken == depth)
+        time.sleep(0.02)
+        assert source.taken == depth
+        next(ready)
+        eventually(lambda: source.taken == depth + 1)
+        time.sleep(0.02)
+        assert source.taken == depth + 1
+    assert source.names == {"prefetch"}
+
+
+def test_at_depth_0_a_batch_is_made_when_it_is_asked_for_and_by_who_asks() -> None:
+    source = Counted(3)
+    ready = Prefetched(source, CPU, 0)
+    assert source.taken == 0
+    assert threads() == []
+    next(ready)
+    assert (source.taken, source.names) == (1, {threading.current_thread().name})
+    ready.close()
+    assert source.closed
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_an_error_comes_in_the_place_of_its_batch_and_ends_the_thread(depth: int) -> None:
+    source = Counted(9, fail_at=4)
+    seen = []
+    with pytest.raises(OSError, match="image 4 cannot be read"), Prefetched(source, CPU, depth) as ready:
+        seen += [int(labels[0]) for _, labels in ready]
+    with Prefetched(Counted(9, fail_at=4), CPU, depth) as ready:
+        for _ in range(4):
+            seen.append(int(next(ready)[1][0]))
+        with pytest.raises(OSError, match="image 4"):
+            next(ready)
+        if depth:
+            with pytest.raises(StopIteration):
+                next(ready)
+    assert seen == [0, 1, 2, 3]
+    assert threads() == []
+
+
+def test_what_is_left_to_do_is_done_by_the_thread_and_an_error_of_it_told() -> None:
+    done_in = []
+
+    def finish(images: torch.Tensor) -> torch.Tensor:
+        done_in.append(threading.current_thread().name)
+        if images[0, 0, 0, 0] == 1:
+            raise ValueError("no crop")
+        return images + 100
+
+    source = (LoadedBatch(batch(number).images, batch(number).labels, finish) for number in range(3))
+    with Prefetched(source, CPU, 2) as ready:
+        images, labels = next(ready)
+        assert (int(images[0, 0, 0, 0]), int(labels[0])) == (100, 0)
+        with pytest.raises(ValueError, match="no crop"):
+            next(ready)
+    assert set(done_in) == {"prefetch"}
+
+
+def test_leaving_early_closes_a_generator_in_the_thread_that_ran_it() -> None:
+    closed_in = []
+
+    def endless() -> Iterator[LoadedBatch]:
+        try:
+            while True:
+                yield batch(1)
+        finally:
+            closed_in.append(threading.current_thread().name)
+
+    with pytest.raises(KeyError), Prefetched(endless(), CPU, 3) as ready:
+        next(ready)
+        raise KeyError("of the training step")
+    assert closed_in == ["prefetch"]
+    assert threads() == []
+
+
+def test_closing_while_a_batch_is_being_loaded_waits_for_it_and_gives_nothing_more() -> None:
+    loading, go_on = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[LoadedBatch]:
+        yield batch(0)
+        loading.set()
+        assert go_on.wait(PATIENCE)
+        yield batch(1)
+
+    ready = Prefetched(slow(), CPU, 2)
+    assert loading.wait(PATIENCE)
+    closer = threading.Thread(target=ready.close)
+    closer.start()
+    go_on.set()
+    closer.join(PATIENCE)
+    assert not closer.is_alive()
+    assert list(ready) == []
+    ready.close()  # a second call does nothing
+    assert threads() == []
+
+
+def test_an_object_that_is_dropped_ends_its_thread() -> None:
+    ready = Prefetched(Counted(100), CPU, 2)
+    next(ready)
+    (thread,) = threads()
+    del ready
+    gc.collect()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_no_more_than_depth_batches_and_the_one_in_use_are_in_memory() -> None:
+    alive = 0
+    most = 0
+
+    class Held:
+        def __init__(self) -> None:
+            nonlocal alive, most
+            alive += 1
+            most = max(most, alive)
+
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= 1
+
+    def batches() -> Iterator[LoadedBatch]:
+        for number in range(30):
+            loaded = batch(number)
+            loaded.images.held = Held()  # type: ignore[attr-defined]
+            yield loaded
+            del loaded
+
+    with Prefetched(batches(), CPU, 2) as ready:
+        for images, _ in ready:
+            assert images.shape == (2, 3, 4, 4)
+            del images
+    assert most <= 4  # two ready, one in use, one that the generator has just made
+
+
+def test_a_negative_depth_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 is none ahead"):
+        Prefetched(Counted(1), CPU, -1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu_batches_arrive_whole_while_the_stream_is_busy() -> None:
+    device = torch.device("cuda", 0)
+    generator = torch.Generator().manual_seed(0)
+    expected = [torch.randint(0, 256, (64, 3, 64, 64), dtype=torch.uint8, generator=generator) for _ in range(12)]
+    busy = torch.randn(2048, 2048, device=device)
+    source = (LoadedBatch(images, torch.arange(64), lambda there: there.flip(3)) for images in expected)
+    with Prefetched(source, device, 3) as ready:
+        for host, (images, labels) in zip(expected, ready, strict=True):
+            assert images.device == device and labels.device == device
+            for _ in range(20):
+                busy = torch.mm(busy, busy).sin()
+            total = images.clone()
+            del images
+            assert torch.equal(total.cpu(), host.flip(3))
+    assert threads() == []

@@ -1,0 +1,231 @@
+"""The loader of raw stores: the crops of the sampling law, the reference's evaluation images, on either path."""
+
+import os
+import threading
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given as for_all
+from hypothesis import settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from image_classification.augmentation import scaled_boxes, train_crops
+from image_classification.loaders.loader import LoadedBatch
+from image_classification.loaders.raw import RawLoader, unavailable
+from image_classification.stores.manifest import StoreConfig
+from image_classification.stores.raw import RawImages
+from tests.image_classification.stores.small_stores import given, make_store
+from timedrun.errors import DataError
+
+SIZES = [(60, 80), (80, 60), (64, 64), (40, 200), (200, 40), (33, 90), (120, 75), (50, 51), (9, 300)]
+SEED = 7
+
+
+@pytest.fixture(scope="module", params=["short_side", "square"])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    config = StoreConfig(format="raw", size=48, shape=request.param)
+    splits = {"train": given(SIZES), "evaluation_40": given(SIZES, "val"), "evaluation_64": given(SIZES, "val")}
+    make_store(folder, config, splits)
+    return folder
+
+
+def opened(
+    folder: Path, *, train: bool = True, on_device: bool | None = None, resize: int = 40, workers: int = 2
+) -> RawLoader:
+    return RawLoader(
+        folder,
+        train=train,
+        seed=SEED,
+        workers=workers,
+        device=torch.device("cpu"),
+        eval_resize=resize,
+        on_device=on_device,
+    )
+
+
+def finished(batch: LoadedBatch) -> NDArray[np.uint8]:
+    images = batch.images if batch.finish is None else batch.finish(batch.images)
+    return images.permute(0, 2, 3, 1).numpy().copy()
+
+
+def loaded(loader: RawLoader, parts: list[list[int]], epoch: int, size: int) -> list[NDArray[np.uint8]]:
+    try:
+        return [finished(batch) for batch in loader.batches([np.array(part) for part in parts], epoch, size)]
+    finally:
+        loader.close()
+
+
+def by_pillow(folder: Path, part: list[int], epoch: int, size: int) -> NDArray[np.int64]:
+    """The law's crops of the stored images."""
+    images = RawImages(folder, "train")
+    boxes, flips = train_crops(SEED, epoch, np.array(part), images.original_sizes[part])
+    boxes = scaled_boxes(boxes, images.original_sizes[part], images.sizes[part])
+    made = []
+    for sample, (top, left, height, width), flip in zip(part, boxes.tolist(), flips, strict=True):
+        crop = Image.fromarray(images.image(sample)).crop((left, top, left + width, top + height))
+        pixels = np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
+        made.append(pixels[:, ::-1] if flip else pixels)
+    return np.stack(made).astype(np.int64)
+
+
+@settings(max_examples=20, deadline=None)
+@for_all(
+    part=st.lists(st.integers(0, len(SIZES) - 1), min_size=1, max_size=20),
+    epoch=st.integers(1, 1000),
+    size=st.integers(1, 110),
+)
+def test_training_images_are_the_laws_crops_as_pillow_resizes_them_on_either_path(
+    store: Path, part: list[int], epoch: int, size: int
+) -> None:
+    (by_threads,) = loaded(opened(store, on_device=False), [part], epoch, size)
+    (on_device,) = loaded(opened(store, on_device=True), [part], epoch, size)
+    wanted = by_pillow(store, part, epoch, size)
+    assert np.abs(wanted - by_threads).max() <= 1
+    assert np.abs(wanted - on_device).max() <= 1
+    assert np.abs(on_device.astype(int) - by_threads).max() <= 1
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_an_image_depends_on_seed_epoch_and_sample_alone(store: Path, on_device: bool) -> None:
+    one = loaded(opened(store, on_device=on_device, workers=1), [[3, 1, 4, 1, 5, 8]], 2, 32)[0]
+    two = loaded(opened(store, on_device=on_device, workers=3), [[5], [8, 1], [4, 3]], 2, 32)
+    assert (one[[4, 5, 1, 2, 0]] == np.concatenate(two)).all()
+    assert (one[1] == one[3]).all()
+    other_epoch = loaded(opened(store, on_device=on_device), [[3, 1, 4, 1, 5, 8]], 3, 32)[0]
+    assert (other_epoch != one).any()
+
+
+def test_evaluation_images_are_torchvisions_pixel_by_pixel(store: Path, torchvision: ModuleType) -> None:
+    from torchvision import transforms
+
+    files = given(SIZES, "val")
+    part = [8, 0, 3, 1, 2, 7, 6, 5, 4]
+    for resize, size in ((40, 40), (40, 33), (64, 56)):
+        reference = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(size)])
+        wanted = [np.asarray(reference(Image.open(BytesIO(files[sample].data)).convert("RGB"))) for sample in part]
+        for on_device in (False, True):
+            (images,) = loaded(opened(store, train=False, resize=resize, on_device=on_device), [part], 0, size)
+            assert (images == np.stack(wanted)).all()
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_labels_and_counts_are_those_of_the_samples_asked_for(store: Path, on_device: bool) -> None:
+    loader = opened(store, on_device=on_device)
+    assert len(loader) == len(SIZES)
+    parts = [np.array([5, 0, 1]), np.array([], dtype=np.int64), np.array([8, 2])]
+    batches = list(loader.batches(parts, 1, 24))
+    loader.close()
+    assert [batch.labels.tolist() for batch in batches] == [[2, 0, 1], [], [2, 2]]
+    assert all(batch.labels.dtype == torch.int64 for batch in batches)
+    assert [finished(batch).shape for batch in batches] == [(3, 24, 24, 3), (0, 24, 24, 3), (2, 24, 24, 3)]
+
+
+def test_images_are_channels_last_in_memory(store: Path) -> None:
+    loader = opened(store)
+    (batch,) = loader.batches([np.arange(4)], 1, 24)
+    loader.close()
+    assert batch.images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_only_the_crops_leave_the_store_when_the_device_resizes(store: Path) -> None:
+    loader = opened(store, on_device=True)
+    part = np.arange(len(SIZES))
+    (batch,) = loader.batches([part], 1, 24)
+    loader.close()
+    boxes = loader.crops(part, 1, 24).boxes
+    assert batch.images.shape == (len(part), boxes[:, 2:].max(), boxes[:, 2:].max(), 3)
+    for sample, (top, left, height, width) in enumerate(boxes):
+        stored = loader.store.image(sample)[top : top + height, left : left + width]
+        assert (batch.images[sample, :height, :width].numpy() == stored).all()
+
+
+def test_batches_held_by_the_consumer_are_not_written_again(store: Path) -> None:
+    loader = opened(store)
+    parts = [np.array([sample % len(SIZES)]) for sample in range(20)]
+    held = list(loader.batches(parts, 1, 32))
+    again = [finished(batch) for batch in loader.batches(parts, 1, 32)]
+    loader.close()
+    assert all((finished(batch) == other).all() for batch, other in zip(held, again, strict=True))
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_pass_left_early_leaves_the_loader_fit_for_the_next(store: Path, on_device: bool) -> None:
+    parts = [np.arange(len(SIZES))] * 30
+    loader = opened(store, on_device=on_device)
+    whole = finished(next(iter(loader.batches(parts[:1], 1, 32))))
+    for _ in range(3):
+        batches = loader.batches(parts, 1, 32)
+        assert (finished(next(batches)) == whole).all()
+        batches.close()  # type: ignore[attr-defined]
+    loader.close()
+    loader.close()
+
+
+def test_closing_ends_the_threads(store: Path) -> None:
+    before = set(threading.enumerate())
+    loader = opened(store)
+    list(loader.batches([np.arange(4)], 1, 16))
+    assert set(threading.enumerate()) > before
+    loader.close()
+    assert set(threading.enumerate()) == before
+
+
+def test_a_missing_evaluation_split_says_which_there_are_and_how_to_add_it(store: Path) -> None:
+    with pytest.raises(DataError, match=r"short side 56 .*only of 40, 64\..*evaluation-resizes 40 56 64"):
+        opened(store, train=False, resize=56)
+
+
+def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_read(store: Path) -> None:
+    loader = opened(store, train=False, resize=40)
+    with pytest.raises(DataError, match="short side of 40 pixels, a central crop of 41 does not fit"):
+        loader.batches([np.arange(2)], 0, 41)
+    loader.close()
+
+
+def test_no_store_or_another_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no whole store of images"):
+        opened(tmp_path)
+    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": given(SIZES[:2])})
+    for train in (True, False):
+        with pytest.raises(DataError, match="format jpeg, not raw"):
+            opened(tmp_path, train=train)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "index"])
+def test_a_damaged_store_is_refused_when_it_is_opened(tmp_path: Path, damage: str) -> None:
+    make_store(tmp_path, StoreConfig(format="raw", size=20), {"train": given(SIZES[:4])})
+    shard, index = tmp_path / "train" / "00001.rgb", tmp_path / "train.rows.npy"
+    if damage == "cut":
+        os.truncate(shard, shard.stat().st_size - 1)
+    elif damage == "gone":
+        shard.unlink()
+    else:
+        index.write_bytes(index.read_bytes()[:-1] + b"\xff")
+    named = index if damage == "index" else shard
+    with pytest.raises(DataError, match=named.name):
+        opened(tmp_path)
+
+
+def test_it_needs_no_package_beyond_the_required() -> None:
+    assert unavailable() == ""
+
+
+@pytest.mark.gpu
+def test_crops_resized_on_a_gpu_are_those_of_the_threads(store: Path) -> None:
+    part = np.arange(len(SIZES))
+    device = torch.device("cuda")
+    loader = RawLoader(store, train=True, seed=SEED, workers=2, device=device, eval_resize=40)
+    (batch,) = loader.batches([part], 1, 32)
+    loader.close()
+    assert batch.images.is_pinned()
+    assert batch.finish is not None
+    images = batch.finish(batch.images.to(device, non_blocking=True)).permute(0, 2, 3, 1).cpu().numpy()
+    (wanted,) = loaded(opened(store, on_device=False), [part.tolist()], 1, 32)
+    assert np.abs(images.astype(int) - wanted).max() <= 1

@@ -1,0 +1,141 @@
+"""Crops resized by matrix products, held to Pillow pixel by pixel."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from image_classification.loaders import resample as module
+from image_classification.loaders.resample import resample, triangle_weights
+
+Pixels = NDArray[np.uint8]
+
+
+def by_pillow(image: Pixels, box: tuple[int, int, int, int], size: int, flip: bool) -> Pixels:
+    top, left, height, width = box
+    crop = Image.fromarray(image).crop((left, top, left + width, top + height))
+    made = np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
+    return made[:, ::-1] if flip else made
+
+
+def drawn(
+    seed: int, count: int, height: int, width: int, *, black_and_white: bool = False
+) -> tuple[Pixels, NDArray[np.int64], NDArray[np.bool_]]:
+    """Noise, the hardest image to resize, with boxes and flips."""
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (count, height, width, 3), dtype=np.uint8)
+    if black_and_white:
+        images = np.where(images > 127, 255, 0).astype(np.uint8)
+    tall, wide = generator.integers(1, height + 1, count), generator.integers(1, width + 1, count)
+    corners = generator.integers(0, [height - tall + 1, width - wide + 1]).T
+    return images, np.column_stack([corners, tall, wide]), generator.random(count) < 0.5
+
+
+def resampled(
+    images: Pixels, boxes: NDArray[np.int64], flips: NDArray[np.bool_], size: int, dtype: torch.dtype | None = None
+) -> Pixels:
+    made = resample(torch.from_numpy(images), torch.from_numpy(boxes), torch.from_numpy(flips), size, dtype=dtype)
+    assert made.shape == (len(images), 3, size, size)
+    assert made.dtype == torch.uint8
+    return made.permute(0, 2, 3, 1).numpy()
+
+
+def most_off(images: Pixels, boxes: NDArray[np.int64], flips: NDArray[np.bool_], made: Pixels) -> int:
+    wanted = [
+        by_pillow(image, tuple(box), made.shape[1], flip)
+        for image, box, flip in zip(images, boxes.tolist(), flips, strict=True)
+    ]
+    return int(np.abs(np.stack(wanted).astype(int) - made).max())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 90),
+    st.integers(1, 90),
+    st.integers(1, 70),
+    st.booleans(),
+    st.sampled_from([torch.float32, torch.float16]),
+)
+def test_every_crop_is_within_one_level_of_pillow(
+    seed: int, height: int, width: int, size: int, black_and_white: bool, dtype: torch.dtype
+) -> None:
+    images, boxes, flips = drawn(seed, 4, height, width, black_and_white=black_and_white)
+    assert most_off(images, boxes, flips, resampled(images, boxes, flips, size, dtype)) <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("value", [0, 1, 127, 254, 255])
+def test_a_plain_area_keeps_its_level_and_white_does_not_wrap(value: int, dtype: torch.dtype) -> None:
+    images = np.full((6, 61, 83, 3), value, dtype=np.uint8)
+    _, boxes, flips = drawn(value, 6, 61, 83)
+    for size in (1, 7, 88, 130):
+        assert (resampled(images, boxes, flips, size, dtype) == value).all()
+
+
+def test_a_box_of_one_pixel_fills_the_image_with_it() -> None:
+    images, _, _ = drawn(3, 2, 5, 6)
+    made = resampled(images, np.array([[4, 5, 1, 1], [0, 0, 1, 1]]), np.array([True, False]), 9)
+    assert (made[0] == images[0, 4, 5]).all()
+    assert (made[1] == images[1, 0, 0]).all()
+
+
+def test_a_box_of_the_output_size_is_copied_or_mirrored() -> None:
+    images, _, _ = drawn(4, 2, 20, 30)
+    made = resampled(images, np.array([[3, 7, 16, 16], [4, 14, 16, 16]]), np.array([False, True]), 16)
+    assert (made[0] == images[0, 3:19, 7:23]).all()
+    assert (made[1] == images[1, 4:20, 14:30][:, ::-1]).all()
+
+
+def test_what_lies_outside_a_box_changes_nothing() -> None:
+    images, boxes, flips = drawn(5, 8, 40, 50)
+    others = 255 - images
+    for image, other, (top, left, height, width) in zip(images, others, boxes, strict=True):
+        other[top : top + height, left : left + width] = image[top : top + height, left : left + width]
+    assert (resampled(images, boxes, flips, 23) == resampled(others, boxes, flips, 23)).all()
+
+
+def test_working_in_slices_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, boxes, flips = drawn(6, 7, 40, 50)
+    whole = resampled(images, boxes, flips, 23)
+    monkeypatch.setattr(module, "WORKING_BYTES", 1)
+    assert (resampled(images, boxes, flips, 23) == whole).all()
+
+
+def test_no_images_give_no_images() -> None:
+    images, boxes, flips = drawn(7, 0, 4, 4)
+    assert resampled(images, boxes, flips, 8).shape == (0, 8, 8, 3)
+
+
+def test_images_are_channels_last_in_memory() -> None:
+    images, boxes, flips = (torch.from_numpy(values) for values in drawn(8, 3, 9, 9))
+    assert resample(images, boxes, flips, 5).is_contiguous(memory_format=torch.channels_last)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 60), st.integers(1, 60), st.integers(0, 20), st.integers(1, 80))
+def test_weights_lie_in_the_box_are_symmetric_and_sum_to_one(start: int, length: int, beyond: int, size: int) -> None:
+    line = torch.tensor([start]), torch.tensor([length]), start + length + beyond, size
+    weights = triangle_weights(*line)[0]
+    inside = weights[:, start : start + length]
+    assert torch.allclose(weights.sum(1), torch.ones(size))
+    assert torch.count_nonzero(weights) == torch.count_nonzero(inside)
+    assert torch.allclose(inside, inside.flip(0, 1), atol=1e-5)
+    assert torch.equal(triangle_weights(*line, torch.tensor([True]))[0], weights.flip(0))
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_within_one_level_of_pillow_and_waits_for_nothing() -> None:
+    images, boxes, flips = drawn(9, 64, 256, 341)
+    there = [torch.from_numpy(values).cuda() for values in (images, boxes, flips)]
+    for size in (224, 88):
+        resample(there[0], there[1], there[2], size)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            made = resample(there[0], there[1], there[2], size)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert most_off(images, boxes, flips, made.permute(0, 2, 3, 1).cpu().numpy()) <= 1

@@ -1,0 +1,278 @@
+"""JPEG decoding in threads: the reference's crops and pixels, its treatment of odd files, and its errors."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from image_classification.augmentation import train_crops
+from image_classification.loaders import turbojpeg
+from image_classification.loaders.pillow import PillowLoader
+from image_classification.loaders.turbojpeg import TurboJpegLoader, divisor_of
+from tests.image_classification.loaders.jpeg_folders import (
+    encoded,
+    make_folder,
+    make_shards,
+    noisy,
+    photographs,
+    smooth,
+)
+from timedrun.errors import DataError
+
+CPU = torch.device("cpu")
+RESIZE = 72
+
+simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
+
+
+@contextmanager
+def _open(folder: Path, *, train: bool = True, seed: int = 0, workers: int = 2) -> Iterator[TurboJpegLoader]:
+    loader = TurboJpegLoader(folder, train=train, seed=seed, workers=workers, device=CPU, eval_resize=RESIZE)
+    try:
+        yield loader
+    finally:
+        loader.close()
+
+
+def _images(folder: Path, samples: list[int], size: int, *, train: bool, epoch: int = 1, workers: int = 2) -> Tensor:
+    with _open(folder, train=train, workers=workers) as loader:
+        (batch,) = loader.batches([np.array(samples)], epoch, size)
+        return batch.images
+
+
+def _reference(folder: Path, samples: list[int], size: int, *, train: bool, epoch: int = 1) -> Tensor:
+    loader = PillowLoader(folder, train=train, seed=0, workers=0, device=CPU, eval_resize=RESIZE)
+    (batch,) = loader.batches([np.array(samples)], epoch, size)
+    return batch.images
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("folder"), photographs(40))
+
+
+def test_evaluation_images_are_the_references_to_two_levels(folder: Path) -> None:
+    samples = list(range(40))
+    ours, theirs = (made(folder, samples, 64, train=False) for made in (_images, _reference))
+    difference = (ours.int() - theirs.int()).abs()
+    assert difference.max() <= 2
+    assert difference.float().mean((1, 2, 3)).max() < 0.3
+
+
+def test_evaluation_images_are_torchvisions_to_two_levels(folder: Path, torchvision: ModuleType) -> None:
+    from torchvision.transforms import v2
+
+    transform = v2.Compose([v2.Resize(RESIZE, antialias=True), v2.CenterCrop(64)])
+    ours = _images(folder, list(range(20)), 64, train=False)
+    files = sorted((folder / "val").rglob("*.jpg"))[:20]
+    for image, path in zip(ours, files, strict=True):
+        decoded = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)
+        difference = (image.int() - transform(decoded).int()).abs().float()
+        assert difference.max() <= 2
+        assert difference.mean() < 0.3
+
+
+def test_undivided_training_crops_are_the_references_to_two_levels(folder: Path) -> None:
+    samples = list(range(40))
+    ours, theirs = (made(folder, samples, 120, train=True) for made in (_images, _reference))
+    difference = (ours.int() - theirs.int()).abs()
+    assert difference.max() <= 2
+    assert difference.float().mean() < 0.3
+
+
+def test_divided_training_crops_are_the_references_to_half_a_pixel_of_the_result(tmp_path: Path) -> None:
+    # A ramp shows where a crop lies: its levels are places.
+    height, width = 397, 503
+    ramp = np.zeros((height, width, 3), dtype=np.uint8)
+    ramp[:, :, 0] = np.linspace(0, 255, width).round()
+    ramp[:, :, 1] = np.linspace(0, 255, height).round()[:, None]
+    files = {f"train/a/{number:02d}.jpg": encoded(ramp, quality=98, subsampling=0) for number in range(40)}
+    folder, size, samples = make_folder(tmp_path, files), 32, np.arange(40)
+    boxes, _ = train_crops(0, 1, samples, np.full((40, 2), (height, width)))
+    divisors = [divisor_of(min(box[2:]), size) for box in boxes.tolist()]
+    assert {2, 4, 8} <= set(divisors)
+    ours, theirs = (made(folder, samples.tolist(), size, train=True).float() for made in (_images, _reference))
+    for image, reference, box, divisor in zip(ours, theirs, boxes.tolist(), divisors, strict=True):
+        for channel, side in ((0, width), (1, height)):
+            moved = abs((image[channel] - reference[channel]).mean().item()) * side / 255  # pixels of the original
+            assert moved <= divisor / 2 + 0.5  # edges lie at multiples of the divisor; 0.5: levels are whole
+            assert divisor / 2 <= min(box[2:]) / size / 2
+
+
+def test_divided_training_crops_of_smooth_images_are_the_references_to_a_level_in_the_mean(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, {f"train/a/{n:02d}.jpg": encoded(smooth(375, 500, n)) for n in range(16)})
+    ours, theirs = (made(folder, list(range(16)), 88, train=True).float() for made in (_images, _reference))
+    assert (ours - theirs).abs().mean() < 1.0
+
+
+@pytest.mark.parametrize(("side", "size", "divisor"), [(87, 88, 1), (175, 88, 1), (176, 88, 2), (351, 88, 2)])
+def test_a_crop_is_never_decoded_smaller_than_the_image_made_of_it(side: int, size: int, divisor: int) -> None:
+    assert divisor_of(side, size) == divisor
+    assert [divisor_of(factor * size, size) for factor in (4, 7, 8, 100)] == [4, 4, 8, 8]
+
+
+def test_the_decoder_is_asked_for_exactly_the_divided_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = []
+    decode = simplejpeg.decode_jpeg
+
+    def note(*args: object, **named: object) -> object:
+        made = decode(*args, **named)
+        shapes.append(made.shape)
+        return made
+
+    monkeypatch.setattr(simplejpeg, "decode_jpeg", note)
+    sizes = [(395, 503), (401, 399), (396, 501), (400, 504)]
+    folder = make_folder(tmp_path, {f"train/a/{n}.jpg": encoded(smooth(*sides, n)) for n, sides in enumerate(sizes)})
+    for epoch in range(1, 9):
+        shapes.clear()
+        _images(folder, [0, 1, 2, 3], 40, train=True, epoch=epoch, workers=1)
+        boxes, _ = train_crops(0, epoch, np.arange(4), np.array(sizes))
+        divisors = [divisor_of(min(box[2:]), 40) for box in boxes.tolist()]
+        assert shapes == [(-(-h // d), -(-w // d), 3) for (h, w), d in zip(sizes, divisors, strict=True)]
+
+
+def test_what_is_no_plain_jpeg_is_read_as_the_reference_reads_it(tmp_path: Path) -> None:
+    pixels = smooth(300, 260)
+    files = {
+        "train/a/0.png": encoded(pixels, "PNG"),
+        "train/a/1.png": encoded(pixels, "PNG", "P"),
+        "train/a/2.png": encoded(pixels, "PNG", "RGBA"),
+        "train/a/3.jpg": encoded(pixels, mode="CMYK"),
+        "train/a/4.jpg": encoded(pixels, "WEBP"),  # as named, as not
+        "train/a/5.bmp": encoded(pixels, "BMP"),
+    }
+    folder = make_folder(tmp_path, files)
+    for train, size in ((True, 31), (True, 64), (False, 64)):
+        ours, theirs = (made(folder, list(range(6)), size, train=train) for made in (_images, _reference))
+        assert (ours.int() - theirs.int()).abs().max() <= 1, (train, size)
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": "L"}, {"progressive": True}, {"subsampling": 0}, {"restart_marker_rows": 2}]
+)
+def test_kinds_of_jpeg_become_rgb_as_in_the_reference(tmp_path: Path, options: dict[str, object]) -> None:
+    folder = make_folder(tmp_path, {"train/a/0.jpg": encoded(smooth(90, 113), **options)})  # type: ignore[arg-type]
+    for train in (True, False):
+        ours, theirs = (made(folder, [0], 64, train=train) for made in (_images, _reference))
+        assert (ours.int() - theirs.int()).abs().max() <= 2
+
+
+def test_a_jpeg_that_only_pillow_takes_is_read_by_pillow(tmp_path: Path) -> None:
+    whole = encoded(smooth(300, 260))
+    scan = whole.index(b"\xff\xda")
+    odd = whole[:scan] + b"\x00\x00" + whole[scan:]  # rubbish before a marker: libjpeg warns and goes on
+    with pytest.raises(ValueError):
+        simplejpeg.decode_jpeg(odd, "RGB")
+    folder = make_folder(tmp_path, {"train/a/0.jpg": odd})
+    for train, size in ((True, 30), (False, 64)):
+        ours, theirs = (made(folder, [0], size, train=train) for made in (_images, _reference))
+        assert (ours.int() - theirs.int()).abs().max() <= 2
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.95])
+@pytest.mark.parametrize("train", [True, False])
+def test_a_truncated_file_is_an_error_with_its_name(tmp_path: Path, share: float, train: bool) -> None:
+    files = photographs(12)
+    name = "train/b/007.jpg"
+    files[name] = files[name][: int(len(files[name]) * share)]
+    stores = [make_folder(tmp_path / "folder", files)]
+    if share >= 0.5:  # preparation lets nothing else into shards
+        stores.append(make_shards(tmp_path / "shards", files))
+    for store in stores:
+        with _open(store, train=train) as loader:
+            with pytest.raises(DataError, match=r"b/007.jpg: cannot be decoded"):
+                list(loader.batches([np.arange(12)], 1, 32))
+            assert len(list(loader.batches([np.array([0, 1])], 1, 32))) == 1
+
+
+def test_exif_rotation_is_ignored(tmp_path: Path) -> None:
+    image, buffer, exif = Image.fromarray(smooth(80, 120)), BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    image.save(buffer, "JPEG", quality=90, exif=exif)
+    files = {"train/a/0.jpg": buffer.getvalue(), "train/a/1.jpg": encoded(smooth(80, 120))}
+    made = _images(make_folder(tmp_path, files), [0, 1], 64, train=False)
+    assert torch.equal(made[0], made[1])
+
+
+def test_an_evaluation_image_smaller_than_the_crop_gets_black_around_it_as_in_the_reference(tmp_path: Path) -> None:
+    folder = make_folder(
+        tmp_path, {"train/a/0.jpg": encoded(smooth(40, 200)), "train/a/1.jpg": encoded(smooth(90, 41))}
+    )
+    ours, theirs = (made(folder, [0, 1], 101, train=False) for made in (_images, _reference))
+    assert (ours[0, :, :14] == 0).all()
+    assert (ours[1, :, :, :14] == 0).all()
+    assert (ours.int() - theirs.int()).abs().max() <= 2
+
+
+def test_a_batch_is_the_same_for_any_threads_order_of_calls_and_store(folder: Path, tmp_path: Path) -> None:
+    parts = [np.array([3, 39, 3]), np.arange(20), np.array([7])]
+    with _open(folder, workers=1) as loader:
+        one = [(batch.images, batch.labels) for batch in loader.batches(parts, 2, 48)]
+    shards = make_shards(tmp_path, photographs(40))
+    for place, workers in ((folder, 3), (shards, 2)):
+        with _open(place, workers=workers) as loader:
+            assert len(loader) == 40
+            list(loader.batches([np.arange(40)], 1, 32))
+            again = [(batch.images, batch.labels) for batch in loader.batches(parts[::-1], 2, 48)][::-1]
+        for (images, labels), (others, other_labels) in zip(one, again, strict=True):
+            assert torch.equal(images, others)
+            assert torch.equal(labels, other_labels)
+    with _open(folder, seed=1) as loader:
+        assert not torch.equal(next(iter(loader.batches(parts, 2, 48))).images, one[0][0])
+    with _open(folder) as loader:
+        assert not torch.equal(next(iter(loader.batches(parts, 3, 48))).images, one[0][0])
+
+
+def test_batches_are_8_bit_and_channels_last_with_the_labels_of_the_folder(folder: Path) -> None:
+    with _open(folder) as loader:
+        (batch,) = loader.batches([np.array([0, 20, 39])], 1, 33)
+    assert batch.images.shape == (3, 3, 33, 33)
+    assert batch.images.dtype == torch.uint8
+    assert batch.images.is_contiguous(memory_format=torch.channels_last)
+    assert batch.labels.tolist() == [0, 1, 1]
+    assert batch.finish is None
+
+
+def test_leaving_early_leaves_the_loader_fit(folder: Path) -> None:
+    with _open(folder) as loader:
+        passes = loader.batches([np.arange(40)] * 5, 1, 48)
+        next(passes)
+        passes.close()  # type: ignore[attr-defined]
+        (batch,) = loader.batches([np.array([4])], 1, 48)
+    assert torch.equal(batch.images, _images(folder, [4], 48, train=True))
+
+
+def test_no_threads_but_its_own_are_started_and_those_end(folder: Path) -> None:
+    process, before, settings = psutil.Process(), set(threading.enumerate()), torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        with _open(folder, workers=2) as loader:
+            started = process.num_threads()
+            for epoch in range(1, 4):
+                list(loader.batches([np.arange(40)], epoch, 160))  # large enough for torch to think of more threads
+            assert process.num_threads() == started
+    finally:
+        torch.set_num_threads(settings)
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_missing_package_is_named_with_what_installs_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert turbojpeg.unavailable() == ""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"simplejpeg.*pip install 'timedrun\[vision\]'"):
+        TurboJpegLoader(folder, train=True, seed=0, workers=1, device=CPU, eval_resize=RESIZE)
+
+
+def test_noise_at_full_size_is_decoded_as_pillow_decodes_it(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path, {"train/a/0.jpg": encoded(noisy(RESIZE, 100))})
+    ours, theirs = (made(folder, [0], RESIZE, train=False) for made in (_images, _reference))
+    assert (ours.int() - theirs.int()).abs().max() <= 1

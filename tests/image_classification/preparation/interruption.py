@@ -1,0 +1,168 @@
+"""Kills preparations with SIGKILL at random moments and goes on with them; a program of its own, which imports once and
+forks for each."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from image_classification.preparation.builder import build_store
+from image_classification.preparation.formats import effective, store_format
+from image_classification.preparation.sources import open_source
+from image_classification.stores.manifest import MANIFEST, StoreConfig
+from tests.image_classification.preparation.samples import fingerprint
+from timedrun import stored_file
+
+SETTINGS = {
+    "jpeg": StoreConfig(format="jpeg"),
+    "raw": StoreConfig(format="raw", size=16, evaluation_resizes=(16, 20)),
+    "beton": StoreConfig(format="beton", size=24),
+}
+
+
+def build(folder: Path, store: Path, settings: StoreConfig, workers: int) -> None:
+    """From the tars in `folder`, 4 images a shard."""
+    build_store(
+        lambda cache: open_source([folder / "tars"], None, cache, lambda _: None),
+        store,
+        effective(settings, 16),
+        workers=workers,
+        skip_broken=False,
+        report=lambda _: None,
+        shard_images=4,
+    )
+
+
+class Moments:
+    """Counts what is done to files below a folder, before and after; kills this process group at one of the moments."""
+
+    def __init__(self, store: Path, last: int | None) -> None:
+        self.count, self.last, self.store, self.half_manifest = 0, last, str(store), 0
+        write, complete = stored_file.FileWriter.write, stored_file.FileWriter.complete
+
+        def written(writer: stored_file.FileWriter, data: bytes | memoryview) -> None:
+            whole = memoryview(data).cast("B")
+            for half in (whole[: len(whole) // 2], whole[len(whole) // 2 :]):
+                write(writer, half)
+                writer._stream.flush()  # or nothing of it were on the disk at this moment
+                self.moment()
+                if writer.path.name == MANIFEST:
+                    self.half_manifest = self.half_manifest or self.count
+
+        def completed(writer: stored_file.FileWriter) -> stored_file.StoredFile:
+            found = complete(writer)
+            self.moment()
+            return found
+
+        stored_file.FileWriter.write = written  # type: ignore[method-assign]
+        stored_file.FileWriter.complete = completed  # type: ignore[method-assign]
+        sys.addaudithook(self.hook)
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Python tells of every change of a file that is about to be made."""
+        removed = event in ("os.remove", "os.rmdir")  # within rmtree they get a name without its folder
+        changed = event in ("os.rename", "os.mkdir") or (event == "open" and set(str(arguments[1])) & set("wax+"))
+        if removed or (changed and str(arguments[0]).startswith(self.store)):
+            self.moment()
+
+    def moment(self) -> None:
+        """Maybe the last."""
+        self.count += 1
+        if self.count == self.last:
+            os.killpg(0, signal.SIGKILL)
+
+
+def in_child(work: Callable[[], int], kill_after: float = 0) -> int | None:
+    """What `work` returns in a forked process group of its own, below 256; None if it was killed, by itself or after
+    so many seconds."""
+    child = os.fork()
+    if child == 0:
+        os.setpgid(0, 0)
+        code = 255
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    if kill_after:
+        time.sleep(kill_after)
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+    status = os.waitpid(child, 0)[1]
+    return None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def killed_by_moments(folder: Path, name: str, points: int, random: Random) -> list[dict[str, Any]]:
+    """Kills at random moments of a preparation by one process; some of the reruns are killed too."""
+
+    def counted() -> int:
+        moments = Moments(folder / f"{name}_whole", None)
+        build(folder, folder / f"{name}_whole", SETTINGS[name], 1)
+        (folder / "moments").write_text(f"{moments.count} {moments.half_manifest}")
+        return 0
+
+    assert in_child(counted) == 0
+    count, half_manifest = map(int, (folder / "moments").read_text().split())
+    whole = fingerprint(folder / f"{name}_whole")
+    found = []
+    for point in range(points):
+        store = folder / f"{name}_{point}"
+        # every second time at the end too, where indices and the manifest are written and the work folder goes
+        kills = [random.randint(1, count), random.randint(count * 3 // 4, count)][: 1 + point % 2]
+        if point == 0:
+            kills = [half_manifest]
+        ends, manifests = [], []
+        for last in kills:
+            ends.append(in_child(lambda last=last, store=store: _killed(folder, store, name, last)))  # type: ignore[misc]
+            manifests.append((store / MANIFEST).exists())
+        done = in_child(lambda store=store: build(folder, store, SETTINGS[name], 1) or 0)  # type: ignore[misc]
+        same = fingerprint(store) == whole
+        found.append({"kills": kills, "of": count, "ends": ends, "manifests": manifests, "done": done, "same": same})
+    return found
+
+
+def killed_by_time(folder: Path, name: str, points: int, random: Random) -> list[dict[str, Any]]:
+    """Kills at random times of a preparation by two worker processes."""
+    whole = fingerprint(folder / f"{name}_whole")
+
+    def work(store: Path) -> int:
+        build(folder, store, SETTINGS[name], 2)
+        return 0
+
+    began = time.monotonic()
+    done = in_child(lambda: work(folder / f"{name}_two"))
+    took = time.monotonic() - began
+    found: list[dict[str, Any]] = [{"done": done, "same": fingerprint(folder / f"{name}_two") == whole}]
+    for point in range(points):
+        store = folder / f"{name}_two_{point}"
+        after = took * random.uniform(0.4, 1.0)  # before that the workers import
+        end = in_child(lambda store=store: work(store), after)  # type: ignore[misc]
+        shards = len(list(store.rglob("*.npz")))
+        done = in_child(lambda store=store: build(folder, store, SETTINGS[name], 1) or 0)  # type: ignore[misc]
+        found.append({"end": end, "after": after, "files": shards, "done": done, "same": fingerprint(store) == whole})
+    return found
+
+
+def _killed(folder: Path, store: Path, name: str, last: int) -> int:
+    Moments(store, last)
+    build(folder, store, SETTINGS[name], 1)
+    return 0
+
+
+def main() -> None:
+    """Arguments: folder with tars, seed, points of each format, points with two workers. Prints JSON."""
+    folder, seed, points, points_two = Path(sys.argv[1]), *map(int, sys.argv[2:])
+    os.fsync = lambda _: None  # type: ignore[assignment]  # a killed process loses nothing that it gave to the system
+    for name in SETTINGS:
+        store_format(name)  # imported before the forks
+    import PIL.JpegImagePlugin
+    import PIL.PngImagePlugin  # noqa: F401
+
+    found = {name: killed_by_moments(folder, name, points, Random(f"{seed} {name}")) for name in SETTINGS}
+    found["two_workers"] = killed_by_time(folder, "raw", points_two, Random(seed))
+    print(json.dumps(found))

@@ -1,0 +1,100 @@
+"""An image's kinds are told from its bytes; one that does not decode to its end is corrupt, whatever its bytes are."""
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from image_classification.preparation.inspection import CorruptImage, inspect, inspect_all
+from image_classification.preparation.shard import SourceItem
+from tests.image_classification.preparation.samples import encoded, item_of, pixels
+from timedrun.errors import DataError
+
+RGB = pixels(1)
+ITEM = SourceItem("train/ant/1.jpg", 0, "nowhere", 0, 0)
+
+
+def with_orientation(value: int) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = value
+    return encoded(RGB, exif=exif)
+
+
+@pytest.mark.parametrize(
+    ("data", "kinds"),
+    [
+        (encoded(RGB), ()),
+        (encoded(RGB, progressive=True), ()),
+        (encoded(RGB.convert("L")), ("grayscale",)),
+        (encoded(RGB.convert("CMYK")), ("cmyk",)),
+        (with_orientation(1), ()),
+        (with_orientation(6), ("rotated",)),
+        (with_orientation(9), ()),
+        (encoded(RGB, "PNG"), ("png",)),
+        (encoded(RGB.convert("P"), "PNG"), ("png", "palette")),
+        (encoded(RGB.convert("P"), "PNG", transparency=0), ("png", "palette", "alpha")),
+        (encoded(RGB.convert("RGBA"), "PNG"), ("png", "alpha")),
+        (encoded(RGB.convert("LA"), "PNG"), ("png", "grayscale", "alpha")),
+        (encoded(RGB.convert("1"), "PNG"), ("png", "grayscale")),
+        (encoded(RGB, "BMP"), ("bmp",)),
+        (encoded(RGB, "WEBP", lossless=True), ("webp",)),
+        (encoded(RGB, "GIF"), ("gif", "palette")),
+    ],
+)
+def test_each_kind_is_told_whatever_the_name_says(data: bytes, kinds: tuple[str, ...]) -> None:
+    found = inspect(ITEM, 3, data)
+    assert found.kinds == kinds
+    assert (found.position, found.data, found.rgb.mode) == (3, data, "RGB")
+    assert found.rgb.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>not found</html>", encoded(RGB)[:-40], encoded(RGB, "PNG")[:-60]])
+def test_what_does_not_decode_to_its_end_is_corrupt_and_named(data: bytes) -> None:
+    with pytest.raises(CorruptImage, match="train/ant/1.jpg: "):
+        inspect(ITEM, 0, data)
+
+
+def test_an_image_too_large_to_be_one_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(CorruptImage, match="bomb"):
+        inspect(ITEM, 0, encoded(RGB))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([encoded(RGB), with_orientation(3), encoded(RGB.convert("P"), "PNG"), encoded(RGB, "WEBP")]),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=6),
+)
+def test_damaged_bytes_are_an_image_or_corrupt_and_nothing_else(data: bytes, changes: list[tuple[float, int]]) -> None:
+    damaged = bytearray(data)
+    for place, value in changes:
+        damaged[int(place * len(damaged))] = value
+    try:
+        assert inspect(ITEM, 0, bytes(damaged)).rgb.mode == "RGB"
+    except CorruptImage as error:
+        assert str(error).startswith("train/ant/1.jpg: ")
+
+
+def test_many_are_counted_by_kind_and_the_corrupt_listed(tmp_path: Path) -> None:
+    files = {"1.jpg": encoded(RGB), "2.jpg": encoded(RGB.convert("L")), "3.jpg": b"x", "4.jpg": encoded(RGB, "PNG")}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    found = inspect_all([item_of(tmp_path / name, f"val/ant/{name}") for name in files])
+    assert found.kinds == {"grayscale": 1, "png": 1}
+    assert [line.partition(":")[0] for line in found.broken] == ["val/ant/3.jpg"]
+
+
+def test_a_file_that_shrank_or_is_gone_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "1.jpg"
+    path.write_bytes(encoded(RGB))
+    item = item_of(path, "train/bee/7.jpg")
+    assert item.read() == path.read_bytes()
+    path.write_bytes(b"short")
+    with pytest.raises(DataError, match=r"train/bee/7\.jpg: .*ends after 5 of its"):
+        item.read()
+    path.unlink()
+    with pytest.raises(DataError, match=r"train/bee/7\.jpg: .*cannot be read"):
+        item.read()

@@ -1,0 +1,128 @@
+"""`timedrun prepare` for images: makes stores, checks them, and says which options do not go together."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from image_classification.configs import ImageRunConfig, cifar10_baseline, digits_baseline, imagenet_baseline
+from image_classification.prepare import prepare
+from image_classification.stores.manifest import MANIFEST, StoreConfig
+from tests.image_classification.preparation.samples import image_folder, tars_of
+from timedrun.cli import main
+from timedrun.errors import DataError, TimedrunError, UsageError
+
+
+def config_of(store: StoreConfig) -> ImageRunConfig:
+    config = imagenet_baseline()
+    loader = {"folder": "pillow", "jpeg": "pillow", "raw": "raw", "beton": "ffcv"}[store.format]
+    return replace(config, data=replace(config.data, store=store, loader=loader, eval_resize=16))  # type: ignore[arg-type]
+
+
+RAW = config_of(StoreConfig(format="raw", size=16))
+FOLDER = config_of(StoreConfig())
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return image_folder(tmp_path_factory.mktemp("original") / "images")
+
+
+def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, images: Path) -> None:
+    store = tmp_path / "store"
+    made = prepare(RAW, store, decode=False, workers=1, images=[images])
+    assert (made["format"], made["classes"], made["smallest_class"]) == ("raw", 3, 10)
+    assert (made["train"], made["evaluation_16"]) == (30, 12)
+    assert made["found grayscale"] >= 4
+    assert made["images_per_second"] > 0
+    kept = {key: made[key] for key in made if key not in ("seconds", "images_per_second")}
+    assert prepare(RAW, store, decode=False, workers=1) == kept
+    files = len([path for path in store.rglob("*") if path.is_file()]) - 1
+    assert prepare(RAW, store, decode=True, workers=1) == kept | {"verified_files": files}
+    shard = store / "train" / "00000.rgb"
+    data = bytearray(shard.read_bytes())
+    data[100] ^= 1
+    shard.write_bytes(data)
+    assert prepare(RAW, store, decode=False, workers=1) == kept
+    with pytest.raises(DataError, match=r"train/00000\.rgb: damaged"):
+        prepare(RAW, store, decode=True, workers=1)
+    shard.write_bytes(data[:-1])
+    with pytest.raises(DataError, match=r"train/00000\.rgb: cut off"):
+        prepare(RAW, store, decode=False, workers=1)
+
+
+def test_a_store_of_another_config_is_told(tmp_path: Path, images: Path) -> None:
+    prepare(RAW, tmp_path / "store", decode=False, workers=1, images=[images])
+    for other in (StoreConfig(format="raw", size=20), StoreConfig(format="jpeg")):
+        with pytest.raises(DataError, match=str(tmp_path / "store")):
+            prepare(config_of(other), tmp_path / "store", decode=False, workers=1)
+    with pytest.raises(DataError, match="no timedrun_images.json"):
+        prepare(RAW, tmp_path, decode=False, workers=1)
+
+
+def test_a_folder_is_listed_where_it_lies(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "images")
+    listed = prepare(FOLDER, folder, decode=False, workers=1)
+    assert (listed["train"], listed["evaluation"], listed["smallest_class"]) == (30, 12, 10)
+    assert prepare(FOLDER, folder, decode=False, workers=1, images=[folder]) == listed
+    decoded = prepare(FOLDER, folder, decode=True, workers=1)
+    assert {key: decoded[key] for key in listed} == listed
+    assert {key for key in decoded if key not in listed} == {
+        "found grayscale",
+        "found cmyk",
+        "found rotated",
+        "found png",
+    }
+
+
+def test_a_listed_folder_with_corrupt_images_gets_no_index(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "images")
+    for path in (folder / "val").rglob("*.JPEG"):
+        path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(DataError, match="12 of 42 images cannot be decoded; no index was written") as caught:
+        prepare(FOLDER, folder, decode=True, workers=1)
+    assert len(re.findall(r"val/n\d+/ILSVRC2012_val_\d+\.JPEG: ", str(caught.value))) == 12
+    assert not list(folder.glob("*.json"))
+
+
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Path) -> None:
+    train, validation, labels = tars_of(images, tmp_path / "tars")
+    cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
+        (digits_baseline(), None, {"images": [images]}, UsageError, "trains on digits and has no use for --images"),
+        (cifar10_baseline(), None, {"images": [images]}, UsageError, "trains on cifar10 and has no use for --images"),
+        (RAW, None, {"images": [images]}, UsageError, "--images needs --data-folder"),
+        (RAW, tmp_path, {"skip_broken": True}, UsageError, "go with --images"),
+        (RAW, tmp_path, {"validation_labels": labels}, UsageError, "go with --images"),
+        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder reads images where they lie"),
+        (FOLDER, tmp_path, {"images": [images]}, UsageError, "format folder reads images where they lie"),
+        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder reads images where"),
+        (RAW, tmp_path / "store", {"images": [images], "validation_labels": labels}, UsageError, "has no use"),
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    for config, folder, options, kind, words in cases:
+        with pytest.raises(kind, match=words):
+            prepare(config, folder, decode=False, workers=1, **options)  # type: ignore[arg-type]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_command_makes_a_store_from_tars_and_prints_its_counts(
+    tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, validation, labels = tars_of(images, tmp_path / "tars")
+    words = ["prepare", "image_classification", "imagenet_baseline", "--json", "--workers", "1"]
+    options = ["--images", str(train), str(validation), "--validation-labels", str(labels)]
+    store = ["--data-folder", str(tmp_path / "store"), "--data.store.format", "jpeg"]
+    assert main([*words, *options, *store]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["train"], found["evaluation"], found["format"]) == (30, 12, "jpeg")
+    assert (tmp_path / "store" / MANIFEST).is_file()
+    assert main([*words, *store, "--decode"]) == 0
+    assert json.loads(capsys.readouterr().out)["sha256"] == found["sha256"]
+
+
+def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "language_model", "--images", "x", "--skip-broken"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "not prepared from images: it has no use for --images, --skip-broken" in said

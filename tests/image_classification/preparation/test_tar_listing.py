@@ -1,0 +1,133 @@
+"""Files in tars are found where they lie without unpacking; a tar that is hostile, damaged or cut off is refused."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from image_classification.preparation import tar_listing
+from image_classification.preparation.tar_listing import list_tar
+from tests.image_classification.preparation.samples import add, image_folder, tars_of
+from timedrun.errors import DataError
+
+
+def silent(_: str) -> None:
+    """No progress."""
+
+
+def contents(path: Path, cache: Path) -> dict[tuple[str, str], bytes]:
+    """What lies at each listed place."""
+    data = path.read_bytes()
+    return {
+        (member.inner, member.name): data[member.offset : member.offset + member.size]
+        for member in list_tar(path, cache, silent)
+    }
+
+
+def test_every_file_lies_where_it_is_listed(tmp_path: Path) -> None:
+    train, validation, _ = tars_of(image_folder(tmp_path / "images"), tmp_path / "tars")
+    expected = {}
+    with tarfile.open(train) as outer:
+        for member in outer:
+            inner_file = outer.extractfile(member)
+            assert inner_file is not None
+            with tarfile.open(fileobj=io.BytesIO(inner_file.read())) as inner:
+                for file in inner:
+                    stream = inner.extractfile(file)
+                    assert stream is not None
+                    expected[member.name, file.name] = stream.read()
+    assert len(expected) == 30
+    assert contents(train, tmp_path) == expected
+    with tarfile.open(validation) as archive:
+        names = archive.getnames()
+    assert [name for _, name in contents(validation, tmp_path)] == names
+
+
+@pytest.mark.parametrize("dialect", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_long_names_and_folders_are_read_in_both_dialects(tmp_path: Path, dialect: int) -> None:
+    name = "./" + "long/" * 40 + "é.JPEG"
+    with tarfile.open(tmp_path / "x.tar", "w", format=dialect) as archive:
+        folder = tarfile.TarInfo("long")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        add(archive, name, b"content")
+    assert contents(tmp_path / "x.tar", tmp_path) == {("", name[2:]): b"content"}
+
+
+def test_a_tar_is_not_read_again_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, _, _ = tars_of(image_folder(tmp_path / "images"), tmp_path / "tars")
+    first = list_tar(train, tmp_path, silent)
+    read: list[Path] = []
+    members = tar_listing._members
+    monkeypatch.setattr(tar_listing, "_members", lambda path: read.append(path) or members(path))
+    assert list_tar(train, tmp_path, silent) == first
+    assert read == []
+    content = train.read_bytes()
+    train.write_bytes(content + bytes(10_240))
+    assert list_tar(train, tmp_path, silent) == first
+    assert read == [train]
+    kept = next(tmp_path.glob("listing-*.npz"))
+    kept.write_bytes(kept.read_bytes()[:100])
+    assert list_tar(train, tmp_path, silent) == first
+    assert len(read) == 2
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("../../etc/passwd.JPEG", tarfile.REGTYPE),
+        ("a/../../b.JPEG", tarfile.REGTYPE),
+        ("/etc/passwd.JPEG", tarfile.REGTYPE),
+        ("two\nlines.JPEG", tarfile.REGTYPE),
+        ("tab\there.JPEG", tarfile.REGTYPE),
+        ("\x1b[2Jclear.JPEG", tarfile.REGTYPE),
+        ("link.JPEG", tarfile.SYMTYPE),
+        ("link.JPEG", tarfile.LNKTYPE),
+        ("device.JPEG", tarfile.CHRTYPE),
+        ("device.JPEG", tarfile.BLKTYPE),
+        ("pipe.JPEG", tarfile.FIFOTYPE),
+        ("../folder", tarfile.DIRTYPE),
+    ],
+)
+def test_hostile_members_are_refused_by_name(tmp_path: Path, name: str, kind: bytes, within: bool) -> None:
+    hostile = tarfile.TarInfo(name)
+    hostile.type = kind
+    hostile.linkname = "/etc/passwd"
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        add(archive, "fine.JPEG", b"fine")
+        archive.addfile(hostile)
+    path = tmp_path / "x.tar"
+    if within:
+        with tarfile.open(path, "w") as outer:
+            add(outer, "n01440764.tar", buffer.getvalue())
+    else:
+        path.write_bytes(buffer.getvalue())
+    with pytest.raises(DataError, match="nothing was prepared from it") as caught:
+        list_tar(path, tmp_path, silent)
+    assert name in str(caught.value) or repr(name) in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tar"]
+
+
+def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Path) -> None:
+    train, _, _ = tars_of(image_folder(tmp_path / "images", train=3), tmp_path / "tars")
+    whole = train.read_bytes()
+    with tarfile.open(train) as archive:
+        last = archive.getmembers()[-1]
+    end = last.offset_data + -(-last.size // 512) * 512
+    middle = last.offset
+    for damaged in (whole[:700], whole[: len(whole) // 2], whole[:middle], whole[: middle + 512], whole[:end], b""):
+        train.write_bytes(damaged)
+        with pytest.raises(DataError, match="again"):
+            list_tar(train, tmp_path, silent)
+    train.write_bytes(whole[:middle] + b"\xff" * 512 + whole[middle + 512 :])
+    with pytest.raises(DataError, match="end mark is missing"):
+        list_tar(train, tmp_path, silent)
+    train.write_bytes(b"no tar at all" * 100)
+    with pytest.raises(DataError, match="not a whole tar file"):
+        list_tar(train, tmp_path, silent)
+    with pytest.raises(DataError, match="cannot be read"):
+        list_tar(tmp_path / "none.tar", tmp_path, silent)

@@ -1,0 +1,93 @@
+"""Images and small stores for tests, made in this process, without the machinery of preparation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from image_classification.preparation.shard import MadeShard, SourceImage, SourceItem
+from image_classification.stores import beton, encoded, raw
+from image_classification.stores.manifest import MANIFEST, Manifest, StoreConfig, split_facts
+from timedrun.stored_file import StoredFile, write_file
+
+FORMATS = {"jpeg": encoded.FORMAT, "raw": raw.FORMAT, "beton": beton.FORMAT}
+CLASSES = ("ant", "bee", "wasp")
+
+
+@dataclass(frozen=True)
+class Given:
+    """An image's file, and what it is in class."""
+
+    name: str
+    label: int
+    data: bytes
+
+
+def picture(height: int, width: int, seed: int = 0, *, kind: str = "JPEG", mode: str = "RGB") -> bytes:
+    """A smooth colourful file of an image."""
+    generator = np.random.default_rng(seed)
+    coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+    buffer = BytesIO()
+    coarse.resize((width, height), Image.Resampling.BICUBIC).convert(mode).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def given(sizes: Sequence[tuple[int, int]], split: str = "train") -> list[Given]:
+    """An image for each (height, width)."""
+    return [
+        Given(f"{split}/{CLASSES[place % 3]}/{place}.jpg", place % 3, picture(height, width, place))
+        for place, (height, width) in enumerate(sizes)
+    ]
+
+
+def make_store(
+    folder: Path, settings: StoreConfig, splits: Mapping[str, Sequence[Given]], per_shard: int = 3
+) -> Manifest:
+    """A whole store in `folder`."""
+    store_format = FORMATS[settings.format]
+    files: dict[str, StoredFile] = {}
+    facts = {}
+    for split, images in splits.items():
+        shards = []
+        for number, begin in enumerate(range(0, len(images), per_shard)):
+            part = images[begin : begin + per_shard]
+            made = [
+                store_format.encode(
+                    SourceImage(
+                        SourceItem(image.name, image.label, "-", 0, len(image.data)),
+                        begin + place,
+                        image.data,
+                        (),
+                        Image.open(BytesIO(image.data)),
+                    ),
+                    settings,
+                    split,
+                )
+                for place, image in enumerate(part)
+            ]
+            file = f"{split}/{number:05d}.{store_format.suffix}"
+            shards.append(
+                MadeShard(
+                    number,
+                    file,
+                    write_file(folder / file, b"".join(image.data for image in made)),
+                    tuple(image.name for image in part),
+                    np.array([image.label for image in part]),
+                    np.arange(begin, begin + len(part)),
+                    np.cumsum([0, *(len(image.data) for image in made)]),
+                    np.array([image.row for image in made], dtype=np.int64).reshape(len(part), -1),
+                )
+            )
+            if store_format.keeps_shards:
+                files[file] = shards[-1].stored
+        files |= store_format.finish(folder, split, shards)
+        for shard in shards if not store_format.keeps_shards else ():
+            (folder / shard.file).unlink()
+        labels = np.array([image.label for image in images])
+        facts[split] = split_facts(labels, len(CLASSES), sum(shard.stored.bytes for shard in shards))
+    manifest = Manifest(settings=settings, classes=CLASSES, splits=facts, source_sha256="0" * 64, files=files)
+    write_file(folder / MANIFEST, manifest.to_json().encode())
+    return manifest

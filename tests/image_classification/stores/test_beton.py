@@ -1,0 +1,251 @@
+"""FFCV's files: what their tables say, the images in them, their damage; and FFCV itself reads and writes the same."""
+
+import os
+import pickle
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given as for_all
+from hypothesis import settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from image_classification.preparation.shard import SourceImage, SourceItem
+from image_classification.stores.beton import (
+    FORMAT,
+    JPEG,
+    PAGE,
+    BetonImages,
+    describe,
+    encode_beton,
+    is_jpeg,
+    page_size,
+    places,
+    reduced_size,
+)
+from image_classification.stores.manifest import StoreConfig, verify
+from tests.image_classification.stores.small_stores import Given, given, make_store, picture
+from timedrun.errors import DataError
+
+SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14), (16, 16)]
+MIXED = StoreConfig(format="beton", size=24, jpeg_share=0.5)
+
+
+def decoded(image: Given) -> Image.Image:
+    return Image.open(BytesIO(image.data)).convert("RGB")
+
+
+def held(path: Path) -> list[tuple[int, bytes]]:
+    """(mode, bytes) of every image, by the file's own tables."""
+    found, data = describe(path), path.read_bytes()
+    size_at = dict(zip(found.allocations["ptr"].tolist(), found.allocations["size"].tolist(), strict=True))
+    return [(int(row["mode"]), data[int(row["data_ptr"]) :][: size_at[int(row["data_ptr"])]]) for row in found.samples]
+
+
+def source(image: Given, position: int = 0) -> SourceImage:
+    item = SourceItem(image.name, image.label, "-", 0, len(image.data))
+    return SourceImage(item, position, image.data, (), Image.open(BytesIO(image.data)))
+
+
+def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path: Path) -> None:
+    images = given(SIZES * 3)
+    make_store(tmp_path, MIXED, {"train": images})
+    verify(tmp_path)
+    opened = BetonImages(tmp_path, "train")
+    found = describe(opened.path)
+    assert found.fields == ("image", "label")
+    assert found.samples["label"].tolist() == opened.labels.tolist() == [image.label for image in images]
+    assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
+    assert [opened.name(place) for place in range(len(opened))] == [image.name for image in images]
+    assert 0 < found.jpeg_images < len(images)
+    for place, (image, (mode, data)) in enumerate(zip(images, held(opened.path), strict=True)):
+        height, width = opened.sizes[place].tolist()
+        original_height, original_width = opened.original_sizes[place].tolist()
+        assert (height, width) == reduced_size(original_height, original_width, 24)
+        assert (height, width) == (found.samples["height"][place], found.samples["width"][place])
+        expected = decoded(image)
+        if (width, height) != expected.size:
+            expected = expected.resize((width, height), Image.Resampling.HAMMING)
+        assert (mode == JPEG) == is_jpeg(place, 0.5)
+        if mode == JPEG:
+            stored = Image.open(BytesIO(data))
+            assert (stored.format, stored.mode, stored.size) == ("JPEG", "RGB", (width, height))
+            difference = np.asarray(stored).astype(int) - np.asarray(expected)
+            assert np.sqrt((difference**2).mean()) < 25  # few pixels of strong colours, at 4:2:0
+        else:
+            assert np.array_equal(np.frombuffer(data, np.uint8).reshape(height, width, 3), np.asarray(expected))
+
+
+def test_the_file_does_not_depend_on_the_shards_it_was_made_in(tmp_path: Path) -> None:
+    images = given(SIZES)
+    whole = make_store(tmp_path / "a", MIXED, {"train": images}, per_shard=8)
+    assert make_store(tmp_path / "b", MIXED, {"train": images}, per_shard=1).files == whole.files
+    assert set(whole.files) == {"train.beton", "train.rows.npy", "train.names.txt"}
+
+
+def test_the_share_of_jpegs_is_kept_and_a_larger_one_holds_a_smaller() -> None:
+    drawn = {share: {place for place in range(2000) if is_jpeg(place, share)} for share in (0.0, 0.25, 0.5, 1.0)}
+    assert [len(drawn[share]) for share in (0.0, 1.0)] == [0, 2000]
+    assert abs(len(drawn[0.5]) / 2000 - 0.5) < 4 * 0.5 / 2000**0.5
+    assert drawn[0.25] < drawn[0.5]
+
+
+def test_only_a_jpeg_that_needs_no_change_is_kept_byte_for_byte() -> None:
+    plain, gray = Given("a", 0, picture(20, 30)), Given("b", 0, picture(20, 30, mode="L"))
+    png = Given("c", 0, picture(20, 30, kind="PNG"))
+    untouched = StoreConfig(format="beton", size=0, jpeg_share=1.0)
+    assert encode_beton(source(plain), untouched, "train").data == plain.data
+    for image, config in ((gray, untouched), (png, untouched), (plain, StoreConfig(size=500, jpeg_share=1.0))):
+        data = bytes(encode_beton(source(image), config, "train").data)
+        assert data != image.data
+        assert (Image.open(BytesIO(data)).format, Image.open(BytesIO(data)).mode) == ("JPEG", "RGB")
+
+
+def test_quality_sets_the_size_of_a_jpeg() -> None:
+    image = source(Given("a", 0, picture(64, 64)))
+    low, high = (
+        len(encode_beton(image, StoreConfig(size=64, jpeg_share=1.0, jpeg_quality=quality), "train").data)
+        for quality in (30, 95)
+    )
+    assert low < high
+
+
+def test_an_image_too_large_for_the_format_is_named() -> None:
+    image = SimpleNamespace(decoded=Image.new("L", (70_000, 1)), item=SimpleNamespace(name="train/ant/long.png"))
+    with pytest.raises(DataError, match=r"train/ant/long\.png: 70000x1 pixels"):
+        encode_beton(image, StoreConfig(size=0), "train")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="fits in no page"):
+        page_size((1 << 31) + 1)
+
+
+@settings(max_examples=50, deadline=None)
+@for_all(st.lists(st.integers(1, 64), max_size=40), st.integers(0, 200))
+def test_images_lie_in_order_apart_and_none_across_pages(sizes: list[int], begin: int) -> None:
+    found, end = places(np.array(sizes, dtype=np.int64), begin, 64)
+    last = begin
+    for place, size in zip(found.tolist(), sizes, strict=True):
+        assert place >= last
+        assert place // 64 == (place + size - 1) // 64
+        assert place - last < 64 + size  # no page is left empty
+        last = place + size
+    assert end % 64 == 0 and last <= end
+
+
+@pytest.mark.parametrize(
+    ("largest", "page"), [(1, PAGE), (PAGE, PAGE), (PAGE + 1, 2 * PAGE), (5 * PAGE, 8 * PAGE), (0, PAGE)]
+)
+def test_a_page_is_the_default_or_the_next_power_of_two_that_fits(largest: int, page: int) -> None:
+    assert page_size(largest) == page
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda data: data[:10], "10 bytes where 24"),
+        (lambda data: b"\x03" + data[1:], "version 3, only 2"),
+        (lambda data: data[:8] + b"\xff" * 7 + b"\x00" + data[16:], "too short for"),
+        (lambda data: data[:-1], "191 bytes where 192"),
+        (lambda data: data[:24] + b"\x05" + data[25:], "not an image and an integer"),
+        (lambda data: data[:-24] + b"\x00" * 24, "do not fit each other"),
+    ],
+)
+def test_damaged_tables_are_named(tmp_path: Path, damage: object, words: str) -> None:
+    make_store(tmp_path, MIXED, {"train": given(SIZES)})
+    path = tmp_path / "train.beton"
+    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    with pytest.raises(DataError, match=rf"train\.beton(.|\n)*{words}"):
+        describe(path)
+
+
+def test_a_file_of_another_size_is_refused_on_opening_and_a_copied_reader_opens_again(tmp_path: Path) -> None:
+    make_store(tmp_path, MIXED, {"train": given(SIZES)})
+    packed = pickle.dumps(BetonImages(tmp_path, "train"))
+    assert len(packed) < 500 and len(pickle.loads(packed)) == 8
+    os.truncate(tmp_path / "train.beton", 1000)
+    with pytest.raises(DataError, match=r"train\.beton: cut off"):
+        BetonImages(tmp_path, "train")
+    with pytest.raises(DataError, match=r"none\.beton: cannot be read"):
+        describe(tmp_path / "none.beton")
+
+
+def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_path: Path) -> None:
+    shard = SimpleNamespace(
+        file="train/00000.shard",
+        number=0,
+        names=("a",),
+        labels=np.array([0]),
+        offsets=np.array([0, 3]),
+        rows=np.array([[1, 1, 1, 1, 1]]),
+        stored=SimpleNamespace(bytes=3),
+    )
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "00000.shard").write_bytes(b"ab")
+    with pytest.raises(DataError, match=r"00000\.shard: cut off"):
+        FORMAT.finish(tmp_path, "train", [shard])  # type: ignore[list-item]
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(60)
+def test_ffcv_writes_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("ffcv", reason="needs FFCV (pip install 'timedrun[ffcv]')")
+    from ffcv.fields import IntField, RGBImageField
+    from ffcv.writer import DatasetWriter
+
+    images = given([(900, 1100), *SIZES, (1000, 1000), (1200, 900), (5, 5)])  # three pages
+    make_store(tmp_path, StoreConfig(format="beton", size=0, jpeg_share=0.0), {"train": images})
+    reference = tmp_path / "reference.beton"
+    writer = DatasetWriter(str(reference), {"image": RGBImageField("raw"), "label": IntField()}, num_workers=1)
+    writer.from_indexed_dataset([(np.asarray(decoded(image)), image.label) for image in images])
+    assert reference.stat().st_size > 2 * PAGE
+    assert reference.read_bytes() == (tmp_path / "train.beton").read_bytes()
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("os_cache", [True, False])
+def test_ffcv_reads_every_image_and_label(tmp_path: Path, os_cache: bool) -> None:
+    pytest.importorskip("ffcv", reason="needs FFCV (pip install 'timedrun[ffcv]')")
+    from ffcv.fields.basics import IntDecoder
+    from ffcv.fields.rgb_image import SimpleRGBImageDecoder
+    from ffcv.loader import Loader, OrderOption
+
+    images = given([(37, 23)] * 11)
+    make_store(tmp_path, StoreConfig(format="beton", size=500, jpeg_share=0.5), {"train": images})
+    path = tmp_path / "train.beton"
+    loader = Loader(
+        str(path),
+        batch_size=4,
+        num_workers=1,
+        order=OrderOption.SEQUENTIAL,
+        drop_last=False,
+        os_cache=os_cache,
+        pipelines={"image": [SimpleRGBImageDecoder()], "label": [IntDecoder()]},
+    )
+    batches = [(pixels.copy(), labels.copy()) for pixels, labels in loader]
+    pixels = np.concatenate([batch[0] for batch in batches])
+    labels = np.concatenate([batch[1] for batch in batches])
+    assert labels[:, 0].tolist() == [image.label for image in images]
+    for image, (mode, data), found in zip(images, held(path), pixels, strict=True):
+        if mode == JPEG:
+            difference = found.astype(int) - np.asarray(Image.open(BytesIO(data)))
+            assert np.abs(difference).max() <= 12 and np.abs(difference).mean() < 1.5  # FFCV takes the fast DCT
+        else:
+            assert np.array_equal(found, np.asarray(decoded(image)))
+
+
+def test_ffcv_reads_the_tables_as_they_were_meant(tmp_path: Path) -> None:
+    pytest.importorskip("ffcv", reason="needs FFCV (pip install 'timedrun[ffcv]')")
+    from ffcv.reader import Reader
+
+    make_store(tmp_path, MIXED, {"train": given(SIZES)})
+    opened = BetonImages(tmp_path, "train")
+    reader, ours = Reader(str(opened.path)), describe(opened.path)
+    image, label = (reader.metadata[name] for name in reader.metadata.dtype.names)
+    assert list(reader.handlers) == ["image", "label"]
+    assert label.tolist() == opened.labels.tolist()
+    assert np.stack([image["height"], image["width"]], 1).tolist() == opened.sizes.tolist()
+    assert image["mode"].tolist() == ours.samples["mode"].tolist()
+    assert reader.alloc_table.tobytes() == ours.allocations.tobytes()

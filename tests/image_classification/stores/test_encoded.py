@@ -1,0 +1,155 @@
+"""Encoded images in folders and shards: the bytes that went in, from any thread, and nothing read on opening."""
+
+import os
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from image_classification import image_folder
+from image_classification.stores import encoded
+from image_classification.stores.encoded import EncodedImages, FolderImages, JpegShards, open_encoded
+from image_classification.stores.manifest import StoreConfig
+from tests.image_classification.stores.small_stores import Given, given, make_store, picture
+from timedrun.errors import DataError
+
+SIZES = [(1, 9), (9, 1), (5, 7), (16, 16), (3, 2), (8, 31), (2, 2)]
+
+
+@pytest.fixture(params=["folder", "jpeg"])
+def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[Given]]:
+    """A folder, or a store in shards, of the same training images; and these, in the order of the folder's index."""
+    files = sorted([*given(SIZES), Given("train/wasp/p.png", 2, picture(4, 6, 9, kind="PNG", mode="L"))], key=by_name)
+    evaluation = [Given("val/ant/0.jpg", 0, picture(4, 4))]
+    if request.param == "jpeg":
+        make_store(tmp_path, StoreConfig(format="jpeg"), {"train": files, "evaluation": evaluation})
+    else:
+        for file in [*files, *evaluation]:
+            path = tmp_path / file.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.data)
+        image_folder.write_index(image_folder.make_index(tmp_path), tmp_path)
+    return tmp_path, files
+
+
+def by_name(image: Given) -> str:
+    return image.name
+
+
+def same(opened: EncodedImages, files: list[Given]) -> bool:
+    return [opened.read(place) for place in range(len(opened))] == [file.data for file in files]
+
+
+def test_every_byte_label_and_name_comes_back(images: tuple[Path, list[Given]]) -> None:
+    folder, files = images
+    opened = open_encoded(folder, "train")
+    assert same(opened, files)
+    assert opened.labels.tolist() == [file.label for file in files] and opened.labels.dtype == np.int64
+    assert [opened.name(place) for place in range(len(opened))] == [file.name for file in files]
+    assert sum(path.stat().st_size for path in opened.files) == sum(len(file.data) for file in files)
+    assert all(opened.file_of(place) in opened.files for place in range(len(opened)))
+    assert open_encoded(folder, "evaluation").name(0) == "val/ant/0.jpg"
+
+
+def test_shards_know_the_size_of_each_image(tmp_path: Path) -> None:
+    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": given(SIZES)})
+    assert JpegShards(tmp_path, "train").sizes.tolist() == [list(size) for size in SIZES]
+
+
+def test_threads_read_what_one_thread_reads(images: tuple[Path, list[Given]]) -> None:
+    folder, files = images
+    opened = open_encoded(folder, "train")
+    order = np.random.default_rng(0).integers(0, len(files), 400).tolist()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(opened.read, order))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [files[place].data for place in order]
+
+
+def test_a_pickled_reader_is_small_and_reads_the_same(images: tuple[Path, list[Given]]) -> None:
+    folder, files = images
+    opened = open_encoded(folder, "train")
+    opened.read(0)
+    packed = pickle.dumps(opened)
+    assert len(packed) < 500
+    assert same(pickle.loads(packed), files)
+
+
+def test_opening_reads_no_image(images: tuple[Path, list[Given]]) -> None:
+    folder, files = images
+    for path in open_encoded(folder, "train").files:
+        size = path.stat().st_size
+        path.unlink()
+        with path.open("wb") as stream:
+            stream.truncate(size)
+    opened = open_encoded(folder, "train")
+    assert opened.read(3) == bytes(len(files[3].data))
+
+
+def shards_open(folder: Path) -> int:
+    """Shards of the store in `folder` that this process has open."""
+    held = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one of this very listing
+            held += os.readlink(link).startswith(str(folder / "train" / "0"))
+    return held
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize(("allowed", "expected"), [(100, 7), (2, 2)])
+def test_shards_stay_open_up_to_a_limit_and_are_closed_with_their_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, expected: int
+) -> None:
+    monkeypatch.setattr(encoded, "HELD_OPEN", allowed)
+    files = given(SIZES)
+    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": files}, per_shard=1)
+    opened = JpegShards(tmp_path, "train")
+    assert shards_open(tmp_path) == 0
+    assert same(opened, files) and same(opened, files)
+    assert shards_open(tmp_path) == expected
+    del opened
+    assert shards_open(tmp_path) == 0
+
+
+def test_a_shard_cut_off_before_and_after_opening_is_named(tmp_path: Path) -> None:
+    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": given(SIZES)})
+    opened = JpegShards(tmp_path, "train")
+    shard = tmp_path / "train" / "00001.jpegs"
+    os.truncate(shard, shard.stat().st_size - 1)
+    with pytest.raises(DataError, match=r"00001\.jpegs: ends within train/wasp/5\.jpg"):
+        opened.read(5)
+    with pytest.raises(DataError, match=r"00001\.jpegs: cut off"):
+        JpegShards(tmp_path, "train")
+    shard.unlink()
+    with pytest.raises(DataError, match=r"00001\.jpegs: missing"):
+        JpegShards(tmp_path, "train")
+
+
+def test_a_file_that_changed_or_went_is_named(tmp_path: Path) -> None:
+    for name in ("train/ant/a.jpg", "train/ant/b.jpg", "val/ant/c.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345")
+    image_folder.write_index(image_folder.make_index(tmp_path), tmp_path)
+    opened = FolderImages(tmp_path, "train")
+    (tmp_path / "train/ant/a.jpg").write_bytes(b"123456")
+    (tmp_path / "train/ant/b.jpg").unlink()
+    with pytest.raises(DataError, match=r"a\.jpg: has 6 bytes, not 5"):
+        opened.read(0)
+    with pytest.raises(DataError, match=r"b\.jpg: cannot be read"):
+        opened.read(1)
+
+
+def test_a_store_of_pixels_is_no_store_of_files(tmp_path: Path) -> None:
+    make_store(tmp_path, StoreConfig(format="raw", size=4), {"train": given(SIZES)})
+    with pytest.raises(DataError, match="format raw, not jpeg"):
+        open_encoded(tmp_path, "train")
+    with pytest.raises(DataError, match="no timedrun_index.json"):
+        open_encoded(tmp_path / "train", "train")

@@ -1,0 +1,76 @@
+"""The manifest of a store: read back as written, and every file that is not what it says named."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from image_classification.stores.manifest import (
+    MANIFEST,
+    StoreConfig,
+    read_manifest,
+    require_format,
+    split_facts,
+    verify,
+)
+from tests.image_classification.stores.small_stores import CLASSES, given, make_store
+from timedrun.errors import DataError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": given([(9, 7)] * 7), "evaluation": given([(8, 8)] * 4)})
+    return tmp_path
+
+
+def test_a_manifest_says_what_is_there_and_reads_back_as_it_was_written(store: Path) -> None:
+    manifest = verify(store)
+    assert manifest.to_json() == (store / MANIFEST).read_text()
+    assert manifest.classes == CLASSES
+    assert manifest.splits["train"].per_class == (3, 2, 2)
+    assert manifest.splits["evaluation"].images == 4
+    on_disk = {path.relative_to(store).as_posix() for path in store.rglob("*") if path.is_file()}
+    assert set(manifest.files) | {MANIFEST} == on_disk
+    shards = sum(path.stat().st_size for path in (store / "train").iterdir())
+    assert manifest.splits["train"].bytes == shards
+
+
+def test_verify_names_every_file_that_differs(store: Path) -> None:
+    flipped = store / "train" / "00001.jpegs"
+    flipped.write_bytes(bytes([flipped.read_bytes()[0] ^ 1]) + flipped.read_bytes()[1:])
+    cut = store / "train.rows.npy"
+    cut.write_bytes(cut.read_bytes()[:-1])
+    (store / "evaluation.names.txt").unlink()
+    long = store / "evaluation" / "00000.jpegs"
+    long.write_bytes(long.read_bytes() + b"x")
+    with pytest.raises(DataError) as caught:
+        verify(store)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 4
+    for path, fault in ((flipped, "SHA-256"), (cut, "cut off"), (long, "too long")):
+        assert any(line.startswith(f"{path}:") and fault in line for line in lines)
+    assert any("evaluation.names.txt: missing" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [('"version": 1', '"version": 7', "version 7 is not read"), ('"images": 7', '"images": "x"', "damaged or edited")],
+)
+def test_a_manifest_of_another_version_or_edited_is_refused(store: Path, old: str, new: str, words: str) -> None:
+    path = store / MANIFEST
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(DataError, match=words):
+        read_manifest(store)
+
+
+def test_a_store_of_another_format_or_without_a_split_is_refused(store: Path) -> None:
+    manifest = read_manifest(store)
+    require_format(store, manifest, "jpeg", ["train", "evaluation"])
+    with pytest.raises(DataError, match="format jpeg, not raw"):
+        require_format(store, manifest, "raw", ["train"])
+    with pytest.raises(DataError, match="no split evaluation_256, only train, evaluation"):
+        require_format(store, manifest, "jpeg", ["train", "evaluation_256"])
+
+
+def test_classes_without_images_count_as_none() -> None:
+    assert split_facts(np.array([0, 2, 2]), 5, 10).per_class == (1, 0, 2, 0, 0)

@@ -1,0 +1,138 @@
+"""Stores of pixels: equal to the reference's resize, odd sizes included, read through a map from any thread."""
+
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given as for_all
+from hypothesis import settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from image_classification.centre_crop import resized
+from image_classification.stores.manifest import MANIFEST, StoreConfig, read_manifest
+from image_classification.stores.raw import FORMAT, RawImages, stored_size
+from tests.image_classification.stores.small_stores import Given, given, make_store, picture
+from timedrun.errors import DataError
+
+SIDES = st.integers(1, 40)
+SIZES = [(1, 9), (30, 17), (12, 12), (9, 1), (20, 31), (13, 40), (25, 14)]
+
+
+def decoded(image: Given) -> Image.Image:
+    return Image.open(BytesIO(image.data)).convert("RGB")
+
+
+@settings(max_examples=25, deadline=None)
+@for_all(st.lists(st.tuples(SIDES, SIDES), min_size=1, max_size=7), st.sampled_from(["short_side", "square"]))
+def test_images_of_any_size_come_back_resized_as_pillow_does(sizes: list[tuple[int, int]], shape: str) -> None:
+    config = StoreConfig(format="raw", size=12, shape=shape)  # type: ignore[arg-type]
+    images = given(sizes)
+    with TemporaryDirectory() as folder:
+        make_store(Path(folder), config, {"train": images})
+        opened = RawImages(Path(folder), "train")
+        assert opened.original_sizes.tolist() == [list(size) for size in sizes]
+        assert opened.labels.tolist() == [image.label for image in images]
+        for place, image in enumerate(images):
+            height, width = opened.sizes[place].tolist()
+            stored = opened.image(place)
+            assert stored.shape == (height, width, 3) and stored.dtype == np.uint8
+            reference = decoded(image)
+            if shape == "square":
+                assert (height, width) == (12, 12)
+            elif min(sizes[place]) <= 12:
+                assert (height, width) == sizes[place]
+            else:
+                assert min(height, width) == 12
+            assert np.array_equal(stored, np.asarray(reference.resize((width, height), Image.Resampling.BILINEAR)))
+
+
+@pytest.mark.parametrize("resize", [8, 19, 64])
+def test_evaluation_images_have_the_centre_of_torchvisions_resize(
+    tmp_path: Path, resize: int, torchvision: object
+) -> None:
+    from torchvision.transforms.v2 import CenterCrop, Compose, Resize
+
+    images, split, crop = given(SIZES), f"evaluation_{resize}", resize - 1
+    make_store(tmp_path, StoreConfig(format="raw", size=12), {split: images})
+    opened = RawImages(tmp_path, split)
+    reference = Compose([Resize(resize), CenterCrop(crop)])
+    for place, image in enumerate(images):
+        stored = opened.image(place)
+        assert min(stored.shape[:2]) == resize
+        top, left = round((stored.shape[0] - crop) / 2), round((stored.shape[1] - crop) / 2)
+        assert np.array_equal(stored[top : top + crop, left : left + crop], np.asarray(reference(decoded(image))))
+
+
+def test_only_squares_and_evaluation_make_an_image_larger() -> None:
+    config, square = StoreConfig(format="raw", size=160), StoreConfig(format="raw", size=160, shape="square")
+    assert stored_size(100, 50, config, "train") == (100, 50)
+    assert stored_size(375, 500, config, "train") == (160, 213)
+    assert stored_size(100, 50, square, "train") == (160, 160)
+    assert stored_size(100, 50, square, "evaluation_256") == (512, 256)
+    assert resized(375, 500, 256) == (256, 341)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "RGBA", "LA", "1"])
+def test_every_mode_becomes_rgb_as_pillow_converts_it(tmp_path: Path, mode: str) -> None:
+    kind = "TIFF" if mode == "CMYK" else "PNG"
+    image = Given("train/ant/x", 0, picture(9, 14, kind=kind, mode=mode))
+    make_store(tmp_path, StoreConfig(format="raw", size=32), {"train": [image]})
+    assert np.array_equal(RawImages(tmp_path, "train").image(0), np.asarray(decoded(image)))
+
+
+def test_views_are_read_only_and_the_same_in_every_thread_and_copy(tmp_path: Path) -> None:
+    images = given(SIZES)
+    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": images})
+    opened = RawImages(tmp_path, "train")
+    with pytest.raises(ValueError, match="read-only"):
+        opened.image(0)[0] = 1
+    packed = pickle.dumps(opened)
+    assert len(packed) < 500
+    copy = pickle.loads(packed)
+    order = np.random.default_rng(0).integers(0, len(images), 200).tolist()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(opened.image, order))
+    assert all(np.array_equal(copy.image(place), image) for place, image in zip(order, found, strict=True))
+
+
+def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: Path) -> None:
+    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given(SIZES)})
+    shard = tmp_path / "train" / "00000.rgb"
+    size = shard.stat().st_size
+    shard.unlink()
+    with shard.open("wb") as stream:
+        stream.truncate(size)
+    assert not RawImages(tmp_path, "train").image(1).any()
+    os.truncate(shard, size - 1)
+    with pytest.raises(DataError, match=r"00000\.rgb: cut off"):
+        RawImages(tmp_path, "train")
+
+
+def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path: Path) -> None:
+    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given(SIZES)})
+    manifest = tmp_path / MANIFEST
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"images": 7', '"images": 8'))
+    with pytest.raises(DataError, match=r"train\.rows\.npy: does not fit the manifest"):
+        RawImages(tmp_path, "train")
+    manifest.write_text(text)
+    index = tmp_path / "train.rows.npy"
+    data = bytearray(index.read_bytes())
+    data[-3] ^= 1
+    index.write_bytes(data)
+    with pytest.raises(DataError, match=r"train\.rows\.npy: damaged"):
+        RawImages(tmp_path, "train")
+    with pytest.raises(DataError, match="no split evaluation_256"):
+        RawImages(tmp_path, "evaluation_256")
+
+
+def test_the_estimate_of_its_bytes_is_that_of_images_of_the_mean_proportions(tmp_path: Path) -> None:
+    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": given([(30, 40)] * 4)})
+    held = read_manifest(tmp_path).splits["train"].bytes
+    assert FORMAT.bytes_per_image(StoreConfig(format="raw", size=12), "train", 0.0) * 4 == held

@@ -1,0 +1,158 @@
+"""`timedrun bench loader image_classification`: all loaders on the same images, none dropped in silence."""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from image_classification import bench, compared_loaders
+from image_classification.bench import goals
+from image_classification.compared_loaders import CONTESTANTS, choice, make_stores, parts_of
+from image_classification.configs import imagenet_baseline
+from image_classification.loaders import choose
+from image_classification.loaders.loader import LoadedBatch
+from image_classification.synthetic_images import SyntheticImages, write_images
+from timedrun.cli import main
+from timedrun.errors import DataError, ExitCode, UsageError
+from timedrun.loader_rates import BenchOptions, LoaderPass, LoaderRates
+
+HERE = [name for name in ("pillow", "turbojpeg", "raw", "raw_host") if not choose.unavailable(CONTESTANTS[name][0])]
+SMALL = BenchOptions(count=12, batch=5, repeats=1, sizes=(24,), workers=1, loaders=("pillow",))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 training images of two classes."""
+    folder = tmp_path_factory.mktemp("bench") / "images"
+    write_images(folder, SyntheticImages(train=16, evaluation=2, classes=2, width=80, height=60), workers=1)
+    return folder
+
+
+@pytest.mark.processes
+def test_all_loaders_load_the_same_images_at_every_size(images: Path, tmp_path: Path) -> None:
+    assert len(HERE) >= 3
+    out = tmp_path / "rates.json"
+    command = ["bench", "loader", "image_classification", "--images", str(images), "--count", "12", "--batch", "5"]
+    command += ["--repeats", "2", "--workers", "1", "--sizes", "24", "16", "--loaders", *HERE, "--out", str(out)]
+    threads = torch.get_num_threads()
+    assert main(command) == ExitCode.OK
+    assert torch.get_num_threads() == threads
+    found = json.loads(out.read_text())
+    assert {(row["loader"], row["size"]) for row in found["rows"]} == {(n, s) for n in HERE for s in (24, 16)}
+    for row in found["rows"]:
+        assert [one["samples"] for one in row["passes"]] == [12, 12]
+        assert row["images_per_second"]["median"] > 0
+    assert found["missing"].keys() == CONTESTANTS.keys() - set(HERE)
+    assert str(tmp_path) not in out.read_text() and str(images) not in out.read_text()
+    assert len({store["source_sha256"] for store in found["facts"]["stores"].values()}) == 1
+
+
+def test_ffcvs_own_pipeline_loads_every_sample_once(images: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ffcv", reason="FFCV is an optional extra")
+    stores = make_stores(tmp_path, ["beton_jpeg"], replace(SMALL, images=(images,)))
+    batches = compared_loaders.own_pipeline(stores.folder / "beton_jpeg", 1, 24, 5)
+    for epoch in (1, 2):
+        samples = np.array([3, 1, 4, 15, 9, 2, 6])
+        found = [batch.images.shape for batch in batches(samples, epoch)]
+        assert found == [(5, 3, 24, 24), (2, 3, 24, 24)]
+
+
+def test_stores_that_are_kept_are_used_again(images: Path, tmp_path: Path) -> None:
+    options = replace(SMALL, images=(images,))
+    make_stores(tmp_path, ["jpeg"], options)
+    manifest = next((tmp_path / "jpeg").glob("timedrun_images.json"))
+    before = manifest.stat().st_mtime_ns
+    assert make_stores(tmp_path, ["jpeg"], options).images == 16
+    assert manifest.stat().st_mtime_ns == before
+
+
+def test_stores_of_different_images_are_refused(images: Path, tmp_path: Path) -> None:
+    make_stores(tmp_path, ["jpeg"], replace(SMALL, images=(images,)))
+    fewer = tmp_path / "fewer"
+    shutil.copytree(images, fewer)
+    next((fewer / "train").rglob("*.jpg")).unlink()
+    with pytest.raises(UsageError, match="different images"):
+        make_stores(tmp_path, ["jpeg", "raw_256"], replace(SMALL, images=(fewer,)))
+
+
+def test_a_store_made_with_other_settings_is_refused(images: Path, tmp_path: Path) -> None:
+    make_stores(tmp_path, ["jpeg"], replace(SMALL, images=(images,)))
+    (tmp_path / "jpeg").rename(tmp_path / "raw_256")
+    with pytest.raises(UsageError, match="--stores"):
+        make_stores(tmp_path, ["raw_256"], replace(SMALL, images=(images,)))
+
+
+def test_a_loader_that_is_not_installed_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "unavailable", lambda name: "it is not installed." if name == "ffcv" else "")
+    chosen, missing = choice([])
+    assert missing == {"ffcv": "it is not installed.", "ffcv_own": "it is not installed."}
+    assert chosen == [name for name in CONTESTANTS if name not in missing]
+
+
+def test_an_unknown_loader_is_refused_with_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "loader", "image_classification", "--loaders", "pilow"]) == ExitCode.USAGE
+    assert "no loader pilow; there are: pillow, turbojpeg" in capsys.readouterr().err
+
+
+def test_no_loader_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "unavailable", lambda name: "it is not installed.")
+    with pytest.raises(DataError, match="none of the loaders can run here"):
+        bench.loader(imagenet_baseline(), SMALL)
+
+
+def test_a_loader_that_gives_other_labels_gets_no_rate(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = make_stores(tmp_path, ["jpeg"], replace(SMALL, images=(images,)))
+
+    @contextlib.contextmanager
+    def opened(contestant: Any, *_: Any) -> Iterator[Any]:
+        label = int(contestant.name == "turbojpeg")
+        yield lambda samples, epoch: (
+            LoadedBatch(torch.zeros(len(part), 3, 24, 24, dtype=torch.uint8), torch.full((len(part),), label))
+            for part in parts_of(samples, 5)
+        )
+
+    monkeypatch.setattr(bench, "opened", opened)
+    with pytest.raises(DataError, match="gave other labels"):
+        bench.measure(["pillow", "turbojpeg"], stores, SMALL, torch.device("cpu"))
+
+
+def row(name: str, store: str, rate: float, size: int = 224) -> LoaderRates:
+    passes = tuple(LoaderPass(100, 100 / rate, 1.0, None) for _ in range(3))
+    return LoaderRates(name, store, size, "images", 2, 2, passes[0], passes)
+
+
+def test_goals_are_read_off_the_rates() -> None:
+    rows = [
+        row("pillow", "jpeg", 100),
+        row("turbojpeg", "jpeg", 300),
+        row("raw", "raw_256", 1400),
+        row("ffcv_own", "beton_jpeg", 250),
+        row("ffcv", "beton_jpeg", 90),
+    ]
+    ffcv, raw, slower = goals(rows)
+    assert ffcv.met is True and "1.20" in ffcv.words
+    assert raw.met is False and "4.67" in raw.words
+    assert slower.met is False and slower.words.startswith("ffcv on beton_jpeg / pillow on jpeg: 0.90")
+
+
+def test_a_goal_whose_loaders_are_missing_is_not_called_met() -> None:
+    assert [goal.met for goal in goals([row("pillow", "jpeg", 100)])] == [None, None, None]
+
+
+PAIR = {"pillow": 100.0, "turbojpeg": 0.0}  # 0: as many images a second as pixels
+
+
+def test_goals_are_judged_at_each_size() -> None:
+    rows = [
+        row(name, "jpeg", rate, size) for size in (224, 88) for name, rate in (("pillow", 100), ("turbojpeg", size))
+    ]
+    assert [goal.met for goal in goals(rows)] == [None, None, True, None, None, False]

@@ -1,0 +1,125 @@
+"""The index of a folder of images: what it lists and digests, and how a changed folder or index is told."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from image_classification import image_folder
+from image_classification.image_folder import INDEX, make_index, read_index, verify, write_index
+from timedrun.errors import DataError
+
+FILES = {
+    "train/bee/2.jpg": b"22",
+    "train/bee/10.JPEG": b"1",
+    "train/ant/deep/3.png": b"333",
+    "train/ant/notes.txt": b"no image",
+    "val/bee/x.webp": b"4444",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name, data in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "train" / "wasp").mkdir()
+    return tmp_path
+
+
+def test_an_index_lists_images_by_class_with_their_bytes(tree: Path) -> None:
+    write_index(make_index(tree), tree)
+    index = read_index(tree)
+    assert index.classes == ("ant", "bee", "wasp")
+    train = index.splits["train"]
+    assert list(train.names()) == ["train/ant/deep/3.png", "train/bee/10.JPEG", "train/bee/2.jpg"]
+    assert train.labels.tolist() == [0, 1, 1]
+    assert train.column("bytes").tolist() == [3, 1, 2]
+    facts = index.facts["train"]
+    assert (facts.images, facts.per_class, facts.bytes) == (3, (1, 2, 0), 6)
+    assert index.facts["evaluation"].per_class == (0, 1, 0)
+    assert index.digest == make_index(tree).digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree: (tree / "train/bee/2.jpg").write_bytes(b"other"),
+        lambda tree: (tree / "train/bee/2.jpg").rename(tree / "train/bee/3.jpg"),
+        lambda tree: (tree / "train/bee/2.jpg").rename(tree / "train/wasp/2.jpg"),
+        lambda tree: (tree / "train/wasp").rename(tree / "train/yak"),
+    ],
+)
+def test_the_digest_changes_with_names_labels_classes_and_sizes(tree: Path, change: object) -> None:
+    before = make_index(tree).digest
+    change(tree)  # type: ignore[operator]
+    assert make_index(tree).digest != before
+
+
+def test_a_digest_that_is_not_of_the_rows_is_refused(tree: Path) -> None:
+    path = write_index(make_index(tree), tree)
+    path.write_text(path.read_text().replace('"wasp"', '"hornet"'))
+    with pytest.raises(DataError, match=rf"{INDEX}: damaged or edited"):
+        read_index(tree)
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(DataError, match=rf"{INDEX}: damaged or edited"):
+        read_index(tree)
+
+
+@pytest.mark.parametrize("name", ["train.rows.npy", "train.names.txt", "evaluation.rows.npy"])
+def test_a_file_of_the_index_that_is_damaged_or_gone_is_named(tree: Path, name: str) -> None:
+    write_index(make_index(tree), tree)
+    path = tree / f"timedrun_index.{name}"
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=f"{path.name}: damaged"):
+        read_index(tree)
+    path.unlink()
+    with pytest.raises(DataError, match=f"{path.name}: missing"):
+        read_index(tree)
+
+
+def test_an_index_of_the_first_version_asks_to_prepare_again(tree: Path) -> None:
+    old = {"classes": ["bee"], "files": {"train": [["train/bee/2.jpg", 0]]}, "sha256": "0"}
+    (tree / INDEX).write_text(json.dumps(old))
+    with pytest.raises(DataError, match="prepare again: timedrun prepare image_classification"):
+        read_index(tree)
+
+
+def test_an_index_that_could_not_be_written_whole_is_none(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_index(make_index(tree), tree)
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(image_folder, "write_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_index(make_index(tree), tree)
+    with pytest.raises(DataError, match=f"no {INDEX}. Run: timedrun prepare"):
+        read_index(tree)
+
+
+def test_verify_names_files_that_changed_or_went(tree: Path) -> None:
+    write_index(make_index(tree), tree)
+    assert verify(tree).digest == make_index(tree).digest
+    (tree / "train/bee/2.jpg").write_bytes(b"other")
+    (tree / "val/bee/x.webp").unlink()
+    with pytest.raises(DataError, match=r"2 files are missing or changed(.|\n)*bee/2\.jpg\n  val/bee/x\.webp"):
+        verify(tree)
+
+
+def test_a_link_to_nothing_is_named(tree: Path) -> None:
+    os.symlink("nowhere.jpg", tree / "train" / "bee" / "link.jpg")
+    with pytest.raises(DataError, match=r"link\.jpg: cannot be read"):
+        make_index(tree)
+
+
+def test_opening_touches_no_image(tree: Path) -> None:
+    write_index(make_index(tree), tree)
+    for name in FILES:
+        (tree / name).unlink()
+    index = read_index(tree)
+    assert np.array_equal(index.splits["train"].labels, [0, 1, 1])

@@ -1,0 +1,143 @@
+"""`timedrun bench loader`: rates of a benchmark's data loaders on this machine, as a table, goals and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from timedrun import system
+from timedrun.commands.configs import print_table
+from timedrun.commands.run import settings_of
+from timedrun.errors import ExitCode, UsageError
+from timedrun.loader_rates import BenchOptions, LoaderComparison, LoaderRates, ratios
+from timedrun.results import write_json
+
+ROOT = Path(__file__).resolve().parents[2]
+_OPTIONS = ("loaders", "sizes", "count", "batch", "repeats", "workers")
+_PLACES = ("images", "stores", "data_folder", "out")
+
+
+def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
+    """Measure every loader of the benchmark, print the table, write the numbers where `--out` says.
+
+    Raises:
+        UsageError: something named does not exist, or the benchmark has no loaders to measure.
+    """
+    arguments.only, arguments.without = [], []
+    benchmark, config = settings_of(arguments, rest)
+    try:
+        module = benchmark.module("bench")
+    except ModuleNotFoundError as error:
+        if error.name != f"{benchmark.name}.bench":
+            raise
+        raise UsageError(f"{benchmark.name} has no module bench, so there are no loaders to measure.") from None
+    out = Path(arguments.out) if arguments.out else None
+    if out and not out.parent.is_dir():
+        raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
+    found: LoaderComparison = module.loader(config, options_of(arguments))
+    values = as_values(found, command_of(arguments, rest))
+    if out:
+        write_json(out, values)
+    if arguments.json:
+        print(json.dumps(values, indent=2))
+    else:
+        show(found)
+        if out:
+            print(f"every number: {out}")
+    return ExitCode.OK
+
+
+def options_of(arguments: argparse.Namespace) -> BenchOptions:
+    """The command line's options."""
+    return BenchOptions(
+        images=tuple(Path(path) for path in arguments.images),
+        stores=Path(arguments.stores) if arguments.stores else None,
+        data_folder=Path(arguments.data_folder) if arguments.data_folder else None,
+        loaders=tuple(arguments.loaders),
+        sizes=tuple(dict.fromkeys(arguments.sizes)),
+        count=arguments.count,
+        batch=arguments.batch,
+        repeats=arguments.repeats,
+        workers=arguments.workers,
+    )
+
+
+def command_of(arguments: argparse.Namespace, rest: Sequence[str]) -> str:
+    """The command with all its settings, as it may be published: without places of this machine."""
+    words = ["timedrun", "bench", arguments.what, arguments.benchmark, Path(arguments.config).name]
+    if arguments.data:
+        words += ["--data", arguments.data]
+    for name in _OPTIONS:
+        value = getattr(arguments, name)
+        if value:
+            words += [f"--{name}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+    for name in _PLACES:
+        if getattr(arguments, name):
+            words += [f"--{name.replace('_', '-')}", name.upper()]
+    return shlex.join([*words, *rest])
+
+
+def as_values(found: LoaderComparison, command: str) -> dict[str, Any]:
+    """All that was found, with where and how."""
+    return {
+        "command": command,
+        "source": system.provenance(ROOT),
+        "system": system.describe("", "", ranks=1, device="cuda" if torch.cuda.is_available() else "cpu"),
+        "environment": system.environment().splitlines(),
+        "facts": found.facts,
+        "notes": list(found.notes),
+        "missing": found.missing,
+        "goals": [{"goal": goal.text, "met": goal.met, "numbers": goal.words} for goal in found.goals],
+        "rows": [row.as_values() for row in found.rows],
+    }
+
+
+def show(found: LoaderComparison) -> None:
+    """Tables, one a size, then what was not measured, the goals and the notes."""
+    for size in dict.fromkeys(row.size for row in found.rows):
+        rows = [row for row in found.rows if row.size == size]
+        references = [row for pair in found.references for row in rows if (row.loader, row.store) == pair]
+        unit = rows[0].unit
+        if size:
+            print(f"\n{unit} at {size} {'pixels' if unit == 'images' else 'tokens'}")
+        header = ["loader", "store", "workers", f"{unit}/s", "range", "/s and core", "/CPU-second"]
+        header += ["peak memory", "first pass", *(f"/ {row.loader}" for row in references)]
+        print_table(header, [_cells(row, references) for row in rows])
+    print()
+    for name, reason in found.missing.items():
+        print(f"{name}: not measured, because {reason}")
+    for goal in found.goals:
+        print(goal.sentence)
+    for note in found.notes:
+        print(f"- {note}")
+    sys.stdout.flush()
+
+
+def _cells(row: LoaderRates, references: Sequence[LoaderRates]) -> list[str]:
+    rates = row.per_second
+    peak = row.peak_bytes
+    return [
+        row.loader,
+        row.store,
+        f"{row.workers}",
+        f"{statistics.median(rates):,.0f}",
+        f"{min(rates):,.0f} to {max(rates):,.0f}",
+        f"{statistics.median(row.per_core):,.0f}",
+        f"{statistics.median(row.per_cpu_second):,.0f}",
+        "unknown" if peak is None else f"{peak / 2**20:,.0f} MiB",
+        f"{row.first.samples / row.first.seconds:,.0f}",
+        *(ratio_words(ratios(row, reference)) for reference in references),
+    ]
+
+
+def ratio_words(values: Sequence[float]) -> str:
+    """Median and range of a ratio."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
