@@ -25,7 +25,8 @@ import torch
 from torch import nn
 
 from image_classification.configs import imagenet_methods
-from image_classification.data import Batch, DataConfig, ImageData
+from image_classification.data import DataConfig
+from image_classification.image_data import Batch, ImageData
 from image_classification.loaders import choose
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import RESNET50, ModelConfig, build_model

@@ -17,7 +17,7 @@ import torch
 
 from image_classification import CARD
 from image_classification.configs import ImageRunConfig
-from image_classification.data import ImageData
+from image_classification.image_data import ImageData
 from image_classification.model import build_model
 from image_classification.train import LOSSES, train
 from mlevents import keys, record

@@ -190,8 +190,8 @@ def host_part(data: DataConfig, folder: Path, device: torch.device) -> Loader:
 
 @functools.cache
 def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
-    """FFCV's own pipeline, made to load given samples, all of them. It has nothing to close (its threads end with a
-    pass), and it is kept, since another one would be compiled anew.
+    """FFCV's own pipeline, made to load given samples, all of them, in its own order. It has nothing to close (its
+    threads end with a pass), and it is kept, since another one would be compiled anew.
     """
     from image_classification.loaders.ffcv_loader import stock_loader
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from image_classification.configs import ImageRunConfig
-from image_classification.data import Batch, DataFacts, ImageData, declared, facts, logged
+from image_classification.data import DataFacts, declared, facts, logged
 from image_classification.data_files import data_files
+from image_classification.image_data import Batch, ImageData
 from image_classification.loaders.choose import make_ready
 from image_classification.model import build_model
 from timedrun.loss import binary_cross_entropy, cross_entropy

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +29,7 @@ from language_model.store import (
 )
 from language_model.store_writer import summary, write_manifest, write_split
 from language_model.vocabulary import Vocabulary
+from timedrun.claimed_folder import claimed
 from timedrun.errors import DataError, UsageError
 from timedrun.stored_file import StoredFile, write_file
 
@@ -108,7 +106,7 @@ def build_store(
         DataError: as in `prepare_text`.
     """
     began = time.monotonic()
-    with _claimed(out):
+    with claimed(out, [MANIFEST, WORK]):
         words = vocabulary()
         recorded = _recorded(settings, corpora, words)
         digests: dict[Split, list[str]] = {split: [] for split in SPLITS}
@@ -124,6 +122,7 @@ def build_store(
             write_file(work / VOCABULARY, words.content)
             make_parts(parts, work, settings.of_parts(), workers=workers, report=report, done=done)
             manifest = _assembled(out, work, corpora, settings, words, digests, recorded)
+        shutil.rmtree(out / WORK, ignore_errors=True)
     return found(out, manifest) | {"seconds": round(time.monotonic() - began, 1)}
 
 
@@ -133,31 +132,6 @@ def found(folder: Path, manifest: Manifest) -> dict[str, Any]:
     for split in SPLITS:
         values |= {f"{split}_{name}": value for name, value in summary(manifest, split).items()}
     return values
-
-
-@contextmanager
-def _claimed(out: Path) -> Iterator[None]:
-    """The folder `out` for this process alone as long as it lives; removed again where nothing came to lie in it."""
-    if out.exists() and not out.is_dir():
-        raise DataError(f"{out} is a file; nothing was prepared; name a folder")
-    strange = [path.name for path in out.iterdir()] if out.exists() else []
-    if strange and not (out / MANIFEST).exists() and not (out / WORK).exists():
-        raise DataError(
-            f"{out} holds {strange[0]} and no store; nothing was prepared, nothing there was touched; name a new folder"
-        )
-    out.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(out, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(f"{out} is being prepared by another process; nothing was done; wait for it") from None
-        yield
-        shutil.rmtree(out / WORK, ignore_errors=True)
-    finally:
-        os.close(descriptor)
-        if not any(out.iterdir()):
-            out.rmdir()
 
 
 def _parts(corpora: Corpora, characters: int) -> Iterator[Part]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +36,9 @@ class FileWriter:
 
     def discard(self) -> None:
         """Nothing is left of it, even on a full disk, where closing fails."""
-        try:
+        with suppress(OSError):
             self._stream.close()
-        finally:
-            self._draft.unlink(missing_ok=True)
+        self._draft.unlink(missing_ok=True)
 
     def complete(self) -> StoredFile:
         """Everything is on disk under its name."""
@@ -50,7 +50,11 @@ class FileWriter:
 
 
 def write_file(path: Path, content: bytes) -> StoredFile:
-    """A whole file at once."""
+    """A whole file at once, or nothing of it."""
     writer = FileWriter(path)
-    writer.write(content)
-    return writer.complete()
+    try:
+        writer.write(content)
+        return writer.complete()
+    except BaseException:
+        writer.discard()
+        raise

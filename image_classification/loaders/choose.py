@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from image_classification.loaders.loader import Loader, LoaderName
-from image_classification.stores.manifest import Format, Manifest, StoreConfig, check_size, read_manifest
+from image_classification.stores.manifest import Format, Manifest, StoreConfig, check_size, missing_split, read_manifest
 from timedrun.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def open_loader(config: DataConfig, folder: Path, *, train: bool, seed: int, dev
 
 
 def make_ready(loader: LoaderName) -> None:
-    """Import what `loader` needs and compile what it compiles, which takes seconds; no file is opened.
+    """Compile what `loader` compiles, which takes up to seconds; no file of the data is opened.
 
     Raises:
         DataError: it is not installed.
@@ -79,6 +79,11 @@ def make_ready(loader: LoaderName) -> None:
         from image_classification.loaders import ffcv_loader
 
         ffcv_loader.compile_ahead()
+    elif loader == "raw":
+        from image_classification.loaders.stored_crops import cut, cut_and_resize, scripted
+
+        for function in (cut, cut_and_resize):
+            scripted(function)
 
 
 def problems(config: DataConfig, folder: Path | None) -> list[str]:
@@ -155,19 +160,8 @@ def missing_splits(config: DataConfig, manifest: Manifest, folder: Path) -> list
     """Splits that a run needs and the store in `folder` has not."""
     if manifest.settings.format != config.store.format:
         return []
-    found = []
-    for train in (True, False):
-        name = split_name(config, train=train)
-        if name not in manifest.splits:
-            what = f"no split {name!r}"
-            if name.startswith("evaluation_"):
-                held = [split.removeprefix("evaluation_") for split in manifest.splits if split != "train"]
-                what = (
-                    f"no evaluation images of short side {config.eval_resize} (data.eval_resize), only"
-                    f" {', '.join(held) or 'none'}"
-                )
-            found.append(f"{folder} has {what}; prepare it again with this config.")
-    return found
+    wanted = [split_name(config, train=train) for train in (True, False)]
+    return [words for split in wanted if (words := missing_split(folder, manifest, split))]
 
 
 def damaged_files(manifest: Manifest, folder: Path) -> list[str]:
@@ -186,6 +180,15 @@ def split_name(config: DataConfig, *, train: bool) -> str:
     if train:
         return "train"
     return f"evaluation_{config.eval_resize}" if config.store.format == "raw" else "evaluation"
+
+
+def in_words(loader: LoaderName) -> str:
+    """`loader`, and what it lacks here to be as fast as elsewhere; for the log."""
+    if loader == "raw":
+        from image_classification.loaders import stored_crops
+
+        return loader if stored_crops.SCRIPTED else f"{loader}, not scripted"
+    return loader
 
 
 def described(store: StoreConfig) -> str:

@@ -54,7 +54,7 @@ def decode(data: bytes, name: str) -> Image.Image:
         raise
     except Exception as error:  # Pillow's decoders raise anything on damaged files
         raise DataError(
-            f"{name}: cannot be decoded ({error}); replace it, or leave it out, and prepare again."
+            f"{name}: cannot be decoded ({str(error).partition(' <_io.')[0]}); replace it, or leave it out, and prepare again."
         ) from None
 
 

@@ -152,11 +152,12 @@ def _fill_on_stream(shelf: _Shelf, batches: Iterator[LoadedBatch], device: torch
 
 def _on_device(batch: LoadedBatch, device: torch.device) -> tuple[Tensor, Tensor]:
     """Copied on the current stream, from pinned memory where there is a copy to overlap, and finished."""
-    images, labels = _copied(batch.images, device), _copied(batch.labels, device)
+    images, labels = to_device(batch.images, device), to_device(batch.labels, device)
     return images if batch.finish is None else batch.finish(images), labels
 
 
-def _copied(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A copy on `device`, that of a GPU queued on the current stream; a tensor that is there already is itself."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         return tensor.pin_memory().to(device, non_blocking=True)  # memory that is pinned already is left as it is
     return tensor.to(device)

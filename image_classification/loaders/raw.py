@@ -14,10 +14,10 @@ from torch import Tensor
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.pixels import ThreadMemory
+from image_classification.loaders.prefetch import to_device
 from image_classification.loaders.resample import resample
 from image_classification.loaders.stored_crops import cut, cut_and_resize, scripted
 from image_classification.loaders.threads import ImageMemory, LoaderThreads
-from image_classification.stores.manifest import read_manifest
 from image_classification.stores.raw import RawImages
 from timedrun.errors import DataError
 from timedrun.order import Indices
@@ -57,7 +57,6 @@ class RawLoader:
             DataError: no store, not of this format, damaged, or without the split.
         """
         split = "train" if train else f"evaluation_{eval_resize}"
-        _require_split(folder, split)
         self.folder, self.train, self.seed, self.eval_resize = folder, train, seed, eval_resize
         self.store = RawImages(folder, split)
         self.on_device = train and (device.type == "cuda" if on_device is None else on_device)
@@ -167,24 +166,7 @@ class _DeviceCrops:
         flips, size = torch.from_numpy(self.crops.flips), self.crops.size
 
         def finish(images: Tensor) -> Tensor:
-            there = (_copied(boxes, images.device), _copied(flips, images.device))
+            there = (to_device(boxes, images.device), to_device(flips, images.device))
             return resample(images, *there, size)
 
         return LoadedBatch(self.packed, self.crops.labels, finish)
-
-
-def _require_split(folder: Path, split: str) -> None:
-    manifest = read_manifest(folder)
-    if split in manifest.splits or manifest.settings.format != "raw" or split == "train":
-        return  # RawImages tells of what else is wrong
-    wanted = int(split.removeprefix("evaluation_"))
-    held = [int(name.removeprefix("evaluation_")) for name in manifest.splits if name.startswith("evaluation_")]
-    raise DataError(
-        f"{folder}: no evaluation images of short side {wanted} (data.eval_resize), only of"
-        f" {', '.join(map(str, sorted(held))) or 'none'}. Add them: prepare into this folder again with"
-        f" --data.store.evaluation-resizes {' '.join(map(str, sorted({*held, wanted})))}"
-    )
-
-
-def _copied(values: Tensor, device: torch.device) -> Tensor:
-    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values

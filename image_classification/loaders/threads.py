@@ -39,8 +39,13 @@ class LoaderThreads:
         self.threads, self.ahead, self.slice_size = threads, ahead, slice_size
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
         ready = threading.Barrier(threads + 1)
-        for _ in range(threads):  # started now, not within the first batch
-            self._pool.submit(ready.wait)
+        try:
+            for _ in range(threads):  # started now, not within the first batch
+                self._pool.submit(ready.wait)
+        except BaseException:  # the system's limit of threads: those that are there would wait for the others for ever
+            ready.abort()
+            self._pool.shutdown()
+            raise
         ready.wait()
 
     def batches(self, parts: Sequence[Indices], start: Callable[[Indices], OpenBatch]) -> Iterator[LoadedBatch]:
@@ -89,13 +94,14 @@ class ImageMemory:
     def take(self, count: int, size: int) -> Tensor:
         """Images (count, 3, size, size), channels-last, of any content."""
         shape = (count, size, size, 3)
-        if self.pin:
-            return torch.empty(shape, dtype=torch.uint8, pin_memory=True).permute(0, 3, 1, 2)
-        needed = count * size * size * 3
-        block = self._block(needed)
-        lent = block[:needed].reshape(shape)
-        weakref.finalize(lent, self._free.append, block).atexit = False
-        return torch.from_numpy(lent).permute(0, 3, 1, 2)
+        with torch.inference_mode(False):  # else threads that are not in the caller's inference mode may not write
+            if self.pin:
+                return torch.empty(shape, dtype=torch.uint8, pin_memory=True).permute(0, 3, 1, 2)
+            needed = count * size * size * 3
+            block = self._block(needed)
+            lent = block[:needed].reshape(shape)
+            weakref.finalize(lent, self._free.append, block).atexit = False
+            return torch.from_numpy(lent).permute(0, 3, 1, 2)
 
     def _block(self, needed: int) -> npt.NDArray[np.uint8]:
         while self._free:

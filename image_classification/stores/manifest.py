@@ -18,6 +18,8 @@ from timedrun.stored_file import StoredFile
 
 VERSION = 1
 MANIFEST = "timedrun_images.json"
+SHORT_SIDE = "evaluation_"
+"""Begin of the name of an evaluation split of format raw, before the pixels of its short side."""
 Format = Literal["folder", "jpeg", "raw", "beton"]
 
 _converter = cattrs.Converter(forbid_extra_keys=True)
@@ -155,8 +157,20 @@ def require_format(folder: Path, manifest: Manifest, wanted: Format, splits: Seq
     """Raises DataError where the store is of another format or lacks one of `splits`."""
     if manifest.settings.format != wanted:
         raise DataError(f"{folder}: holds a store of format {manifest.settings.format}, not {wanted}.")
-    if missing := [split for split in splits if split not in manifest.splits]:
-        raise DataError(
-            f"{folder}: has no split {', '.join(missing)}, only {', '.join(manifest.splits)}; prepare it with the "
-            "config of the run."
-        )
+    if found := [words for split in splits if (words := missing_split(folder, manifest, split))]:
+        raise DataError(" ".join(found))
+
+
+def missing_split(folder: Path, manifest: Manifest, split: str) -> str:
+    """What to do about `split` not being in the store; empty if it is."""
+    if split in manifest.splits:
+        return ""
+    if not split.startswith(SHORT_SIDE):
+        return f"{folder}: has no split {split}, only {', '.join(manifest.splits)}; prepare it with the run's config."
+    wanted = int(split.removeprefix(SHORT_SIDE))
+    held = sorted(int(name.removeprefix(SHORT_SIDE)) for name in manifest.splits if name.startswith(SHORT_SIDE))
+    return (
+        f"{folder}: no evaluation images of short side {wanted} (data.eval_resize), only of"
+        f" {', '.join(map(str, held)) or 'none'}. Add them: prepare into this folder again with"
+        f" --data.store.evaluation-resizes {' '.join(map(str, sorted([*held, wanted])))}"
+    )

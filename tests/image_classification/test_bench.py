@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from image_classification import bench, compared_loaders
 from image_classification.bench import goals
@@ -18,6 +19,7 @@ from image_classification.compared_loaders import CONTESTANTS, choice, make_stor
 from image_classification.configs import imagenet_baseline
 from image_classification.loaders import choose
 from image_classification.loaders.loader import LoadedBatch
+from image_classification.stores.beton import BetonImages
 from image_classification.synthetic_images import SyntheticImages, write_images
 from timedrun.cli import main
 from timedrun.errors import DataError, ExitCode, UsageError
@@ -54,14 +56,26 @@ def test_all_loaders_load_the_same_images_at_every_size(images: Path, tmp_path: 
     assert len({store["source_sha256"] for store in found["facts"]["stores"].values()}) == 1
 
 
-def test_ffcvs_own_pipeline_loads_every_sample_once(images: Path, tmp_path: Path) -> None:
+def test_ffcvs_own_pipeline_loads_each_of_the_given_samples_once(tmp_path: Path) -> None:
     pytest.importorskip("ffcv", reason="FFCV is an optional extra")
-    stores = make_stores(tmp_path, ["beton_jpeg"], replace(SMALL, images=(images,)))
+    for split in ("train", "val"):
+        for label, name in enumerate(("dark", "light")):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(8):
+                level = 16 * (8 * label + number)
+                Image.new("RGB", (60, 48), (level, level, level)).save(tmp_path / split / name / f"{level}.jpg")
+    stores = make_stores(tmp_path / "stores", ["beton_jpeg"], replace(SMALL, images=(tmp_path,)))
     batches = compared_loaders.own_pipeline(stores.folder / "beton_jpeg", 1, 24, 5)
-    for epoch in (1, 2):
-        samples = np.array([3, 1, 4, 15, 9, 2, 6])
-        found = [batch.images.shape for batch in batches(samples, epoch)]
-        assert found == [(5, 3, 24, 24), (2, 3, 24, 24)]
+    stored = BetonImages(stores.folder / "beton_jpeg", "train")
+    for epoch, samples in ((1, [3, 1, 4, 15, 9, 2, 6]), (2, [14, 0, 7, 8, 5, 12, 11])):
+        shapes, levels, labels = [], [], []
+        for batch in batches(np.array(samples), epoch):
+            shapes.append(tuple(batch.images.shape))
+            levels += (batch.images.float().mean((1, 2, 3)) / 16).round().int().mul(16).tolist()
+            labels += batch.labels.tolist()
+        assert shapes == [(5, 3, 24, 24), (2, 3, 24, 24)]
+        assert sorted(levels) == sorted(int(Path(stored.name(sample)).stem) for sample in samples)
+        assert labels == [level // 128 for level in levels]
 
 
 def test_stores_that_are_kept_are_used_again(images: Path, tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from image_classification import cifar10, data, digits, image_folder
+from image_classification import cifar10, digits, image_data, image_folder
 from image_classification.configs import digits_methods, imagenet_baseline, imagenet_methods, synthetic_smoke
-from image_classification.data import Batch, DataConfig, ImageData, data_digest, facts, logged, open_source, preflight
+from image_classification.data import DataConfig, data_digest, facts, logged, open_source, preflight
 from image_classification.data_files import data_files
 from image_classification.idle_settings import idle_settings
-from image_classification.loaders import choose
+from image_classification.image_data import Batch, ImageData
+from image_classification.loaders import choose, stored_crops
 from image_classification.loaders.loader import LoadedBatch, LoaderName
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import Format, StoreConfig, read_manifest
@@ -280,7 +281,7 @@ class Recorded:
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[bool, Recorded]:
     """The loaders of training (True) and evaluation that every ImageData of the test opens."""
     loaders = {True: Recorded(), False: Recorded()}
-    monkeypatch.setattr(data, "open_source", lambda *given, train, seed: loaders[train])
+    monkeypatch.setattr(image_data, "open_source", lambda *given, train, seed: loaders[train])
     return loaders
 
 
@@ -402,7 +403,7 @@ def test_the_training_split_is_closed_where_the_evaluation_split_cannot_be_opene
             raise DataError("no evaluation")
         return training
 
-    monkeypatch.setattr(data, "open_source", opened)
+    monkeypatch.setattr(image_data, "open_source", opened)
     with pytest.raises(DataError, match="no evaluation"):
         recorded_data()
     assert training.closed == 1
@@ -521,6 +522,28 @@ def test_the_log_says_what_loads() -> None:
         keys.DATA_LOADER: "memory",
         keys.DATA_ORDER: "quasi_random, 64 blocks of 256 samples",
     }
+
+
+def test_the_log_says_where_raw_crops_are_not_scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=24))
+    monkeypatch.setattr(stored_crops, "SCRIPTED", True)
+    assert logged(config)[keys.DATA_LOADER] == "raw"
+    monkeypatch.setattr(stored_crops, "SCRIPTED", False)
+    assert logged(config)[keys.DATA_LOADER] == "raw, not scripted"
+
+
+@pytest.mark.parametrize("loader", ["pillow", "turbojpeg", "raw"])
+def test_an_evaluation_with_nothing_made_ready_ahead_is_that_with_it(
+    loader: LoaderName, prepared: dict[Format, Path]
+) -> None:
+    store = LOADERS[loader]
+
+    def images(prefetch: int) -> torch.Tensor:
+        config = replace(FOLDER, loader=loader, store=store, prefetch=prefetch)
+        with torch.inference_mode(), data_of(config, prepared[store.format], 0, 1, 6) as opened:
+            return torch.cat([batch.images for batch in opened.evaluation()])
+
+    assert torch.equal(images(0), images(2))
 
 
 def test_the_files_of_a_store_are_those_that_a_run_reads(prepared: dict[Format, Path]) -> None:

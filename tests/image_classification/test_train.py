@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from image_classification import CARD, data
+from image_classification import CARD, image_data
 from image_classification.configs import ImageRunConfig, digits_methods, imagenet_methods, synthetic_smoke
 from image_classification.stores.manifest import Format, StoreConfig
 from image_classification.train import accuracy, progress_at, synthetic_batches, train
@@ -61,7 +61,7 @@ def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path: Path, monkeyp
         assert record.read(path).started is not None
         raise OSError("no data today")
 
-    monkeypatch.setattr(data, "open_source", refuse)
+    monkeypatch.setattr(image_data, "open_source", refuse)
     config = synthetic_smoke()
     with pytest.raises(OSError, match="no data today"), run_of(config, RunLog(path)) as run:
         train(config, run)
@@ -80,7 +80,7 @@ def test_gradient_accumulation_gives_the_gradients_of_the_whole_batch(monkeypatc
 
 def test_an_evaluation_that_misses_images_is_an_error() -> None:
     config = synthetic_smoke()
-    opened = data.ImageData(config.data, None, ALONE, global_batch=64, seed=1)
+    opened = image_data.ImageData(config.data, None, ALONE, global_batch=64, seed=1)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 10))
     precision = Precision("fp32", ALONE.device)
     assert 0 <= accuracy(model, opened, precision, ALONE, 128) <= 1
@@ -90,7 +90,7 @@ def test_an_evaluation_that_misses_images_is_an_error() -> None:
 
 def test_accuracy_counts_every_image_once() -> None:
     config = replace(synthetic_smoke().data, synthetic_eval=101, eval_batch=7)
-    opened = data.ImageData(config, None, ALONE, global_batch=64, seed=1)
+    opened = image_data.ImageData(config, None, ALONE, global_batch=64, seed=1)
     labels = torch.cat([batch.labels for batch in opened.evaluation()])
 
     class Always(torch.nn.Module):
@@ -163,20 +163,20 @@ class Steps:
         self.sizes, self.losses = list[int](), list[float]()
         self.at_step: Callable[[TimedRun], None] = lambda run: None
         step_done: Callable[..., None] = TimedRun.step_done
-        train_batches = data.ImageData.train
+        train_batches = image_data.ImageData.train
 
         def recorded(run: TimedRun, samples: int, loss: torch.Tensor) -> None:
             self.losses.append(float(loss))
             self.at_step(run)
             step_done(run, samples, loss)
 
-        def seen(opened: data.ImageData, epoch: int, first_step: int = 0) -> Any:
+        def seen(opened: image_data.ImageData, epoch: int, first_step: int = 0) -> Any:
             for batch in train_batches(opened, epoch, first_step):
                 self.sizes.append(batch.images.shape[-1])
                 yield batch
 
         monkeypatch.setattr(TimedRun, "step_done", recorded)
-        monkeypatch.setattr(data.ImageData, "train", seen)
+        monkeypatch.setattr(image_data.ImageData, "train", seen)
 
 
 @pytest.fixture

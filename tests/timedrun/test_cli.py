@@ -29,8 +29,12 @@ def result(folder: Path, number: int = 0) -> RunRecord:
 
 
 def course(run: RunRecord) -> list[object]:
-    """What a run computed, without its times."""
-    return [(event.key, event.value, event.metadata.get("epoch_num")) for event in run.events]
+    """What a run computed, without its times, its speed and what the page cache held."""
+    measured = (keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT)
+    return [
+        (event.key, None if event.key in measured else event.value, event.metadata.get("epoch_num"))
+        for event in run.events
+    ]
 
 
 @pytest.mark.processes

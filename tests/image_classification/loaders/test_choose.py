@@ -13,7 +13,7 @@ import torch
 
 from image_classification.configs import imagenet_methods
 from image_classification.data import DataConfig
-from image_classification.loaders import choose
+from image_classification.loaders import choose, stored_crops
 from image_classification.loaders.loader import LoaderName
 from image_classification.stores.manifest import MANIFEST, Format, StoreConfig
 from timedrun.errors import DataError, UsageError
@@ -101,7 +101,7 @@ def test_a_store_of_another_format_is_told_with_what_it_is(prepared: dict[Format
 def test_a_raw_store_without_the_evaluation_size_is_refused(prepared: dict[Format, Path]) -> None:
     config = config_of("raw", StoreConfig(format="raw", size=24), eval_resize=22)
     (words,) = choose.problems(config, prepared["raw"])
-    assert "no evaluation images of short side 22 (data.eval_resize), only 20" in words
+    assert "no evaluation images of short side 22 (data.eval_resize), only of 20" in words
     with pytest.raises(DataError, match="no evaluation images of short side 22"):
         choose.open_loader(config, prepared["raw"], train=True, seed=1, device=CPU)
 
@@ -151,7 +151,7 @@ def test_all_that_is_wrong_is_told_at_once(copied: Path, monkeypatch: pytest.Mon
     (copied / MANIFEST).write_text(json.dumps(values))
     (copied / "train/00000.jpegs").unlink()
     found = choose.problems(config_of("raw", StoreConfig(format="jpeg"), eval_size=30), copied)
-    for words in ("not here", "raw reads format raw", "no split 'evaluation'", "missing", "data.eval_resize"):
+    for words in ("not here", "raw reads format raw", "no split evaluation", "missing", "data.eval_resize"):
         assert sum(words in line for line in found) == 1, words
 
 
@@ -167,3 +167,14 @@ def test_stores_are_described_by_format_and_size() -> None:
     assert choose.described(StoreConfig(format="beton", size=500)) == (
         "beton, longest side 500 px, 50% JPEG of quality 90"
     )
+
+
+def test_raw_crops_are_compiled_before_the_loader_opens(prepared: dict[Format, Path]) -> None:
+    stored_crops.scripted.cache_clear()
+    choose.make_ready("raw")
+    compiled = stored_crops.scripted.cache_info().misses
+    assert compiled == 2
+    config = config_of("raw", StoreConfig(format="raw", size=24))
+    for train in (True, False):
+        choose.open_loader(config, prepared["raw"], train=train, seed=1, device=CPU).close()
+    assert stored_crops.scripted.cache_info().misses == compiled
