@@ -143,6 +143,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="make the stores there")
     given = parser.parse_args()
     rows = []
+    if given.work is not None:
+        given.work.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="timedrun_kills_", dir=given.work) as temporary:
         for name in given.formats:
             random_ = random.Random(f"{given.seed} {name}")

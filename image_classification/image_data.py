@@ -13,9 +13,11 @@ from torch import Tensor
 
 from image_classification.augmentation import pad_crop_flip
 from image_classification.data import DataConfig, open_source, sample_order
+from image_classification.loaders import choose
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.prefetch import Prefetched
 from timedrun import order
+from timedrun.errors import DataError
 from timedrun.ranks import Ranks
 
 
@@ -56,6 +58,7 @@ class ImageData:
         self._size_at = size_at or (lambda epoch: config.train_size)
         self._last_epoch = last_epoch
         self._order = sample_order(config)
+        self._folder = folder
         self._prefetch = config.prefetch if config.source == "image_folder" else 0
         self._ahead: Prefetched | None = None
         self._evaluating: Prefetched | None = None
@@ -137,6 +140,8 @@ class ImageData:
     def _passes(self, epoch: int, first_step: int) -> Iterator[LoadedBatch]:
         """The batches of this and all later epochs up to the last."""
         for number in range(epoch, max(epoch, self._last_epoch) + 1):
+            if number > epoch:
+                self._require_whole_store()
             whole = order.steps(
                 len(self.train_source),
                 self.seed,
@@ -150,6 +155,14 @@ class ImageData:
             loaded = self.train_source.batches(parts, number, self._size_at(number))
             for part, batch in zip(parts, loaded, strict=True):
                 yield self._augmented(batch, part, number)
+
+    def _require_whole_store(self) -> None:
+        """Raises DataError where a file of the store is gone or has another size than when the run began: what is read
+        through a memory map cannot say so itself."""
+        if self.config.source != "image_folder" or self._folder is None:
+            return
+        if found := choose.store_problems(self.config, self._folder):
+            raise DataError(" ".join(found))
 
     def _augmented(self, batch: LoadedBatch, part: order.Indices, epoch: int) -> LoadedBatch:
         """Padded, cropped and flipped, where images are held in memory; loaders do their own."""

@@ -13,10 +13,10 @@ from image_classification.configs import ImageRunConfig
 from image_classification.data import facts, require_folder
 from image_classification.loaders.choose import store_problems
 from image_classification.preparation.builder import build_store
-from image_classification.preparation.formats import effective
-from image_classification.preparation.inspection import start_inspecting
-from image_classification.preparation.sources import Source, of_index, open_source
-from image_classification.stores.manifest import Manifest, SplitFacts, read_manifest, verify
+from image_classification.preparation.formats import effective, source_split
+from image_classification.preparation.inspection import CORRUPT, start_inspecting
+from image_classification.preparation.sources import Source, of_index, open_source, unreadable_files
+from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, read_manifest, verify
 from timedrun.errors import DataError, UsageError
 from timedrun.work_pool import Progress, results
 
@@ -60,19 +60,22 @@ def prepare(
             "evaluation": known.eval_samples,
             "note": "nothing to prepare",
         }
-    if images and config.data.store.format != "folder":
+    if images and config.data.store.format == "folder":
+        alone = folder is not None and [path.resolve() for path in images] == [folder.resolve()]
+        if validation_labels or skip_broken or not alone:
+            where = images[0] if images[0].is_dir() else "FOLDER, one of train/ and val/,"
+            raise UsageError(
+                f"format folder is read where it lies and not made: give --data-folder {where} without --images, or "
+                "make a store with --data.store.format jpeg, raw or beton; nothing was prepared."
+            )
+    elif images:
         return make_store(
             config, folder, images, validation_labels=validation_labels, skip_broken=skip_broken, workers=workers
         )
     root = require_folder(config.data, folder)
     if config.data.store.format != "folder":
         return check_store(config, root, decode=decode)
-    if images and (validation_labels or skip_broken or [path.resolve() for path in images] != [root.resolve()]):
-        raise UsageError(
-            "format folder reads images where they lie: give their folder as --data-folder and nothing else, or make a "
-            "store of them with --data.store.format jpeg, raw or beton; nothing was prepared."
-        )
-    return list_folder(root, decode=decode, workers=workers)
+    return list_folder(config, root, decode=decode, workers=workers)
 
 
 def make_store(
@@ -100,7 +103,7 @@ def make_store(
         report=to_standard_error,
     )
     rate = {"images_per_second": round(built.images_made / built.seconds)} if built.images_made else {}
-    return store_facts(folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
+    return store_facts(config, folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
 
 
 def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
@@ -110,31 +113,65 @@ def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[s
     Raises:
         DataError: it is not; everything that is wrong is named.
     """
+    if not (folder / MANIFEST).exists() and all((folder / sub).is_dir() for sub in image_folder.SPLITS.values()):
+        raise DataError(
+            f"{folder}: images in train/ and val/, and no store of format {config.data.store.format}; nothing was "
+            f"prepared. Make a store of them (--images {folder} --data-folder STORE), or read the folder as it is "
+            "(--data.store.format folder, with --data.loader turbojpeg or pillow)."
+        )
     manifest = verify(folder) if decode else read_manifest(folder)
     if found := store_problems(config.data, folder):
         raise DataError("\n".join(found))
-    return store_facts(folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
+    return store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
 
 
-def store_facts(folder: Path, manifest: Manifest) -> dict[str, Any]:
+def store_facts(config: ImageRunConfig, folder: Path, manifest: Manifest) -> dict[str, Any]:
     """What a person asks about a store, as plain values."""
     values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format}
     values |= _counts(manifest.classes, manifest.splits)
     values |= {f"found {kind}": len(names) for kind, names in manifest.findings.items()}
+    told = remarks(config, manifest.classes, manifest.splits)
+    if left_out := manifest.findings.get(CORRUPT):
+        told.append(
+            f"{len(left_out):,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
+        )
+    values |= _told(told)
     return values | {"sha256": manifest.digest}
 
 
-def list_folder(folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
+def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitFacts]) -> list[str]:
+    """What a run on this data would stumble over, or a person may not have meant."""
+    told = []
+    if len(classes) != config.model.classes:
+        told.append(
+            f"the data has {len(classes)} classes, config {config.name} {config.model.classes}: "
+            f"a run needs --model.classes {len(classes)}"
+        )
+    for split in dict.fromkeys(source_split(split) for split in splits):
+        known = next(splits[name] for name in splits if source_split(name) == split)
+        if empty := [name for name, count in zip(classes, known.per_class, strict=True) if not count]:
+            more = f" and {len(empty) - _LISTED:,} more" if len(empty) > _LISTED else ""
+            told.append(f"{len(empty):,} classes have no image in {split}: {', '.join(empty[:_LISTED])}{more}")
+    return told
+
+
+def list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
     """Writes the index of a folder of images; with `decode` every image was decoded before.
 
     Raises:
         DataError: the folder is not as it should be, or images do not decode: they are named and no index was written.
     """
-    index = image_folder.make_index(folder)
+    try:
+        index = image_folder.make_index(folder)
+    except DataError:
+        if unreadable := unreadable_files(folder):
+            raise DataError(_about(unreadable, f"{len(unreadable):,} images cannot be read")) from None
+        raise
     kinds = decode_all(of_index(index, folder), workers) if decode else {}
     image_folder.write_index(index, folder)
     found = {f"found {kind}": count for kind, count in sorted(kinds.items())}
-    return {"source": "image_folder", **_counts(index.classes, index.facts), **found, "sha256": index.digest}
+    values = {"source": "image_folder", **_counts(index.classes, index.facts), **found}
+    return values | _told(remarks(config, index.classes, index.facts)) | {"sha256": index.digest}
 
 
 def decode_all(source: Source, workers: int) -> Mapping[str, int]:
@@ -161,17 +198,26 @@ def decode_all(source: Source, workers: int) -> Mapping[str, int]:
         progress.add(len(task), True, (progress.amount + len(task)) / len(items))
     progress.line()
     if broken:
-        shown = "\n".join(f"  {line}" for line in sorted(broken)[:_LISTED])
-        more = f"\n  and {len(broken) - _LISTED:,} more" if len(broken) > _LISTED else ""
-        raise DataError(
-            f"{len(broken):,} of {len(items):,} images cannot be decoded; no index was written:\n{shown}{more}"
-        )
+        raise DataError(_about(broken, f"{len(broken):,} of {len(items):,} images cannot be decoded or read"))
     return kinds
 
 
 def to_standard_error(line: str) -> None:
     """Shows a line of progress."""
     print(line, file=sys.stderr, flush=True)
+
+
+def _about(broken: Sequence[str], what: str) -> str:
+    shown = "\n".join(f"  {line}" for line in sorted(broken)[:_LISTED])
+    more = f"\n  and {len(broken) - _LISTED:,} more" if len(broken) > _LISTED else ""
+    return f"{what}; no index was written. Replace or remove them and run the same command again:\n{shown}{more}"
+
+
+def _told(lines: Sequence[str]) -> dict[str, Any]:
+    """`lines` on standard error, and as they stand in the result."""
+    for line in lines:
+        to_standard_error(line)
+    return {"notes": list(lines)} if lines else {}
 
 
 def _counts(classes: Sequence[str], splits: Mapping[str, SplitFacts]) -> dict[str, Any]:

@@ -53,8 +53,9 @@ def decode(data: bytes, name: str) -> Image.Image:
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise anything on damaged files
+        reason = str(error).partition(" <_io.")[0]  # Pillow shows the buffer's address
         raise DataError(
-            f"{name}: cannot be decoded ({str(error).partition(' <_io.')[0]}); replace it, or leave it out, and prepare again."
+            f"{name}: cannot be decoded ({reason}); replace it, or leave it out, and prepare again."
         ) from None
 
 
@@ -140,6 +141,7 @@ class PillowLoader:
         """
         if missing := unavailable():
             raise DataError(missing)
+        self._folder = folder
         self._images = open_encoded(folder, "train" if train else "evaluation")
         self._dataset = _Decoded(self._images, train=train, seed=seed, eval_resize=eval_resize, workers=workers)
         self._plan: list[list[_Key]] = []
@@ -205,6 +207,11 @@ class PillowLoader:
             if time.monotonic() > end:
                 break
             time.sleep(0.02)
+        if self._workers is not None and not all(worker.is_alive() for worker in self._workers._workers):
+            return DataError(
+                f"{self._folder}: a worker process of loader pillow died before its first image ({error}). If memory"
+                " ran out, use fewer --data.workers."
+            )
         return None
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -28,7 +26,8 @@ from image_classification.preparation.shard_maker import (
 )
 from image_classification.preparation.sources import Source
 from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, StoreConfig, read_manifest, split_facts
-from timedrun.errors import DataError
+from timedrun.claimed_folder import claimed
+from timedrun.errors import DataError, TimedrunError
 from timedrun.stored_file import StoredFile, write_file
 from timedrun.work_pool import Progress, results
 
@@ -71,7 +70,7 @@ def build_store(
         TimedrunError: a worker process died.
     """
     began = time.monotonic()
-    with _claimed(out):
+    with _work_folder(out):
         present = read_manifest(out) if (out / MANIFEST).exists() else None
         source = open_source(out / WORK)
         if present is not None:
@@ -261,31 +260,28 @@ def shard_tasks(split: str, items: Sequence[SourceItem], shard_images: int = SHA
 
 
 @contextmanager
-def _claimed(out: Path) -> Iterator[None]:
-    """The folder `out` for this process alone as long as it lives; removed again where nothing came to lie in it."""
-    if out.exists() and not out.is_dir():
-        raise DataError(f"{out} is a file; nothing was prepared; name a folder.")
-    strange = [path.name for path in out.iterdir()] if out.exists() else []
-    if strange and not (out / MANIFEST).exists() and not (out / WORK).exists():
-        raise DataError(f"{out} holds {strange[0]} and no store; nothing was prepared or touched; name a new folder.")
-    out.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(out, os.O_RDONLY)
-    try:
+def _work_folder(out: Path) -> Iterator[None]:
+    """A place for unfinished work in `out`, which is this process's alone; removed where nothing is left to go on."""
+    with ExitStack() as stack:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(f"{out} is being prepared by another process; nothing was done; wait for it.") from None
-        (out / WORK).mkdir(exist_ok=True)
+            stack.enter_context(claimed(out, [MANIFEST, WORK]))
+            (out / WORK).mkdir(exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"{out}: cannot be made or written to ({error.strerror}); nothing was prepared. Give a --data-folder "
+                "that can be made."
+            ) from None
         try:
             yield
+        except TimedrunError:
+            if not (out / PLAN).exists():
+                shutil.rmtree(out / WORK)  # no shard was begun
+            raise
         finally:
             if (out / MANIFEST).exists() and not (out / PLAN).exists() and (out / WORK).exists():
                 shutil.rmtree(out / WORK)  # nothing was begun beside the whole store
-            for folder in (out / WORK, out):
-                if folder.is_dir() and not any(folder.iterdir()):
-                    folder.rmdir()
-    finally:
-        os.close(descriptor)
+            if (out / WORK).is_dir() and not any((out / WORK).iterdir()):
+                (out / WORK).rmdir()
 
 
 def _require_same(out: Path, present: Manifest, settings: StoreConfig, source: Source) -> None:
@@ -320,8 +316,9 @@ def _about_broken(broken: Sequence[str], out: Path) -> str:
     shown = "\n".join(f"  {line}" for line in broken[:_LISTED])
     more = f"\n  and {len(broken) - _LISTED:,} more, all in {names}" if len(broken) > _LISTED else ""
     return (
-        f"{len(broken):,} images cannot be decoded; no store was finished, shards without such images are kept. "
-        f"Replace or remove them, or leave them out with --skip-broken, and run the same command again:\n{shown}{more}"
+        f"{len(broken):,} images cannot be decoded or read; no store was finished, shards without such images are "
+        f"kept. Replace or remove them, or leave them out with --skip-broken, and run the same command "
+        f"again:\n{shown}{more}"
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from image_classification.preparation.shard import SourceImage, SourceItem
+from image_classification.preparation.shard import SourceImage, SourceItem, UnreadableFile
 from timedrun.errors import DataError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Inspected:
     kinds: dict[str, int]
     """How many are not plain RGB JPEG, by kind."""
     broken: tuple[str, ...]
-    """Images that do not decode, each with the reason."""
+    """Images that cannot be read or do not decode, each with the reason."""
 
 
 def start_inspecting() -> Callable[[Sequence[SourceItem]], Inspected]:
@@ -90,12 +90,12 @@ def start_inspecting() -> Callable[[Sequence[SourceItem]], Inspected]:
 
 
 def inspect_all(items: Sequence[SourceItem]) -> Inspected:
-    """Decodes every image. Raises DataError where one cannot be read."""
+    """Decodes every image. Raises DataError where the disk or archive cannot be read, or a file changed."""
     kinds: Counter[str] = Counter()
     broken = []
     for position, item in enumerate(items):
         try:
             kinds.update(inspect(item, position, item.read()).kinds)
-        except CorruptImage as error:
+        except (CorruptImage, UnreadableFile) as error:
             broken.append(str(error))
     return Inspected(dict(kinds), tuple(broken))

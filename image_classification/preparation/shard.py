@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,13 @@ from timedrun.stored_file import StoredFile
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+_OF_ONE_FILE = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR})
+
+
+class UnreadableFile(DataError):
+    """The file of one image cannot be opened or read, which says nothing of other images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,8 @@ class SourceItem:
         """Its bytes.
 
         Raises:
-            DataError: they are no longer there; the item is named.
+            UnreadableFile: its own file cannot be read; the item is named.
+            DataError: they are no longer there, or the disk or archive cannot be read; the item is named.
         """
         try:
             handle = os.open(self.path, os.O_RDONLY)
@@ -46,7 +55,9 @@ class SourceItem:
             finally:
                 os.close(handle)
         except OSError as error:
-            raise DataError(f"{self.name}: {self.path} cannot be read ({error.strerror}).") from None
+            alone = self.offset == 0 and error.errno in _OF_ONE_FILE  # a tar's members never lie at 0
+            kind = UnreadableFile if alone else DataError
+            raise kind(f"{self.name}: {self.path} cannot be read ({error.strerror}).") from None
         if len(data) < self.size:
             raise DataError(
                 f"{self.name}: {self.path} ends after {len(data):,} of its {self.size:,} bytes; it changed since it "

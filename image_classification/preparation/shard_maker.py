@@ -9,7 +9,6 @@ import os
 import zipfile
 from array import array
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 
 from image_classification.preparation.formats import store_format
 from image_classification.preparation.inspection import CORRUPT, CorruptImage, inspect
-from image_classification.preparation.shard import MadeShard, SourceItem, StoreFormat
+from image_classification.preparation.shard import MadeShard, SourceItem, StoreFormat, UnreadableFile
 from image_classification.stores.manifest import StoreConfig
 from timedrun.errors import DataError
 from timedrun.stored_file import FileWriter, StoredFile, write_file
@@ -54,7 +53,7 @@ class ShardOutcome:
     made: bool
     """Now; else it was found finished."""
     broken: tuple[str, ...]
-    """Images that do not decode, each with the reason."""
+    """Images that cannot be read or do not decode, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class ShardMaker:
             for position, item in enumerate(task.items, task.first):
                 try:
                     image = inspect(item, position, item.read())
-                except CorruptImage as error:
+                except (CorruptImage, UnreadableFile) as error:
                     broken.append(str(error))
                     findings.setdefault(CORRUPT, []).append(item.name)
                     continue
@@ -138,12 +137,12 @@ class ShardMaker:
                 offsets.append(offsets[-1] + memoryview(encoded.data).nbytes)
                 rows.extend(encoded.row)
             if broken and not self.skip_broken:
-                discard(writer)
+                writer.discard()
                 stored = StoredFile(bytes=0, sha256="")
             else:
                 stored = writer.complete()
         except BaseException:
-            discard(writer)
+            writer.discard()
             raise
         columns = len(self.format.columns)
         shard = MadeShard(
@@ -209,13 +208,6 @@ def load_note(folder: Path, split: str, number: int, key: str) -> Note | None:
     return Note(shard, {kind: tuple(names) for kind, names in facts["findings"].items()}, tuple(facts["broken"]))
 
 
-def discard(writer: FileWriter) -> None:
-    """Leaves nothing of a file, also where the disk is too full to write the rest of its buffer."""
-    with suppress(OSError):
-        writer.discard()
-    writer.path.with_name(f"{writer.path.name}.draft").unlink(missing_ok=True)
-
-
 def _has_size(path: Path, size: int) -> bool:
     try:
         return path.stat().st_size == size
@@ -223,9 +215,9 @@ def _has_size(path: Path, size: int) -> bool:
         return False
 
 
-def _changed(path: str) -> int:
-    """When the file changed, in ns. Raises DataError where it is gone."""
+def _changed(path: str) -> int | None:
+    """When the file changed, in ns; None where it cannot be read: a shard without it is made again once it can."""
     try:
-        return os.stat(path).st_mtime_ns
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); it was there when it was listed.") from None
+        return os.stat(path).st_mtime_ns if os.access(path, os.R_OK) else None
+    except OSError:
+        return None

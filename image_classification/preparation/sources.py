@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -82,7 +82,55 @@ def open_source(
         return _of_tars(tars, validation_labels, cache, report)
     if validation_labels is not None:
         raise UsageError(f"{folder}: its folders are the classes, so --validation-labels has no use; leave it out.")
-    return of_index(make_index(folder), folder)
+    return _of_folder(folder)
+
+
+def unreadable_files(folder: Path) -> list[str]:
+    """Images in a folder of train/ and val/ that cannot even be looked at, each with the reason."""
+    found = []
+    for sub in SPLITS.values():
+        for _, path in _image_paths(folder / sub) if (folder / sub).is_dir() else ():
+            try:
+                path.stat()
+            except OSError as error:
+                found.append(f"{path.relative_to(folder).as_posix()}: cannot be read ({error.strerror})")
+    return found
+
+
+def _image_paths(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Class and path of what `make_index` takes for an image."""
+    for entry in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
+        for path in sorted(entry.rglob("*")):
+            if path.suffix.lower() in SUFFIXES:
+                yield entry.name, path
+
+
+def _of_folder(folder: Path) -> Source:
+    """The images that `make_index` finds. One that cannot be looked at counts as 0 bytes: who reads it names it."""
+    try:
+        return of_index(make_index(folder), folder)
+    except DataError:
+        if not unreadable_files(folder):
+            raise
+    classes = sorted(entry.name for entry in (folder / SPLITS["train"]).iterdir() if entry.is_dir())
+    numbers = {name: number for number, name in enumerate(classes)}
+    splits: dict[str, list[SourceItem]] = {split: [] for split in SPLITS}
+    for split, sub in SPLITS.items():
+        for label, path in _image_paths(folder / sub):
+            if label not in numbers:
+                raise DataError(f"{path}: class '{label}' is not among the {len(classes)} classes of train/.")
+            name = path.relative_to(folder).as_posix()
+            splits[split].append(SourceItem(name, numbers[label], str(path), 0, _size_of(path)))
+        if not splits[split]:
+            raise DataError(f"{folder / sub}: no image ({', '.join(SUFFIXES)}) in any class folder.")
+    return Source.of(classes, splits)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def of_index(index: Index, folder: Path) -> Source:
@@ -100,6 +148,11 @@ def of_index(index: Index, folder: Path) -> Source:
 
 
 def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Callable[[str], None]) -> Source:
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError(
+            f"{', '.join(map(str, paths))}: the same archive twice; expected the train and the val archive, "
+            f"{TRAIN_TAR} and {VALIDATION_TAR}; nothing was prepared."
+        )
     listed = {path: _images(list_tar(path, cache, report)) for path in paths}
     trains = [path for path, members in listed.items() if any(member.inner for member in members)]
     if len(paths) != 2 or len(trains) != 1:

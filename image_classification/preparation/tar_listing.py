@@ -20,6 +20,8 @@ from timedrun.stored_file import write_file
 VERSION = 1
 _EVERY = 10.0  # seconds between two lines of progress
 _BLOCK = 512  # of a tar
+_COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\x00": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
+"""What unpacks a file that begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,11 @@ def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Mem
 
 
 def _members(path: Path) -> Iterator[Member]:
-    with path.open("rb") as stream:
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); nothing was prepared.") from None
+    with stream:
         for member in _files(stream, str(path)):
             if member.name.endswith(".tar"):
                 window = _Window(stream, member.offset_data, member.size)
@@ -91,6 +97,14 @@ def _files(stream: io.BufferedIOBase, what: str) -> Iterator[tarfile.TarInfo]:
             stream.seek(archive.offset)
             whole = stream.read(_BLOCK) == bytes(_BLOCK)
     except (tarfile.TarError, EOFError, ValueError) as error:
+        stream.seek(0)
+        head = stream.read(_BLOCK)
+        for begin, command in _COMPRESSED.items():
+            if head.startswith(begin):
+                raise DataError(
+                    f"{what}: compressed, and images are read from where they lie in a tar; unpack it first "
+                    f"({command}); nothing was prepared."
+                ) from None
         raise DataError(f"{what}: not a whole tar file ({error}); download or copy it again.") from None
     if not whole:  # tarfile takes a damaged header for the end
         raise DataError(

@@ -1,5 +1,7 @@
 """Data sources: exact sharding and counts, batches made ready ahead, CIFAR-10's records, and what cannot be run."""
 
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -197,6 +199,30 @@ def test_a_corrupt_image_is_named_by_a_run(image_tree: Path) -> None:
 def test_facts_of_a_store_come_from_its_manifest(prepared: dict[Format, Path], store: StoreConfig) -> None:
     known = facts(replace(FOLDER, store=store), prepared[store.format])
     assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (29, 6, 2, 3)
+
+
+@pytest.mark.parametrize("store", LOADERS.values(), ids=lambda store: store.format)
+def test_a_store_of_another_format_is_told_with_what_reads_it(prepared: dict[Format, Path], store: StoreConfig) -> None:
+    other: Format = "raw" if store.format != "raw" else "jpeg"
+    with pytest.raises(DataError, match=rf"holds {other}.*the config wants format {store.format}"):
+        facts(replace(FOLDER, store=store), prepared[other])
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_store_that_loses_a_file_while_it_is_read_is_an_error_by_the_next_epoch(
+    prepared: dict[Format, Path], tmp_path: Path, damage: str
+) -> None:
+    folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
+    config = replace(FOLDER, loader="pillow", store=LOADERS["pillow"], prefetch=0, workers=0)
+    with ImageData(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3) as data:
+        assert len(list(data.train(1))) == 5
+        (shard,) = (folder / "train").glob("*.jpegs")
+        if damage == "gone":
+            shard.unlink()
+        else:
+            os.truncate(shard, 100)
+        with pytest.raises(DataError, match=shard.name):
+            list(data.train(2))
 
 
 def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:

@@ -43,5 +43,5 @@ def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     else:
         print(f"{config.dataset}: ready")
         for key, value in found.items():
-            print(f"  {key}: {value}")
+            print(f"  {key}: {'; '.join(value) if isinstance(value, list) else value}")
     return ExitCode.OK

@@ -203,6 +203,18 @@ def test_a_worker_that_is_killed_is_an_error_with_the_name_of_its_image(
     assert not alive
 
 
+@pytest.mark.processes
+@pytest.mark.timeout(90)
+def test_a_worker_that_died_before_its_first_image_is_an_error_in_words(folder: Path) -> None:
+    others = psutil.Process().children()
+    with _open(folder, workers=2) as loader:
+        for child in psutil.Process().children():
+            if child not in others:
+                child.kill()
+        with pytest.raises(DataError, match="a worker process of loader pillow died before its first image"):
+            list(loader.batches([np.arange(3)], 1, 16))
+
+
 def test_a_missing_package_is_named_with_what_installs_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pillow.unavailable() == ""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

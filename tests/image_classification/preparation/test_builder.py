@@ -267,7 +267,7 @@ def test_corrupt_images_are_all_named_and_the_rerun_makes_only_their_shards(
     broken = {paths[3]: paths[3].read_bytes(), paths[17]: paths[17].read_bytes()}
     for path, data in broken.items():
         path.write_bytes(data[:-30])
-    with pytest.raises(DataError, match="2 images cannot be decoded; no store was finished") as caught:
+    with pytest.raises(DataError, match="2 images cannot be decoded or read; no store was finished") as caught:
         build(images, store, settings)
     for path in broken:
         assert path.relative_to(images).as_posix() in str(caught.value)
@@ -426,3 +426,77 @@ def test_settings_that_a_format_does_not_use_make_no_other_store() -> None:
     assert effective(StoreConfig(format="jpeg", size=500, jpeg_quality=80), 16) == JPEG
     assert effective(StoreConfig(format="raw", size=8, jpeg_share=0.1), 16).evaluation_resizes == (16,)
     assert effective(StoreConfig(format="raw", size=8, evaluation_resizes=(9, 8, 9)), 16).evaluation_resizes == (8, 9)
+
+
+def test_files_that_cannot_be_read_are_named_with_the_corrupt_and_left_out_on_request(
+    tmp_path: Path, images: Path
+) -> None:
+    store = tmp_path / "store"
+    broken = [images / split / name / "x.JPEG" for split in ("train", "val") for name in CLASSES]
+    broken[0].symlink_to(tmp_path / "nowhere")
+    broken[1].symlink_to(broken[1])
+    broken[2].mkdir()
+    broken[3].write_bytes(b"no image")
+    broken[4].symlink_to("nowhere")
+    broken[5].symlink_to(broken[5])
+    names = sorted(path.relative_to(images).as_posix() for path in broken)
+    with pytest.raises(DataError, match="6 images cannot be decoded or read") as caught:
+        build(images, store, JPEG)
+    assert [line.strip().partition(": ")[0] for line in str(caught.value).splitlines()[1:]] == names
+    built = build(images, store, JPEG, skip_broken=True)
+    assert built.manifest.findings["corrupt"] == tuple(names)
+    assert built.manifest.splits["train"].per_class == (10, 10, 10)
+    assert verify(store) == built.manifest
+
+
+def test_an_unreadable_file_that_can_be_read_again_is_not_left_out(
+    tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(sorted((images / "train").rglob("*.JPEG"))[0])
+    access, opened = os.access, os.open
+
+    def refuse(name: object, *arguments: object, **options: object) -> int:
+        if str(name) == path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(name, *arguments, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        patched.setattr(os, "access", lambda name, mode: str(name) != path and access(name, mode))
+        with pytest.raises(DataError, match="Permission denied"):
+            build(images, tmp_path / "store", JPEG)
+        with patched.context() as stopped, pytest.raises(KeyboardInterrupt):
+            stop_after(stopped, 1)  # the others are there
+            build(images, tmp_path / "store", JPEG, skip_broken=True)
+    assert build(images, tmp_path / "store", JPEG, skip_broken=True).manifest.findings.get("corrupt") is None
+
+
+def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path: Path, original: Path) -> None:
+    train, validation, labels = tars_of(original, tmp_path / "tars")
+    with pytest.raises(DataError, match="validation labels cannot be read"):
+        build((train, validation), tmp_path / "store", JPEG, labels=tmp_path / "none")
+    assert not (tmp_path / "store").exists()
+    validation.write_bytes(validation.read_bytes()[:5000])
+    with pytest.raises(DataError, match="again"):
+        build((train, validation), tmp_path / "store", JPEG, labels=labels)
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_unfinished_store_survives_a_rerun_whose_images_cannot_be_used(
+    tmp_path: Path, original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(patched, 3)
+        build(original, tmp_path / "store", JPEG)
+    before = fingerprint(tmp_path / "store")
+    with pytest.raises(DataError, match="no such file"):
+        build(tmp_path / "none", tmp_path / "store", JPEG)
+    assert fingerprint(tmp_path / "store") == before
+
+
+@pytest.mark.parametrize("out", ["file/x", "file/x/y", "x" * 300])
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, original: Path, out: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="nothing was prepared. Give a --data-folder that can be made"):
+        build(original, tmp_path / out, JPEG)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

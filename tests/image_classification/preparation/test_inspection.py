@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from image_classification.loaders.pillow import decode
 from image_classification.preparation.inspection import CorruptImage, inspect, inspect_all
 from image_classification.preparation.shard import SourceItem
 from tests.image_classification.preparation.samples import encoded, item_of, pixels
@@ -98,3 +99,11 @@ def test_a_file_that_shrank_or_is_gone_is_named(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(DataError, match=r"train/bee/7\.jpg: .*cannot be read"):
         item.read()
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", encoded(RGB)[:-40]])
+def test_a_message_about_a_bad_image_shows_no_address_of_a_buffer(data: bytes) -> None:
+    for attempt in (lambda: inspect(ITEM, 0, data), lambda: decode(data, ITEM.name)):
+        with pytest.raises(DataError, match=r"train/ant/1\.jpg: ") as caught:
+            attempt()
+        assert "BytesIO" not in str(caught.value)

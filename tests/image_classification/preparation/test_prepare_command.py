@@ -81,7 +81,7 @@ def test_a_listed_folder_with_corrupt_images_gets_no_index(tmp_path: Path) -> No
     folder = image_folder(tmp_path / "images")
     for path in (folder / "val").rglob("*.JPEG"):
         path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(DataError, match="12 of 42 images cannot be decoded; no index was written") as caught:
+    with pytest.raises(DataError, match="12 of 42 images cannot be decoded or read; no index was written") as caught:
         prepare(FOLDER, folder, decode=True, workers=1)
     assert len(re.findall(r"val/n\d+/ILSVRC2012_val_\d+\.JPEG: ", str(caught.value))) == 12
     assert not list(folder.glob("*.json"))
@@ -95,9 +95,12 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Pat
         (RAW, None, {"images": [images]}, UsageError, "--images needs --data-folder"),
         (RAW, tmp_path, {"skip_broken": True}, UsageError, "go with --images"),
         (RAW, tmp_path, {"validation_labels": labels}, UsageError, "go with --images"),
-        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder reads images where they lie"),
-        (FOLDER, tmp_path, {"images": [images]}, UsageError, "format folder reads images where they lie"),
-        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder reads images where"),
+        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read where it lies"),
+        (FOLDER, tmp_path, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
+        (FOLDER, tmp_path / "none", {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
+        (FOLDER, None, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
+        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read where it"),
+        (RAW, images, {}, DataError, f"--images {images} --data-folder STORE(.|\n)*--data.store.format folder"),
         (RAW, tmp_path / "store", {"images": [images], "validation_labels": labels}, UsageError, "has no use"),
     ]
     before = sorted(tmp_path.rglob("*"))
@@ -126,3 +129,42 @@ def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.Captu
     assert main(["prepare", "language_model", "--images", "x", "--skip-broken"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "not prepared from images: it has no use for --images, --skip-broken" in said
+
+
+def test_another_number_of_classes_and_empty_ones_are_told_in_the_result_and_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = image_folder(tmp_path / "images")
+    (folder / "train" / "n09999999").mkdir()
+    notes = [
+        "the data has 4 classes, config imagenet_baseline 1000: a run needs --model.classes 4",
+        "1 classes have no image in train: n09999999",
+        "1 classes have no image in evaluation: n09999999",
+    ]
+    store = tmp_path / "store"
+    for config, where, options in ((FOLDER, folder, {}), (RAW, store, {"images": [folder]}), (RAW, store, {})):
+        assert prepare(config, where, decode=False, workers=1, **options)["notes"] == notes  # type: ignore[arg-type]
+        assert [line for line in capsys.readouterr().err.splitlines() if line in notes] == notes
+    fitting = replace(RAW, model=replace(RAW.model, classes=4))
+    assert prepare(fitting, store, decode=False, workers=1)["notes"] == notes[1:]
+
+
+def test_images_left_out_are_told_by_every_later_preparation(tmp_path: Path) -> None:
+    folder, store = image_folder(tmp_path / "images"), tmp_path / "store"
+    for path in (folder / "train").rglob("*_5.JPEG"):
+        path.write_bytes(b"no image")
+    told = f"3 images were left out as corrupt; they are listed under findings in {store / MANIFEST}"
+    for options in ({"images": [folder], "skip_broken": True}, {"images": [folder]}, {}):
+        found = prepare(RAW, store, decode=False, workers=1, **options)
+        assert (found["found corrupt"], found["notes"][-1]) == (3, told)
+
+
+def test_files_of_a_listed_folder_that_cannot_be_looked_at_are_all_named(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "images")
+    for sub in ("train", "val"):
+        (folder / sub / "n01440764" / "x.JPEG").symlink_to("nowhere")
+    with pytest.raises(DataError, match="2 images cannot be read; no index was written") as caught:
+        prepare(FOLDER, folder, decode=False, workers=1)
+    assert "train/n01440764/x.JPEG: " in str(caught.value)
+    assert "val/n01440764/x.JPEG: " in str(caught.value)
+    assert not list(folder.glob("*.json"))

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from image_classification.preparation.sources import Source, open_source
+from image_classification.preparation.shard import UnreadableFile
+from image_classification.preparation.sources import Source, open_source, unreadable_files
 from tests.image_classification.preparation.samples import CLASSES, encoded, image_folder, pixels, tars_of
 from timedrun.errors import DataError, TimedrunError, UsageError
 
@@ -81,7 +82,8 @@ def test_what_is_missing_or_does_not_go_together_is_said(tmp_path: Path, images:
         ((images, train), None, UsageError, "one folder of train/ and val/, or tar files"),
         ((images,), labels, UsageError, "--validation-labels has no use"),
         ((train,), labels, DataError, "expected two tar files"),
-        ((validation, validation), labels, DataError, "expected two tar files"),
+        ((validation, validation), labels, UsageError, "same archive twice; expected the train and the val archive"),
+        ((train, train.parent / ".." / "tars" / train.name), labels, UsageError, "same archive twice"),
         ((train, validation), None, DataError, "--validation-labels"),
         ((train, validation), short, DataError, "says no class for ILSVRC2012_val_"),
         ((train, validation), strange, DataError, "class 'n99999999' of ILSVRC2012_val_.* is not among"),
@@ -110,3 +112,27 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, images: Path) -> No
             add(outer, f"{name}.tar", buffer.getvalue())
     with pytest.raises(DataError, match=r"holds train/n01440764/1.JPEG twice"):
         opened(tmp_path, train, validation, labels=labels)
+
+
+def test_files_that_cannot_be_looked_at_are_all_named_and_still_sources(tmp_path: Path, images: Path) -> None:
+    ant, loop = images / "train" / CLASSES[0] / "gone.JPEG", images / "val" / CLASSES[1] / "loop.JPEG"
+    ant.symlink_to(tmp_path / "nowhere")
+    loop.symlink_to(loop)
+    lines = unreadable_files(images)
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"train/{CLASSES[0]}/gone.JPEG",
+        f"val/{CLASSES[1]}/loop.JPEG",
+    ]
+    source = opened(tmp_path, images)
+    items = [item for split in source.splits.values() for item in split]
+    assert len(items) == 44
+    unreadable = [item for item in items if item.size == 0]
+    assert {item.path for item in unreadable} == {str(ant), str(loop)}
+    for item in unreadable:
+        with pytest.raises(UnreadableFile, match=item.name):
+            item.read()
+    ant.unlink()
+    loop.unlink()
+    assert {item.name for item in items if item.size} == {
+        item.name for split in opened(tmp_path, images).splits.values() for item in split
+    }

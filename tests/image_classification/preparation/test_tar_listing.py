@@ -1,8 +1,12 @@
 """Files in tars are found where they lie without unpacking; a tar that is hostile, damaged or cut off is refused."""
 
+import bz2
+import gzip
 import io
+import lzma
 import tarfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -131,3 +135,22 @@ def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Pa
         list_tar(train, tmp_path, silent)
     with pytest.raises(DataError, match="cannot be read"):
         list_tar(tmp_path / "none.tar", tmp_path, silent)
+
+
+@pytest.mark.parametrize(("module", "command"), [(gzip, "gunzip"), (bz2, "bunzip2"), (lzma, "unxz")])
+def test_a_compressed_tar_is_told_with_what_unpacks_it(tmp_path: Path, module: ModuleType, command: str) -> None:
+    train, _, _ = tars_of(image_folder(tmp_path / "images", train=2), tmp_path / "tars")
+    train.write_bytes(module.compress(train.read_bytes()))
+    with pytest.raises(DataError, match=rf"compressed.*unpack it first \({command}\); nothing was prepared"):
+        list_tar(train, tmp_path, silent)
+    outer = tmp_path / "outer.tar"
+    with tarfile.open(outer, "w") as archive:
+        add(archive, "n01440764.tar", train.read_bytes())
+    with pytest.raises(DataError, match=rf"outer.tar: n01440764.tar: compressed.*\({command}\)"):
+        list_tar(outer, tmp_path, silent)
+
+
+def test_a_tar_that_may_not_be_opened_is_an_error_in_words(tmp_path: Path) -> None:
+    (tmp_path / "folder.tar").mkdir()  # opening it fails for any user
+    with pytest.raises(DataError, match="folder.tar: cannot be read .*nothing was prepared"):
+        list_tar(tmp_path / "folder.tar", tmp_path, silent)
