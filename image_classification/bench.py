@@ -39,15 +39,18 @@ from timedrun.loader_rates import (
     ratios,
 )
 
+UNCOUNTED = 5
+"""Batches of a newly opened loader before its pass: all that it works on at a time, so that their memory is there."""
+
 NOTES: Final = (
     "training crops (random resized crop and flip) as 8-bit batches; normalising them is left out, alike for all.",
     "every loader draws the same crops of the same images, except ffcv_own, FFCV's pipeline as ffcv-imagenet has it, "
     "with crops and an order of its own.",
     "raw_host is the host's part of the raw loader for a GPU: images gathered for the copy, to be cropped there.",
-    "a pass: every image once; a loader is opened, gives one batch uncounted, is measured over the pass and is closed "
-    "before the next one starts. Passes are interleaved in a new random order each repeat, after one uncounted pass.",
+    "a pass: every image once; a loader is opened, gives five batches uncounted, is measured over the pass and is "
+    "closed before the next one starts. Passes are interleaved, each repeat in another order, after one that is not.",
     "per core: rate / workers, or / cores if they are fewer. CPU-seconds and memory: of this process and its children; "
-    "memory is anonymous and shared, its peak in a pass above what there was before the loader was opened; "
+    "memory is anonymous and shared, its peak in the uncounted pass above what there was before the loader was opened; "
     "what an earlier loader's allocator kept is not in it (benchmarks/loader_memory.py has a process for each).",
     "torch runs one thread within an operator here, so that no loader has more threads than --workers.",
 )
@@ -105,11 +108,13 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
         torch.set_num_threads(1)  # opening some loaders sets it
         labels: list[Tensor] = []
         with opened(contestant, stores, samples, options, device) as batches:
-            for _ in batches(samples[: options.batch], epoch):
-                pass  # its processes and compiled code are there
+            for _ in batches(samples[: UNCOUNTED * options.batch], epoch):
+                pass  # its processes, its compiled code and the memory of its batches are there
             finish = contestant.name != "raw_host"
             found = measured_pass(
-                lambda: drained(batches(samples, epoch), labels, device, finish=finish), before=before
+                lambda: drained(batches(samples, epoch), labels, device, finish=finish),
+                before=before,
+                memory=repeat == 0,
             )
         seen = int(torch.cat(labels).sum())
         if sums.setdefault(repeat, seen) != seen:

@@ -81,7 +81,7 @@ def measure(
 
         def one_pass(loader: str, repeat: int) -> LoaderPass:
             first = repeat * steps
-            return measured_pass(lambda: _loaded(pipes, loader, range(first, first + steps)))
+            return measured_pass(lambda: _loaded(pipes, loader, range(first, first + steps)), memory=repeat == 0)
 
         passes = interleaved(list(loaders), repeats, one_pass, name=str)
     cores = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,7 +52,8 @@ class LoaderPass:
     cpu_seconds: float
     """Of this process and its children."""
     peak_bytes: int | None
-    """Anonymous and shared memory at its highest, above what there was before; None where the system does not tell."""
+    """Anonymous and shared memory at its highest, above what there was before; None where the system does not tell, or
+    it was not looked at."""
 
 
 @dataclass(frozen=True)
@@ -154,13 +156,16 @@ def ratios(one: LoaderRates, other: LoaderRates) -> list[float]:
     return [a / b for a, b in zip(one.per_second, other.per_second, strict=True)]
 
 
-def measured_pass(run: Callable[[], int], *, before: int | None = None) -> LoaderPass:
+def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: bool = True) -> LoaderPass:
     """`run` loads everything and returns how many samples it got. `before`: bytes of anonymous and shared memory that
-    are not its own; default: what there is now."""
-    if before is None:
+    are not its own; default: what there is now.
+
+    Looking at `memory` takes time, and keeps memory from being mapped meanwhile: leave it out of a pass that counts.
+    """
+    if before is None and memory:
         before = held_bytes()
     watch = process_tree.PeakMemory(SAMPLE_EVERY)
-    with watch.watched():
+    with watch.watched() if memory else nullcontext():
         cpu, began = process_tree.cpu_seconds(), time.perf_counter()
         samples = run()
         seconds = time.perf_counter() - began
