@@ -17,7 +17,7 @@ from image_classification.loaders import choose
 from image_classification.loaders.loader import Loader, LoaderName
 from image_classification.loaders.resident import ResidentImages
 from image_classification.model import ModelConfig
-from image_classification.stores.manifest import StoreConfig, read_manifest
+from image_classification.stores.manifest import Manifest, StoreConfig, read_manifest
 from mlevents import keys
 from timedrun import data_folder, order
 from timedrun.config import RunConfig
@@ -104,8 +104,25 @@ def facts(config: DataConfig, folder: Path | None) -> DataFacts:
         *choose.missing_splits(config, manifest, folder),
     ]:
         raise DataError(" ".join(found))
-    train, evaluation = (manifest.splits[choose.split_name(config, train=train)].images for train in (True, False))
-    return DataFacts(train, evaluation, len(manifest.classes), 3)
+    return counted(config, manifest)
+
+
+def counted(config: DataConfig, manifest: Manifest) -> DataFacts:
+    """Counts of a store; 0 for a split that it has not."""
+    train, evaluation = (manifest.splits.get(choose.split_name(config, train=train)) for train in (True, False))
+    return DataFacts(train.images if train else 0, evaluation.images if evaluation else 0, len(manifest.classes), 3)
+
+
+def facts_of_unfit(config: DataConfig, folder: Path | None) -> DataFacts | None:
+    """What a store of the right format tells though a run cannot use it (other settings, a split missing), so that all
+    that is wrong is told at once."""
+    if config.source != "image_folder" or config.store.format == "folder" or folder is None:
+        return None
+    try:
+        manifest = read_manifest(folder)
+    except DataError:
+        return None
+    return counted(config, manifest) if manifest.settings.format == config.store.format else None
 
 
 def declared(config: DataConfig) -> DataFacts:
@@ -131,7 +148,11 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
     try:
         known = facts(data, folder)
     except DataError as error:
-        return found + [str(error)] * (not any(str(error) in words for words in found))
+        found += [str(error)] * (not any(words in str(error) for words in found))
+        unfit = facts_of_unfit(data, folder)
+        if unfit is None:
+            return found
+        known = unfit
     if known.classes != model.classes:
         found.append(f"the data has {known.classes} classes, the model {model.classes}; --model.classes sets it.")
     if not known.channels == model.channels == len(data.mean) == len(data.std):

@@ -68,7 +68,9 @@ def test_a_store_of_another_format_or_without_a_split_is_refused(store: Path) ->
     require_format(store, manifest, "jpeg", ["train", "evaluation"])
     with pytest.raises(DataError, match="format jpeg, not raw"):
         require_format(store, manifest, "raw", ["train"])
-    with pytest.raises(DataError, match="no split evaluation_256, only train, evaluation"):
+    with pytest.raises(DataError, match="no split test, only train, evaluation"):
+        require_format(store, manifest, "jpeg", ["train", "test"])
+    with pytest.raises(DataError, match="no evaluation images of short side 256 .* only of none. Add them"):
         require_format(store, manifest, "jpeg", ["train", "evaluation_256"])
 
 

@@ -128,7 +128,7 @@ def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path: Path) 
     index.write_bytes(data)
     with pytest.raises(DataError, match=r"train\.rows\.npy: damaged"):
         RawImages(tmp_path, "train")
-    with pytest.raises(DataError, match="no split evaluation_256"):
+    with pytest.raises(DataError, match="no evaluation images of short side 256"):
         RawImages(tmp_path, "evaluation_256")
 
 
