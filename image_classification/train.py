@@ -41,6 +41,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     if config.compile:
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
+    run.pace.attach(parallel)
     share = local_batch(config.global_batch, ranks.world)
     micro = min(config.micro_batch or share, share)
     loss_function = LOSSES[config.loss]

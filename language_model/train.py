@@ -75,6 +75,7 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
             torch._dynamo.config.optimize_ddp = False
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
+    run.pace.attach(parallel)
     share = local_batch(config.global_batch, ranks.world)
     micro = min(config.micro_batch or share, share)
 

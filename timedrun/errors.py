@@ -10,6 +10,7 @@ class ExitCode(IntEnum):
     ERROR = 1
     USAGE = 2
     TARGET_NOT_REACHED = 3
+    RANK_LOST = 4
     STOPPED_RESUMABLE = 75
     INTERRUPTED = 130
     BROKEN_PIPE = 141
@@ -34,6 +35,12 @@ class PreflightError(TimedrunError):
         self.failures = failures
         lines = "\n".join(f"  - {failure}" for failure in failures)
         super().__init__(f"the run was not started; nothing was written:\n{lines}")
+
+
+class RankLost(TimedrunError):
+    """A rank of the run died, stopped or got stuck; the message names it, the cause and its last step."""
+
+    exit_code = ExitCode.RANK_LOST
 
 
 class NonFiniteLoss(TimedrunError):

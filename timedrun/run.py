@@ -21,12 +21,15 @@ from timedrun import checkpoint, page_cache
 from timedrun.card import Card
 from timedrun.config import RunConfig, digest
 from timedrun.errors import ExitCode, NonFiniteLoss
+from timedrun.fault import Fault
+from timedrun.pace import Pace
 from timedrun.progress import Progress
 from timedrun.ranks import Ranks
 from timedrun.read_ahead import ReadAhead
 from timedrun.stop import StopRequest
 from timedrun.throughput import Throughput
 from timedrun.tracked import Stateful, Tracked
+from timedrun.watch import Watch
 
 T = TypeVar("T")
 
@@ -124,6 +127,8 @@ class TimedRun:
         data_folder: Path | None = None,
         checkpoints: Path | None = None,
         resume_from: dict[str, Any] | None = None,
+        watch: Watch | None = None,
+        fault: Fault | None = None,
         check_every: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         clear_cache: Callable[[bool], tuple[bool, str]] = page_cache.clear,
@@ -140,7 +145,10 @@ class TimedRun:
         self.tracked = Tracked()
         self.position = Position(**resume_from["position"]) if resume_from else Position()
         self.outcome: Outcome | None = None
+        self.pace = Pace(ranks)
         self._resume_from = resume_from
+        self._watch = watch
+        self._fault = fault
         self._check_every = check_every or (50 if ranks.device.type == "cuda" else 10)
         self._monotonic = monotonic
         self._clear_cache = clear_cache
@@ -175,7 +183,7 @@ class TimedRun:
                         self._log_cold_start()
                     self._end_read_ahead()
             else:
-                reason = f"{type(error).__name__}: {error}"
+                reason = self._watch.failed(error) if self._watch else f"{type(error).__name__}: {error}"
             self.log.close(reason=reason)
         self.log.close()
         if self._read_ahead is not None:
@@ -248,6 +256,8 @@ class TimedRun:
                 self.log.event(key, value)
             for method in methods:
                 self.log.event(keys.METHOD, method)
+            if self._fault is not None:
+                self.log.event(keys.FAULT, asdict(self._fault))
             if self._data_files is not None and self.ranks.is_first:
                 self._log_page_cache(*self._data_files)
             self._synchronize()
@@ -305,7 +315,10 @@ class TimedRun:
         position.step += 1
         position.step_in_epoch += 1
         position.samples += samples
-        self._last_loss = loss
+        self.pace.stepped()
+        if self._watch is not None:
+            self._watch.at(position.step)
+        self._last_loss = self._fault.strike(self.ranks.rank, position.step, loss) if self._fault else loss
         if position.step % self._check_every == 0 or (self.ranks.world == 1 and self.stop.requested):
             self._check()
         if self.progress.due:
@@ -352,6 +365,9 @@ class TimedRun:
         broken, stopping, spent = self.ranks.maximum(
             [float(not math.isfinite(loss)), float(self.stop.requested), float(over_budget)]
         )
+        if slow := self.pace.compare():
+            self.log.event(keys.SLOW_RANK, slow.rank, step=self.position.step, **asdict(slow))
+            self.progress.say(slow.words)
         if broken:
             where = f"rank {self.ranks.rank}, " if self.ranks.world > 1 else ""
             raise NonFiniteLoss(

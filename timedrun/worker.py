@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -13,11 +17,13 @@ from timedrun import checkpoint, config, provenance, system
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, TimedrunError
+from timedrun.fault import Fault
 from timedrun.progress import Progress
 from timedrun.ranks import Ranks
 from timedrun.results import ResultPaths, write_json
 from timedrun.run import TimedRun, checkpoint_path
 from timedrun.stop import StopRequest
+from timedrun.watch import Watch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,6 +47,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     Raises:
         TimedrunError: the run was aborted; its log says why.
     """
+    fault = Fault.from_environment()
     provenance.image_digest()  # refused on every rank alike, before any waits for another
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -52,6 +59,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         log = open_log(settings, options, ranks, platform)
         stop = StopRequest()
         stop.install()
+        watch = Watch(ranks, partial(end_at_once, log, ranks)).start()
         run = TimedRun(
             settings,
             benchmark.card_of(settings),
@@ -63,10 +71,13 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             data_folder=options.data_folder,
             checkpoints=options.paths.checkpoints,
             resume_from=resume_from,
+            watch=watch,
+            fault=fault,
         )
         try:
             with run:
                 benchmark.train(settings, run)
+            watch.stop()
         finally:  # after run_stop, since it may read the data
             if ranks.is_first:
                 provenance.add_data(options.paths.provenance, benchmark, settings, options.data_folder)
@@ -74,6 +85,14 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         return run.outcome.exit_code
     finally:
         ranks.leave()
+
+
+def end_at_once(log: RunLog, ranks: Ranks, reason: str) -> NoReturn:
+    """End this process, which may be caught in a collective, with `reason` in the log."""
+    log.close(reason=reason)
+    if ranks.is_first:
+        print(f"timedrun run: {reason}", file=sys.stderr, flush=True)
+    os._exit(int(ExitCode.RANK_LOST))
 
 
 def open_log(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: str) -> RunLog:

@@ -121,6 +121,11 @@ RESUMED: Final = (
 )
 PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # share, 0..1, of the data's files in rank 0's node's page cache
 COLD_START: Final = "cold_start"  # what the first epoch or block of training took beyond the median later one
+SLOW_RANK: Final = "slow_rank"  # a rank that the others wait for; metadata: its and the median rank's seconds a step
+FAULT: Final = "fault"  # one was asked for, to see what follows: no honest result
+CHECKPOINT: Final = "checkpoint"  # saved on the clock while training went on; value: optimizer steps done
+CLOCK_SET: Final = "clock_set"  # the wall clock was set while the run went on; value: by how many seconds
+COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: what was measured
 READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache while training went on
 
 # Names inside the values of `tracked_stats` and `cold_start`.
