@@ -1,5 +1,5 @@
-"""Signs of life of all ranks of a run: one that dies, stops or gets stuck is named on every other in bounded time, under
-any launcher and whatever collective the others wait in."""
+"""Signs of life of all ranks: one that dies, stops or gets stuck is named on every other in bounded time, under any
+launcher and whatever collective the others wait in."""
 
 from __future__ import annotations
 
