@@ -1,0 +1,343 @@
+"""Kills a run with several ranks at random moments and resumes it: does each end as the run that nobody killed?
+
+Usage: python benchmarks/soak.py --out FILE.json [--kills 50] [--ranks 2] [--seed 1] [--keep FOLDER]
+       [-- CONFIG AND OPTIONS of `timedrun run`, default: image_classification methods --data digits ...]
+
+A trial starts a run, kills one of its processes, or all, at a random moment of the time that the undisturbed run took,
+and resumes it until it ends by itself; half of the trials kill a resumed run again. What must be equal: the SHA-256 of
+the final state (weights, optimizer), and every evaluation. What must hold: no process is left 30 s after a kill, each
+log parses to the last line, the verdict of the strict checks is that of the undisturbed log, and a run that was killed
+before its first checkpoint is refused by --resume and left as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+
+from mlevents import keys, record
+from mlevents.check import check
+from timedrun import system
+from timedrun.commands.configs import print_table
+from timedrun.errors import ExitCode
+from timedrun.results import ResultPaths, next_number, read_json, write_json
+
+RUN = (
+    *("image_classification", "methods", "--data", "digits", "--threads", "1", "--global-batch", "128"),
+    *("--schedule.epochs", "60", "--evaluation.target", "0.9999", "--evaluation.every", "4", "--evaluation.first", "4"),
+)
+TARGETS = ("rank 0", "rank 1", "launcher", "all", "SIGTERM", "SIGSTOP of rank 1")
+WEIGHTS = (4, 4, 2, 3, 2, 1)
+GONE_SECONDS = 30.0
+"""The promise: that long after a rank's death nothing of the run is left."""
+LIMIT_SECONDS = 600.0
+POLL_SECONDS = 0.02
+
+
+@dataclass
+class Kill:
+    """One kill and what came of it."""
+
+    target: str
+    at_seconds: float
+    """After the start of the command."""
+    step: int | None = None
+    """Optimizer steps that the log's run had done by the last event that says it; None before the first."""
+    hit: bool = True
+    """False: the run had ended by itself."""
+    gone_seconds: float | None = None
+    """Until no process of the run was left."""
+    exit_code: int | None = None
+    words: str = ""
+    refused: bool = False
+    """Resuming was refused, as there was no whole checkpoint: the run was started anew under the next number."""
+    left_alone: bool | None = None
+    """After a refusal: the log is byte for byte what it was."""
+
+
+@dataclass
+class Trial:
+    """A run, its kills, and how it compares with the undisturbed one."""
+
+    number: int
+    kills: list[Kill] = field(default_factory=list)
+    same_state: bool = False
+    same_evaluations: bool = False
+    same_verdict: bool = False
+    resumed: int = 0
+    steps_lost: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return self.same_state and self.same_evaluations and self.same_verdict and not self.problems
+
+
+@dataclass(frozen=True)
+class Job:
+    """How to start a run."""
+
+    arguments: tuple[str, ...]
+    ranks: int
+    checkpoint_minutes: float
+
+    def start(self, folder: Path, number: int, *, resume: bool = False) -> subprocess.Popen[str]:
+        """The command, at the head of a process group of its own."""
+        command = [sys.executable, "-m", "timedrun", "run", *self.arguments, "--ranks", str(self.ranks)]
+        command += ["--results", str(folder), "--number", str(number)]
+        command += ["--checkpoint-minutes", str(self.checkpoint_minutes), *(["--resume"] if resume else [])]
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+
+def ranks_of(launcher: int) -> dict[int, psutil.Process]:
+    """The rank processes below `launcher`, by their rank."""
+    found: dict[int, psutil.Process] = {}
+    try:
+        children = psutil.Process(launcher).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return {}
+    for child in children:
+        try:
+            rank = child.environ().get("RANK")
+            if rank is not None and "timedrun" in child.cmdline():
+                found.setdefault(int(rank), child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def strike(target: str, launcher: subprocess.Popen[str]) -> None:
+    """Do what `target` says to the processes under `launcher`."""
+    ranks = ranks_of(launcher.pid)
+    if target == "SIGTERM":
+        launcher.terminate()
+    elif target == "launcher" or not ranks:
+        launcher.kill()
+    elif target == "all":
+        for process in [*ranks.values(), psutil.Process(launcher.pid)]:
+            process.kill()
+    elif target.startswith("SIGSTOP"):
+        ranks[max(ranks)].send_signal(signal.SIGSTOP)
+    else:
+        ranks.get(int(target.removeprefix("rank ")), next(iter(ranks.values()))).kill()
+
+
+def wait_until_gone(launcher: subprocess.Popen[str], family: list[psutil.Process]) -> tuple[float, list[int]]:
+    """Seconds until `launcher` and all of `family` had ended, and who had not after `LIMIT_SECONDS`, and was killed."""
+    began = time.monotonic()
+    launcher.wait(timeout=LIMIT_SECONDS)
+    _, alive = psutil.wait_procs(family, timeout=GONE_SECONDS)
+    for process in alive:
+        process.kill()
+    return time.monotonic() - began, [process.pid for process in alive]
+
+
+def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resume: bool) -> tuple[Kill, list[str]]:
+    """Start (or resume) the run, strike after `seconds`, and see how it ends."""
+    kill = Kill(target, seconds)
+    process = job.start(paths.folder, paths.number, resume=resume)
+    output: list[str] = []
+    problems: list[str] = []
+    try:
+        kill.words = process.communicate(timeout=seconds)[0]
+        kill.hit = False
+    except subprocess.TimeoutExpired:
+        try:
+            family = psutil.Process(process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            family = []
+        strike(target, process)
+        kill.gone_seconds, left = wait_until_gone(process, family)
+        kill.words = process.communicate()[0]
+        if left or kill.gone_seconds > GONE_SECONDS:
+            problems.append(f"{len(left)} processes were left, the last ended after {kill.gone_seconds:.1f} s")
+    kill.exit_code = process.returncode
+    output.append(kill.words)
+    if "Traceback" in kill.words:
+        problems.append("a traceback was printed")
+    if paths.log.is_file():
+        problems += unreadable(paths.log)
+        steps = [event.metadata.get("step") for event in record.read(paths.log).events]
+        kill.step = max((step for step in steps if isinstance(step, int)), default=None)
+    return kill, problems
+
+
+def unreadable(log: Path) -> list[str]:
+    """What of `log` is no whole line of an MLPerf log."""
+    data = log.read_bytes()
+    run = record.read(log)
+    lines = data.count(b"\n")
+    if (data and not data.endswith(b"\n")) or len(run.events) != lines:
+        return [f"{log.name}: {len(run.events)} events in {lines} lines, the end is {data[-40:]!r}"]
+    return []
+
+
+def evaluations(log: Path) -> list[tuple[Any, Any]]:
+    """Place and value of every evaluation."""
+    events = record.read(log).all(keys.EVAL_ACCURACY)
+    return [(event.metadata.get("epoch_num"), event.value) for event in events]
+
+
+def errors(log: Path) -> list[str]:
+    """The rules that the strict checks find broken."""
+    return sorted({finding.rule for finding in check(log).findings if finding.level == "error"})
+
+
+def state(paths: ResultPaths) -> str:
+    """SHA-256 of what training had changed when it ended."""
+    return str(read_json(paths.provenance)["final_state"]["sha256"])
+
+
+def trial(job: Job, number: int, folder: Path, whole: ResultPaths, seconds: float, chance: random.Random) -> Trial:
+    """One run killed once or twice, resumed to its end, and compared with the run `whole` that took `seconds`."""
+    found = Trial(number)
+    paths = ResultPaths(folder, next_number(folder))
+    kills, resume = chance.randint(1, 2), False
+    for _ in range(kills):
+        target = chance.choices(TARGETS, WEIGHTS)[0]
+        kill, problems = disturbed(job, paths, chance.uniform(0.1, 1.0) * seconds, target, resume=resume)
+        found.kills.append(kill)
+        found.problems += problems
+        if kill.exit_code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and record.read(paths.log).stopped is not None:
+            break
+        before = paths.log.read_bytes() if paths.log.is_file() else b""
+        resume = any(paths.checkpoints.glob("rank_*/*.pt"))
+        if not resume:
+            process = job.start(folder, paths.number, resume=True)
+            words, _ = process.communicate(timeout=LIMIT_SECONDS)
+            kill.refused = process.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
+            kill.left_alone = (paths.log.read_bytes() if paths.log.is_file() else b"") == before
+            if not kill.refused or not kill.left_alone or "Traceback" in words:
+                found.problems.append(f"--resume without a checkpoint was not refused cleanly: {words[-400:]}")
+            paths = ResultPaths(folder, next_number(folder))
+    while not (paths.log.is_file() and ended(paths.log)):
+        process = job.start(folder, paths.number, resume=resume)
+        words, _ = process.communicate(timeout=LIMIT_SECONDS)
+        if process.returncode in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
+            break
+        # Killed while it saved its first checkpoint: not every rank has one.
+        if resume and "cannot be resumed" in words and not found.kills[-1].refused:
+            found.kills[-1].refused = found.kills[-1].left_alone = True
+            paths, resume = ResultPaths(folder, next_number(folder)), False
+            continue
+        found.problems.append(f"it did not end by itself but with exit code {process.returncode}: {words[-600:]}")
+        return found
+    found.problems += unreadable(paths.log)
+    found.same_state = state(paths) == state(whole)
+    found.same_evaluations = evaluations(paths.log) == evaluations(whole.log)
+    found.same_verdict = errors(paths.log) == errors(whole.log)
+    resumptions = record.read(paths.log).all(keys.RESUMED)
+    found.resumed = len(resumptions)
+    lost = [event.metadata.get("steps_lost") for event in resumptions]
+    found.steps_lost = sum(steps for steps in lost if isinstance(steps, int))
+    return found
+
+
+def ended(log: Path) -> bool:
+    """Whether the run of `log` came to its own end."""
+    run = record.read(log)
+    reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else None
+    return run.status == keys.SUCCESS or reason == "target not reached"
+
+
+def main() -> None:
+    """Run the trials and print how they ended."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--checkpoint-minutes", type=float, default=0.02)
+    parser.add_argument("--keep", type=Path, help="keep all results there")
+    parser.add_argument("run", nargs="*", help="what to run, after --")
+    given = parser.parse_args()
+    job = Job(tuple(given.run) or RUN, given.ranks, given.checkpoint_minutes)
+    chance = random.Random(given.seed)
+    trials: list[Trial] = []
+    with TemporaryDirectory(prefix="timedrun_soak_") as temporary:
+        top = given.keep or Path(temporary)
+        top.mkdir(parents=True, exist_ok=True)
+        whole = ResultPaths(top / "whole", 0)
+        took = []
+        for number in range(2):  # the second shows that two undisturbed runs are equal to begin with
+            began = time.monotonic()
+            words, _ = (process := job.start(whole.folder, number)).communicate(timeout=LIMIT_SECONDS)
+            took.append(time.monotonic() - began)
+            if process.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
+                raise SystemExit(f"the undisturbed run ended with exit code {process.returncode}:\n{words[-2000:]}")
+        if state(whole) != state(ResultPaths(whole.folder, 1)):
+            raise SystemExit("two undisturbed runs end in different weights; nothing can be compared.")
+        print(f"undisturbed: {took[0]:.1f} s and {took[1]:.1f} s, equal to the bit", flush=True)
+        while sum(kill.hit for one in trials for kill in one.kills) < given.kills:
+            one = trial(job, len(trials), top / f"trial_{len(trials)}", whole, min(took), chance)
+            trials.append(one)
+            kills = "; ".join(f"{kill.target} at {kill.at_seconds:.1f} s" for kill in one.kills)
+            print(f"{len(trials)}: {'equal' if one.passed else 'NOT EQUAL'} ({kills}) {one.problems or ''}", flush=True)
+    write_json(given.out, results(job, took, trials, given.seed))
+    summary(trials)
+    print(f"every number: {given.out.name}")
+    if not all(one.passed for one in trials):
+        sys.exit(1)
+
+
+def results(job: Job, took: list[float], trials: list[Trial], seed: int) -> dict[str, Any]:
+    """Everything that was found, without a place of this machine."""
+    described = system.describe("", "", ranks=job.ranks, device="cpu")
+    return {
+        "command": f"python benchmarks/soak.py --kills N --ranks {job.ranks} --seed {seed}",
+        "run": ["timedrun", "run", *job.arguments, "--checkpoint-minutes", str(job.checkpoint_minutes)],
+        "source": system.provenance(Path(__file__).resolve().parent.parent),
+        "system": described,
+        "undisturbed_seconds": took,
+        "passed": sum(one.passed for one in trials),
+        "trials": [asdict(one) | {"passed": one.passed} for one in trials],
+    }
+
+
+def summary(trials: list[Trial]) -> None:
+    """One row for each kind of kill."""
+    kills = [kill for one in trials for kill in one.kills if kill.hit]
+    rows = []
+    for target in TARGETS:
+        mine = [kill for kill in kills if kill.target == target]
+        gone = [kill.gone_seconds for kill in mine if kill.gone_seconds is not None]
+        codes = Counter(kill.exit_code for kill in mine)
+        rows.append(
+            [
+                target,
+                str(len(mine)),
+                f"{statistics.median(gone):.1f} ({max(gone):.1f})" if gone else "-",
+                ", ".join(f"{code}: {count}" for code, count in sorted(codes.items(), key=str)),
+                str(sum(kill.refused for kill in mine)),
+            ]
+        )
+    print_table(["killed", "kills", "s until gone, median (most)", "exit codes", "before a checkpoint"], rows)
+    print(
+        f"{sum(one.passed for one in trials)} of {len(trials)} trials ({len(kills)} kills) ended as the undisturbed run"
+        f" (weights and optimizer state, evaluations, verdict). {sum(one.resumed for one in trials)} resumptions,"
+        f" {sum(one.steps_lost for one in trials)} steps done twice."
+    )
+
+
+if __name__ == "__main__":
+    main()
