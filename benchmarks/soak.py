@@ -3,11 +3,11 @@
 Usage: python benchmarks/soak.py --out FILE.json [--kills 50] [--ranks 2] [--seed 1] [--keep FOLDER]
        [-- CONFIG AND OPTIONS of `timedrun run`, default: image_classification methods --data digits ...]
 
-A trial starts a run, kills one of its processes, or all, at a random moment of the time that the undisturbed run took,
-and resumes it until it ends by itself; half of the trials kill a resumed run again. What must be equal: the SHA-256 of
-the final state (weights, optimizer), and every evaluation. What must hold: no process is left 30 s after a kill, each
-log parses to the last line, the verdict of the strict checks is that of the undisturbed log, and a run that was killed
-before its first checkpoint is refused by --resume and left as it is.
+A trial starts a run, kills one of its processes, or all, at a random moment of the time that the undisturbed run took
+(five of six after its clock had started), and resumes it until it ends by itself; half of the trials kill a resumed run
+again. What must be equal: the SHA-256 of the final state (weights, optimizer), and every evaluation. What must hold: no
+process is left 30 s after a kill, each log parses to the last line, the verdict of the strict checks is that of the
+undisturbed log, and a run that was killed before its first checkpoint is refused by --resume and left as it is.
 """
 
 from __future__ import annotations
@@ -208,14 +208,18 @@ def state(paths: ResultPaths) -> str:
     return str(read_json(paths.provenance)["final_state"]["sha256"])
 
 
-def trial(job: Job, number: int, folder: Path, whole: ResultPaths, seconds: float, chance: random.Random) -> Trial:
-    """One run killed once or twice, resumed to its end, and compared with the run `whole` that took `seconds`."""
+def trial(
+    job: Job, number: int, folder: Path, whole: ResultPaths, times: tuple[float, float], chance: random.Random
+) -> Trial:
+    """One run killed once or twice, resumed to its end, and compared with the run `whole`, whose clock started and
+    which ended after `times` seconds."""
     found = Trial(number)
     paths = ResultPaths(folder, next_number(folder))
     kills, resume = chance.randint(1, 2), False
     for _ in range(kills):
         target = chance.choices(TARGETS, WEIGHTS)[0]
-        kill, problems = disturbed(job, paths, chance.uniform(0.1, 1.0) * seconds, target, resume=resume)
+        earliest = chance.choice([0.1 * times[1], *[times[0]] * 5])
+        kill, problems = disturbed(job, paths, chance.uniform(earliest, times[1]), target, resume=resume)
         found.kills.append(kill)
         found.problems += problems
         if kill.exit_code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and record.read(paths.log).stopped is not None:
@@ -280,14 +284,15 @@ def main() -> None:
         whole = ResultPaths(top / "whole", 0)
         took = []
         for number in range(2):  # the second shows that two undisturbed runs are equal to begin with
-            began = time.monotonic()
+            began, wall = time.monotonic(), time.time()
             words, _ = (process := job.start(whole.folder, number)).communicate(timeout=LIMIT_SECONDS)
-            took.append(time.monotonic() - began)
+            started = record.read(ResultPaths(whole.folder, number).log).started
+            took.append((started.time_ms / 1e3 - wall if started else 0.0, time.monotonic() - began))
             if process.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
                 raise SystemExit(f"the undisturbed run ended with exit code {process.returncode}:\n{words[-2000:]}")
         if state(whole) != state(ResultPaths(whole.folder, 1)):
             raise SystemExit("two undisturbed runs end in different weights; nothing can be compared.")
-        print(f"undisturbed: {took[0]:.1f} s and {took[1]:.1f} s, equal to the bit", flush=True)
+        print(f"undisturbed: clock started and run ended after {took} s, equal to the bit", flush=True)
         while sum(kill.hit for one in trials for kill in one.kills) < given.kills:
             one = trial(job, len(trials), top / f"trial_{len(trials)}", whole, min(took), chance)
             trials.append(one)
@@ -300,7 +305,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def results(job: Job, took: list[float], trials: list[Trial], seed: int) -> dict[str, Any]:
+def results(job: Job, took: list[tuple[float, float]], trials: list[Trial], seed: int) -> dict[str, Any]:
     """Everything that was found, without a place of this machine."""
     described = system.describe("", "", ranks=job.ranks, device="cpu")
     return {
@@ -308,7 +313,7 @@ def results(job: Job, took: list[float], trials: list[Trial], seed: int) -> dict
         "run": ["timedrun", "run", *job.arguments, "--checkpoint-minutes", str(job.checkpoint_minutes)],
         "source": system.provenance(Path(__file__).resolve().parent.parent),
         "system": described,
-        "undisturbed_seconds": took,
+        "undisturbed_seconds_to_start_and_end": took,
         "passed": sum(one.passed for one in trials),
         "trials": [asdict(one) | {"passed": one.passed} for one in trials],
     }

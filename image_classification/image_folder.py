@@ -118,7 +118,7 @@ def read_index(folder: Path) -> Index:
                 f"); prepare again: {again}"
             )
         head = cattrs.Converter(forbid_extra_keys=True).structure(values, IndexHead)
-    except (ValueError, AttributeError, cattrs.BaseValidationError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError, cattrs.BaseValidationError) as error:
         raise DataError(f"{path}: damaged or edited ({type(error).__name__}); run prepare again.") from None
     splits = {split: ImageTable.open(folder, f"{path.stem}.{split}", head.files, FILE_ROW) for split in SPLITS}
     index = Index(head.classes, splits)

@@ -17,6 +17,7 @@ from image_classification.preparation.formats import effective, source_split
 from image_classification.preparation.inspection import CORRUPT, start_inspecting
 from image_classification.preparation.sources import Source, of_index, open_source, unreadable_files
 from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, read_manifest, verify
+from mlevents.submission.files import printable
 from timedrun.errors import DataError, UsageError
 from timedrun.work_pool import Progress, results
 
@@ -204,7 +205,7 @@ def decode_all(source: Source, workers: int) -> Mapping[str, int]:
 
 def to_standard_error(line: str) -> None:
     """Shows a line of progress."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def _about(broken: Sequence[str], what: str) -> str:

@@ -178,7 +178,8 @@ def save_part(path: Path, content: PartContent, key: str) -> None:
         "skipped": content.skipped,
     }
     draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
-    with draft.open("wb") as stream:
+    draft.unlink(missing_ok=True)
+    with draft.open("xb") as stream:
         np.savez(
             stream,
             facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
@@ -200,7 +201,7 @@ def load_part(path: Path, key: str) -> PartContent | None:
             if facts["key"] != key:
                 return None
             content = [arrays[name] for name in ("index", "tokens", "masked", "labels")]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
         return None
     index, tokens, masked, labels = content
     return PartContent(index, tokens, masked, labels, facts["wordpieces"], facts["documents"], tuple(facts["skipped"]))

@@ -22,7 +22,7 @@ _STARTERS = """
 """
 STARTERS = frozenset(_STARTERS.split())
 """Words that begin a sentence when they are capitalised after an acronym with full stops, as in "in the U.S. The"."""
-_BOUNDARY = re.compile(r"""[.!?…]+["'”’)\]»]*[ ]+(?=["'“‘(\[«]*[A-Z0-9À-ÖØ-ÞĀ-ɏͰ-ϿЀ-Я])""")
+_BOUNDARY = re.compile(r"""(?<![.!?…])[.!?…]++["'”’)\]»]*+[ ]++(?=["'“‘(\[«]*[A-Z0-9À-ÖØ-ÞĀ-ɏͰ-ϿЀ-Я])""")
 _LAST_WORD = re.compile(r"""[^\s("'“‘\[«—–/]*$""")
 _ACRONYM = re.compile(r"^(?:[A-Za-z]\.)+[A-Za-z]$")
 _NEXT_WORD = re.compile(r"""["'“‘(\[«]*([^\W_]+)""")

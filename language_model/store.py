@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from language_model.vocabulary import SpecialIds
 from timedrun.errors import DataError
-from timedrun.stored_file import StoredFile
+from timedrun.stored_file import StoredFile, is_inside
 
 VERSION = 1
 Split = Literal["train", "evaluation"]
@@ -116,7 +116,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataError(
             f"{folder} holds no prepared text: {MANIFEST} is missing; nothing was read; prepare the text into it first"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
     version = values.get("version") if isinstance(values, dict) else None
     if version != VERSION:
@@ -129,6 +129,8 @@ def read_manifest(folder: Path) -> Manifest:
         values["splits"] = {split: SplitFacts(**values["splits"][split]) for split in SPLITS}
         values["files"] = {name: StoredFile(**entry) for name, entry in values["files"].items()}
         manifest = Manifest(**values)
+        if strange := [name for name in manifest.files if not is_inside(name)]:
+            raise ValueError(f"it lists {strange[0]!r}, which is no file of the store")
         int(manifest.settings["max_length"])
         for split in SPLITS:
             for name in ("index.npy", *CONTENT[split]):
@@ -169,11 +171,13 @@ class RaggedStore:
             _check_size(folder, name, manifest.files[name])
         path = folder / split / "index.npy"
         try:
-            index = np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
+            index = np.load(path, allow_pickle=False, mmap_mode="r")  # a header may announce more than there is
+            if not isinstance(index, np.ndarray):
+                raise ValueError("an archive and no array")
+        except (OSError, ValueError, OverflowError) as error:
             raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
         _check_index(path, index, split, manifest)
-        return cls(folder, split, manifest, index)
+        return cls(folder, split, manifest, np.array(index))
 
     def __len__(self) -> int:
         return len(self.lengths)

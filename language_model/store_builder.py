@@ -29,6 +29,7 @@ from language_model.store import (
 )
 from language_model.store_writer import summary, write_manifest, write_split
 from language_model.vocabulary import Vocabulary
+from mlevents.submission.files import printable
 from timedrun.claimed_folder import claimed
 from timedrun.errors import DataError, UsageError
 from timedrun.stored_file import StoredFile, write_file
@@ -87,7 +88,7 @@ def evaluation_predictions(longest: int) -> int:
 
 def to_standard_error(line: str) -> None:
     """Shows a line of progress."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def build_store(

@@ -23,10 +23,11 @@ _TAG_NAMES = (
     "b|big|blockquote|br|caption|center|code|dd|del|div|dl|dt|em|font|gallery|h[1-6]|hr|i|includeonly|ins|li|math|noinclude|nowiki|ol|"
     "onlyinclude|p|poem|pre|ref|references|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var"
 )
-_TAG = re.compile(rf"</?(?:{_TAG_NAMES})(?:\s+[\w:-]+\s*=[^<>]*)?\s*/?>", re.IGNORECASE)
+# None of these is to try the same characters in several ways: a line may have millions of any one.
+_TAG = re.compile(rf"</?(?:{_TAG_NAMES})(?:\s+[\w:-]+\s*=[^<>]*>|\s*/?>)", re.IGNORECASE)
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:]?(?:\s*[,;:])*\s*\)|\[\s*\]")
 _OPEN_BRACKET = re.compile(r"\(\s*[,;](?:\s*[,;])*\s*")
-_TITLE = re.compile(r'\stitle="(.*)"\s*>\s*$')
+_TITLE = re.compile(r'\stitle="')
 _WORD = re.compile(r"\w")
 _MAGIC = {b"\xfd7zXZ\x00": "xz", b"BZh": "bz2", b"\x1f\x8b": "gzip"}
 
@@ -65,8 +66,7 @@ class Document:
 
 def clean_line(line: str) -> str:
     """Without what extraction leaves behind: escaped characters, known tags, brackets that templates left empty."""
-    if "&" in line:
-        line = html.unescape(line)
+    line = " ".join((html.unescape(line) if "&" in line else line).split())
     if "<" in line:
         line = _TAG.sub(" ", line)
     if "(" in line or "[" in line:
@@ -192,8 +192,7 @@ def _wikipedia(file: Path, header: bytes, offset: int, lines: Iterator[bytes]) -
         if body is None:
             if line.startswith(b"<doc "):
                 opening = _decode(file, line, offset).removeprefix("\ufeff").strip()
-                found = _TITLE.search(opening)
-                title = html.unescape(found.group(1)) if found else ""
+                title = html.unescape(_title(opening))
                 name, body, size, start = f"{file.name}: {title or opening}", [], 0, offset + len(line)
             elif line.strip():
                 raise DataError(
@@ -216,6 +215,15 @@ def _wikipedia(file: Path, header: bytes, offset: int, lines: Iterator[bytes]) -
         raise DataError(
             f"{name} has no </doc>: {file} is cut off there; nothing was prepared; copy or extract it again"
         )
+
+
+def _title(opening: str) -> str:
+    """What stands between title=" and the last quotation mark of a `<doc ...>` line; "" for none."""
+    inside = opening.removesuffix(">").rstrip()
+    found = _TITLE.search(inside)
+    if not opening.endswith(">") or not inside.endswith('"') or found is None:
+        return ""
+    return inside[found.end() : -1]
 
 
 def _plain(file: Path, first: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:

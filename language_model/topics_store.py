@@ -15,6 +15,7 @@ from language_model.parts import RULES
 from language_model.store import MANIFEST, VERSION
 from language_model.store_builder import Report, TextSettings, build_store, evaluation_predictions, to_standard_error
 from language_model.vocabulary import train_vocabulary
+from timedrun.errors import DataError
 
 WORDPIECES = 2_000
 """Size of the vocabulary trained on the topics."""
@@ -57,7 +58,7 @@ def prepared(longest: int) -> Path:
     key = hashlib.blake2b(f"{rules}:{text}".encode(), digest_size=8).hexdigest()
     folder = cache_folder() / f"topics_{longest}_{key}"
     if not (folder / MANIFEST).is_file():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Made aside and renamed: several processes may find it missing at the same moment.
         aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".topics_"))
         try:
@@ -69,4 +70,6 @@ def prepared(longest: int) -> Path:
                     raise
         finally:
             shutil.rmtree(aside)
+    if folder.stat().st_uid not in (os.geteuid(), 0):
+        raise DataError(f"{folder} belongs to another user; nothing was read; set XDG_CACHE_HOME to a folder of yours.")
     return folder

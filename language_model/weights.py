@@ -214,6 +214,7 @@ def save_safetensors(model: Loadable, path: Path) -> None:
     if path.exists():
         raise DataError(f"{path} exists and was left as it is; the weights were not saved. Choose another name.")
     partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)  # an earlier one, or a link that would be written through
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights().items()}
     module.save_file(tensors, partial, metadata={"format": "pt"})
     os.replace(partial, path)

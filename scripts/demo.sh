@@ -4,5 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
-.venv/bin/timedrun race image_classification baseline_2022 baseline methods --data digits --threads 1 "$@"
-exec .venv/bin/timedrun race language_model baseline methods --data topics --threads 1 "$@"
+. scripts/environment.sh
+timedrun race image_classification baseline_2022 baseline methods --data digits --threads 1 "$@"
+exec timedrun race language_model baseline methods --data topics --threads 1 "$@"

@@ -3,7 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
-.venv/bin/ruff check .
-.venv/bin/ruff format --check .
-.venv/bin/mypy
-OMP_NUM_THREADS=1 exec .venv/bin/python -m pytest "$@"
+. scripts/environment.sh
+ruff check .
+ruff format --check .
+mypy
+OMP_NUM_THREADS=1 exec python -m pytest "$@"

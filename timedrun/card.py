@@ -99,16 +99,20 @@ class Benchmark:
 def find(name: str) -> Benchmark:
     """Import the benchmark package `name` (`image_classification`, or anyone's own on the import path).
 
+    Nothing of a package is imported before its `__init__.py` is seen to speak of a CARD: names come from configs that
+    others wrote, too.
+
     Raises:
         UsageError: no such package, or it has no CARD.
     """
-    if importlib.util.find_spec(name) is None:
+    text = _package_text(name)
+    if text is None:
         near = difflib.get_close_matches(name, nearby(), n=1, cutoff=0.4)
         meant = f" Did you mean {near[0]}?" if near else ""
         raise UsageError(f"no benchmark package '{name}' on the import path.{meant} There are: {', '.join(nearby())}.")
-    package = importlib.import_module(name)
+    package = importlib.import_module(name) if "CARD" in text else None
     card = getattr(package, "CARD", None)
-    if not isinstance(card, Card):
+    if package is None or not isinstance(card, Card):
         raise UsageError(f"package '{name}' is no benchmark: its __init__.py defines no CARD (a timedrun.card.Card).")
     return Benchmark(name, card, package)
 
@@ -124,6 +128,24 @@ def nearby() -> list[str]:
         if (candidate.parent / "train.py").exists() and "CARD" in _text(candidate.parent / "__init__.py")
     }
     return sorted(names)
+
+
+def _package_text(name: str) -> str | None:
+    """What the `__init__.py` of package `name` says, found without importing it or what it lies in; "" for a module or
+    a package without one, None where there is neither."""
+    top, *below = name.split(".")
+    if not all(part.isidentifier() for part in (top, *below)):
+        return None
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # a module that lies in no file, such as __main__
+        return ""
+    if spec is None:
+        return None
+    places = [Path(place, *below) for place in spec.submodule_search_locations or ()]
+    if below and not any(place.is_dir() for place in places):
+        return None
+    return "".join(_text(place / "__init__.py") for place in places)
 
 
 def _text(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import tempfile
@@ -68,7 +69,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
         partial = None
         _fsync_folder(path.parent)
     except Exception as error:
-        raise CheckpointError(f"checkpoint {path} was not written, no partial file is left: {error}") from error
+        why = plain_reason(error) or error
+        raise CheckpointError(f"checkpoint {path} was not written, no partial file is left: {why}") from error
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
@@ -101,14 +103,20 @@ def load(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]
 
 
 def newest_valid(
-    folder: Path, skipped: Callable[[str], None] | None = None, map_location: str | torch.device = "cpu"
+    folder: Path,
+    skipped: Callable[[str], None] | None = None,
+    map_location: str | torch.device = "cpu",
+    at_most: float = math.inf,
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The valid checkpoint *.pt in `folder` with the highest number at the end of its name, and its state, or None.
+    """The valid checkpoint *.pt in `folder` with the highest number at the end of its name, of those up to `at_most`,
+    and its state, or None.
 
     Each newer one that is not valid is named, with the reason, to `skipped` (default: warnings.warn).
     """
     tell = skipped or (lambda message: warnings.warn(message, stacklevel=3))
     for path in sorted(folder.glob("*.pt"), key=_number, reverse=True):
+        if _number(path)[0] > at_most:
+            continue
         try:
             return path, load(path, map_location)
         except (CheckpointError, OSError) as error:
@@ -122,6 +130,17 @@ def remove_partial(folder: Path) -> list[Path]:
     for path in leftovers:
         path.unlink(missing_ok=True)
     return leftovers
+
+
+def plain_reason(error: BaseException) -> str:
+    """What the system said of a failed write, without a file's name; "" where the error is not the system's. torch
+    raises an error of its own after it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return ""
 
 
 def _number(path: Path) -> tuple[int, str]:
@@ -147,7 +166,7 @@ def _check_plain(value: object, place: str) -> None:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
+    mask = os.umask(0o077)
     os.umask(mask)
     return mask
 

@@ -9,7 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from mlevents.submission.files import printable, printable_lines
+from timedrun import parent_process
 from timedrun.errors import ExitCode, TimedrunError
+from timedrun.place import LAUNCHED, LAUNCHERS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,6 +48,21 @@ def parser() -> argparse.ArgumentParser:
         to.add_argument("--ranks", type=positive, default=ranks, help=f"processes on this machine (default: {usual})")
         to.add_argument("--threads", type=int, default=0, help="CPU threads a rank (default: torch's choice)")
         to.add_argument("--data-folder", default=os.environ.get("TIMEDRUN_DATA"), help="where the dataset lies")
+        to.add_argument(
+            "--checkpoint-minutes",
+            type=not_negative,
+            default=0.0,
+            metavar="MINUTES",
+            help="save what --resume goes on from so often, beside when a signal stops the run (default: then only)",
+        )
+        to.add_argument(
+            "--restarts",
+            type=whole,
+            default=0,
+            metavar="K",
+            help="where a rank is lost, go on from the last checkpoint, at most K times (default 0; not in a closed"
+            " division's run)",
+        )
 
     show = verb("show", "every setting of a config, or the difference of two")
     add_config(show, optional=True)
@@ -75,6 +93,15 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--number", type=int, help="N of result_N.txt (default: the next free one)")
     run.add_argument("--resume", action="store_true", help="finish a run that a signal stopped")
     run.add_argument("--label", help="what progress lines call this run")
+    run.add_argument("--nodes", type=positive, metavar="M", help="machines, each started with --ranks ranks")
+    run.add_argument("--node-rank", type=whole, metavar="K", help="which of them this one is, from 0")
+    run.add_argument("--master", metavar="HOST:PORT", help="where the ranks of all nodes meet: an address of node 0")
+    run.add_argument(
+        "--launcher",
+        choices=LAUNCHERS,
+        default="auto",
+        help="whose variables say which rank this process is (default: whichever are set; none: a run of its own)",
+    )
 
     preflight = verb("preflight", "a config's log and package, made up before any run, through all checkers")
     add_config(preflight)
@@ -156,9 +183,29 @@ def positive(text: str) -> int:
     return value
 
 
+def whole(text: str) -> int:
+    """An integer of at least 0, for argparse."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
+def not_negative(text: str) -> float:
+    """A finite number of at least 0, for argparse."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number of at least 0")
+    return value
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb; returns the exit code (0 fine, 1 error or findings, 2 usage, 3 target not reached, 75 resumable,
-    130 interrupted, 141 nobody reads the output)."""
+    """Run a verb; returns the exit code (0 fine, 1 error or findings, 2 usage, 3 target not reached, 4 a rank was
+    lost, 75 resumable, 130 interrupted, 141 nobody reads the output)."""
+    if LAUNCHED in os.environ:  # a rank ends with its supervisor
+        parent_process.end_with(int(os.environ[LAUNCHED]))
+    else:
+        parent_process.obey_environment()
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
     arguments, rest = top.parse_known_args(words)
@@ -169,7 +216,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code)
     except TimedrunError as error:
-        print(f"timedrun {arguments.verb}: {error}", file=sys.stderr)
+        print(f"timedrun {arguments.verb}: {printable_lines(str(error))}", file=sys.stderr)
         return int(error.exit_code)
     except KeyboardInterrupt:
         print(f"timedrun {arguments.verb}: interrupted", file=sys.stderr)
@@ -178,7 +225,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it at exit
         return int(ExitCode.BROKEN_PIPE)
     except OSError as error:
-        print(f"timedrun {arguments.verb}: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
+        said = f"{error.filename or 'a file'}: {error.strerror or error}."
+        print(f"timedrun {arguments.verb}: {printable(said)}", file=sys.stderr)
         return int(ExitCode.ERROR)
 
 

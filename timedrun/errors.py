@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     STOPPED_RESUMABLE = 75
     INTERRUPTED = 130
     BROKEN_PIPE = 141
+    TERMINATED = 143
 
 
 class TimedrunError(Exception):

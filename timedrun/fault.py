@@ -15,14 +15,19 @@ from torch import Tensor
 from timedrun.errors import UsageError
 
 VARIABLE: Final = "TIMEDRUN_FAIL"
-Kind = Literal["kill", "stop", "raise", "hang", "exit", "nan", "slow"]
+Kind = Literal["kill", "stop", "raise", "hang", "exit", "nan", "slow", "abort"]
 SLOW_SECONDS: Final = 0.2
 """What a slow rank waits before each step."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong: on which rank, after which optimizer step, and how."""
+    """What goes wrong: on which rank, after which optimizer step, and how.
+
+    kill: SIGKILL; stop: SIGSTOP; raise: an exception; hang: nothing more is done; exit: the process ends as if all was
+    well; nan: the loss is none from that step on; slow: each step from there on takes longer; abort: SIGABRT
+    once the run is over, whatever the step.
+    """
 
     rank: int
     step: int
@@ -44,9 +49,24 @@ class Fault:
             raise UsageError(f"{VARIABLE}={text!r} is not RANK:STEP:HOW with HOW one of {', '.join(kinds)}.")
         return cls(int(words[0]), int(words[1]), words[2])  # type: ignore[arg-type]  # is one of them
 
+    def check(self, world: int) -> None:
+        """Refuse a fault that would never happen.
+
+        Raises:
+            UsageError: the run has no such rank.
+        """
+        if self.rank >= world:
+            raise UsageError(f"{VARIABLE} asks for a fault of rank {self.rank}; the run has {world}, counted from 0.")
+
+    def strike_at_end(self, rank: int) -> None:
+        """Let it happen if it is one of the time after the run: what a library's teardown may do."""
+        if rank == self.rank and self.kind == "abort":
+            os.abort()
+
     def strike(self, rank: int, step: int, loss: Tensor) -> Tensor:
         """Let it happen if this is its rank and step; returns the loss of the step, spoilt for `nan`."""
-        if rank != self.rank or (step < self.step if self.kind == "slow" else step != self.step):
+        due = step >= self.step if self.kind in ("slow", "nan") else step == self.step
+        if rank != self.rank or not due:
             return loss
         match self.kind:
             case "kill":

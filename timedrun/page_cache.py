@@ -5,16 +5,23 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-DROP_CACHES = ("/sbin/sysctl", "-w", "vm.drop_caches=3")
+if TYPE_CHECKING:
+    from timedrun.ranks import Ranks
+
+WRITER = "/usr/bin/tee"
+"""Copies its standard input to the file that it is given: in every image, where sysctl often is not."""
 DROP_FILE = Path("/proc/sys/vm/drop_caches")
-"""What the command writes to."""
+DROP_ALL = "3\n"
+"""Page cache, directory entries and inodes (Linux, Documentation/admin-guide/sysctl/vm.rst)."""
 SAMPLED_FILES = 1_000
 SAMPLED_BYTES = 16 << 30
 """mincore takes some 40 ns for each page of 4 KiB that is there: 0.2 s."""
@@ -35,13 +42,32 @@ class Residency:
     reason: str = ""
 
 
-def clear(asked_for: bool, command: Sequence[str] = DROP_CACHES) -> tuple[bool, str]:
-    """Drop caches on this node when `asked_for`; returns whether it was done and, if not, why, for the log."""
+def drop_file(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
+    """What to write to so that the kernel drops its caches: /proc/sys/vm/drop_caches, or where else it is mounted.
+
+    A container that is not privileged has /proc/sys read-only, and runc lets nothing be mounted over it; the file can
+    be mounted at a place of its own (`-v /proc/sys/vm/drop_caches:/drop_caches`). Nothing else than the kernel's own
+    file is found, so that no other file is written to.
+    """
+    for line in mounts.read_text().splitlines() if mounts.is_file() else ():
+        fields, _, kind = line.partition(" - ")  # proc_pid_mountinfo(5)
+        words = fields.split()
+        if kind.split()[:1] == ["proc"] and words[3] == "/sys/vm/drop_caches" and "rw" in words[5].split(","):
+            return Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), words[4]))
+    return DROP_FILE
+
+
+def clear(asked_for: bool, command: Sequence[str] = ()) -> tuple[bool, str]:
+    """Drop caches on this node when `asked_for`; returns whether it was done and, if not, why, for the log.
+
+    command: arguments of what to run, by default WRITER; its standard input is DROP_ALL.
+    """
     if not asked_for:
         return False, "not asked for"
+    command = command or (WRITER, str(drop_file()))
     try:
         subprocess.run(["/bin/sync"], check=True, timeout=120)
-        done = subprocess.run(list(command), capture_output=True, text=True, timeout=120)
+        done = subprocess.run(list(command), input=DROP_ALL, capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.SubprocessError) as error:
         return False, f"{command[0].rsplit('/', 1)[-1]} failed: {type(error).__name__}"
     if done.returncode == 0:
@@ -50,12 +76,31 @@ def clear(asked_for: bool, command: Sequence[str] = DROP_CACHES) -> tuple[bool, 
     return False, complaint[-1] if complaint else f"exit code {done.returncode}"
 
 
-def obstacle(command: Path = Path(DROP_CACHES[0]), file: Path = DROP_FILE) -> str:
+def clear_on_every_node(
+    asked_for: bool, ranks: Ranks, clear: Callable[[bool], tuple[bool, str]] = clear
+) -> tuple[bool, str]:
+    """Drop caches on each node of the run, once, by its local rank 0; all ranks call it together. Returns whether every
+    node did and, if not, why the first one that did not, in the order of ranks, did not."""
+    if not asked_for:
+        return clear(False)
+    answers = ranks.gather(clear(True) if ranks.local_rank == 0 else None)
+    nodes = [answer for answer in answers if answer is not None]
+    for number, (done, reason) in enumerate(nodes):
+        if not done:
+            return False, f"node {number} of {len(nodes)}: {reason}" if len(nodes) > 1 else reason
+    return True, ""
+
+
+def obstacle(command: Path = Path(WRITER), file: Path | None = None) -> str:
     """Why caches cannot be dropped by this process, as far as that shows without dropping them; empty: they can."""
+    file = file or drop_file()
     if not os.access(command, os.X_OK):
         return f"{command} is not there or cannot be run"
     if not os.access(file, os.W_OK):
-        return f"{file} is not writable: it takes root, and in a container --privileged"
+        return (
+            f"{file} is not writable: it takes root, and in a container also --privileged, or"
+            " -v /proc/sys/vm/drop_caches:/drop_caches"
+        )
     return ""
 
 

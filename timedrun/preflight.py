@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from mlevents import keys
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS
-from timedrun import rehearsal
+from timedrun import rehearsal, run_checkpoints
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import PreflightError, TimedrunError
-from timedrun.ranks import choose_device, local_batch
+from timedrun.methods import EMA
+from timedrun.place import Place
+from timedrun.ranks import Ranks, choose_device, local_batch
 from timedrun.results import ResultPaths
+from timedrun.worker import LaunchOptions
 
 LEAST_FREE_BYTES = 64 * 2**20
-"""A log, its side files and the checkpoint of a small model. The checkpoint of a large one is not counted."""
+"""A log and its side files, with room to spare. Checkpoints come on top."""
+
+OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "muon": 2}
+"""Numbers that an optimizer keeps of each parameter; muon: at most."""
 
 COARSEST_CLOCK = 1e-3
 """Seconds: logs have milliseconds."""
@@ -36,19 +43,23 @@ own counter is not trusted."""
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
-def check(
-    benchmark: Benchmark, config: RunConfig, *, ranks: int, data_folder: Path | None, paths: ResultPaths, resume: bool
-) -> None:
-    """Look at everything that the run will need.
+def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: Place) -> None:
+    """Look at everything that the run will need of this machine; `place` is that of the first rank here.
 
     Raises:
         PreflightError: with every failure found; nothing was written.
     """
     failures = [
-        *settings_problems(benchmark, config, ranks),
-        *device_problems(config, ranks),
-        *data_problems(benchmark, config, ranks, data_folder),
-        *result_problems(paths, resume),
+        *settings_problems(benchmark, config, place.world),
+        *device_problems(config, place.local_world),
+        *data_problems(benchmark, config, place.world, options.data_folder),
+        *restart_problems(config, options),
+        *result_problems(
+            options.paths,
+            options.resume,
+            checkpoints=checkpoint_bytes(benchmark, config, options, place),
+            writes_log=place.rank == 0,
+        ),
         *log_problems(benchmark, config),
     ]
     if failures:
@@ -67,8 +78,41 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
     return failures
 
 
+def restart_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
+    """Why the run cannot be started again after a rank was lost, where that is asked for."""
+    if not options.restarts:
+        return []
+    found = []
+    if config.submission.division == keys.CLOSED:
+        found.append(
+            "--restarts: a run of the closed division may not be resumed; leave it out, or --submission.division open."
+        )
+    if not options.checkpoint_minutes:
+        found.append(
+            f"--restarts {options.restarts} goes on from a checkpoint, and none is written: give --checkpoint-minutes."
+        )
+    return found
+
+
+def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: Place) -> int:
+    """Room on this node for the checkpoints of its ranks: the model in fp32, what the optimizer and a moving average
+    keep of each parameter, in as many files as there are at once. 0 where the model's size is not known beforehand."""
+    rehearse: Callable[..., rehearsal.Plan] | None = getattr(benchmark.module("train"), "rehearse", None)
+    if rehearse is None:
+        return 0
+    try:
+        plan = rehearse(config, Ranks(0, place.world, 0, torch.device("cpu")), options.data_folder)
+    except (TimedrunError, ValueError, RuntimeError, OSError):  # what is wrong, the other checks say
+        return 0
+    parameters = plan.announcement["hyperparameters"].get("model_parameters", 0)
+    averages = sum(isinstance(method, EMA) for method in config.methods)
+    copies = 1 + OPTIMIZER_COPIES[config.optimizer.kind] + averages
+    files = run_checkpoints.KEPT + 1 if options.checkpoint_minutes else 1
+    return int(parameters) * 4 * copies * files * place.local_world if isinstance(parameters, int) else 0
+
+
 def device_problems(config: RunConfig, ranks: int) -> list[str]:
-    """What keeps the config from running on the devices of this machine."""
+    """What keeps the config from running on the devices of this machine; `ranks` of them are here."""
     failures = _complaint(lambda: choose_device(config.device, ranks - 1))  # where the last rank has one, all have
     if config.precision == "fp16" and (config.device == "cpu" or not torch.cuda.is_available()):
         failures.append("precision fp16 needs a CUDA device; use --precision bf16 or fp32.")
@@ -97,11 +141,16 @@ def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
     return [f"no log of this run could pass: {words}" for words in found]
 
 
-def result_problems(paths: ResultPaths, resume: bool, runs: int = 1) -> list[str]:
-    """What keeps the results of `runs` runs from being written where they shall go."""
-    if resume and not paths.log.exists():
+def result_problems(
+    paths: ResultPaths, resume: bool, runs: int = 1, *, checkpoints: int = 0, writes_log: bool = True
+) -> list[str]:
+    """What keeps the results of `runs` runs from being written where they shall go.
+
+    checkpoints: bytes of the largest run's. writes_log: whether rank 0 is here; other nodes have checkpoints only.
+    """
+    if writes_log and resume and not paths.log.exists():
         return [f"{paths.log} does not exist: there is nothing to resume."]
-    if not resume and (paths.log.exists() or paths.side.exists()):
+    if writes_log and not resume and (paths.log.exists() or paths.side.exists()):
         taken = paths.log if paths.log.exists() else paths.side
         return [f"{taken} exists; a result is never overwritten. Choose another --number or --results folder."]
     parent = paths.folder
@@ -109,12 +158,16 @@ def result_problems(paths: ResultPaths, resume: bool, runs: int = 1) -> list[str
         parent = parent.parent
     if not parent.is_dir():
         return [f"{parent} is a file, so the results folder {paths.folder} cannot be made; choose another --results."]
-    if not os.access(parent, os.W_OK):
-        return [f"{parent} is not writable; choose another --results folder."]
-    free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs
+    try:
+        tempfile.TemporaryFile(dir=parent).close()  # root is told that all is writable, a read-only mount too
+    except OSError as error:
+        return [f"{parent} is not writable ({error.strerror}); choose another --results folder."]
+    free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs + checkpoints
     if free < needed:
         several = "a run needs" if runs == 1 else f"{runs} runs need"
-        return [f"{parent} has {free / 2**20:.0f} MiB free, {several} {needed / 2**20:.0f} MiB; free some room."]
+        for_them = f", {checkpoints / 2**20:.0f} MiB of it for checkpoints" if checkpoints else ""
+        room = f"{parent} has {free / 2**20:.0f} MiB free, {several} {needed / 2**20:.0f} MiB{for_them}"
+        return [f"{room}; free some room or choose another --results folder."]
     return []
 
 

@@ -45,5 +45,8 @@ class Progress:
             self._print(f"\r{line}\033[K\n" if self.live else f"{line}\n")
 
     def _print(self, text: str) -> None:
-        self.stream.write(text)
-        self.stream.flush()
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):  # nobody reads it any more, which is no reason to end a run
+            self.shown = False

@@ -54,11 +54,15 @@ def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None
         return {"name": settings.dataset, "sha256": None, "of": f"unknown: {type(error).__name__}"}
 
 
-def add_data(path: Path, benchmark: Benchmark, settings: RunConfig, folder: Path | None) -> None:
-    """Add the data's identity to the provenance in `path`. A run that is over is not failed by this: where it cannot be
-    written, that is said on standard error."""
+def add_data(
+    path: Path, benchmark: Benchmark, settings: RunConfig, folder: Path | None, final_state: str | None
+) -> None:
+    """Add the data's identity to the provenance in `path`, and the SHA-256 of the state that training ended in (None
+    where it did not end by itself). A run that is over is not failed by this: where it cannot be written, that is said
+    on standard error."""
     try:
         values: dict[str, Any] = read_json(path)
-        write_json(path, values | {"data": data_identity(benchmark, settings, folder)})
+        state = final_state and {"sha256": final_state, "of": "model, optimizer and methods of rank 0"}
+        write_json(path, values | {"data": data_identity(benchmark, settings, folder), "final_state": state})
     except (TimedrunError, OSError) as error:
         print(f"{path}: the digest of the data could not be added ({error}); the log is whole.", file=sys.stderr)

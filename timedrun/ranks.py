@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from timedrun.errors import UsageError
+from timedrun.place import find
+from timedrun.rendezvous import form_group
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -28,19 +32,20 @@ class Ranks:
     def join(cls, device: str = "auto", timeout_seconds: float = 300.0) -> Ranks:
         """Read RANK, WORLD_SIZE and LOCAL_RANK and join the process group (nccl on CUDA, gloo on CPU) if there is one.
 
+        timeout_seconds: for so long all ranks are waited for.
+
         Raises:
-            UsageError: CUDA is asked for and not there.
+            UsageError: CUDA is asked for and not there, a variable holds what it cannot, the port is taken, or two
+                ranks have the same device.
+            RankLost: not all ranks came; those missing are named.
         """
-        rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        local_rank = int(os.environ.get("LOCAL_RANK", 0))
-        chosen = choose_device(device, local_rank)
-        if world > 1 and not dist.is_initialized():
-            if chosen.type == "cuda":
-                torch.cuda.set_device(chosen)
-            dist.init_process_group(
-                "nccl" if chosen.type == "cuda" else "gloo", timeout=timedelta(seconds=timeout_seconds)
-            )
-        return cls(rank, world, local_rank, chosen)
+        place = find(launcher="torchrun") if {"RANK", "WORLD_SIZE"} & os.environ.keys() else find(launcher="none")
+        chosen = choose_device(device, place.local_rank)
+        if chosen.type == "cuda":
+            torch.cuda.set_device(chosen)
+        if place.world > 1 and not dist.is_initialized():
+            form_group(place, chosen, timeout_seconds)
+        return cls(place.rank, place.world, place.local_rank, chosen)
 
     @property
     def is_first(self) -> bool:
@@ -69,6 +74,14 @@ class Ranks:
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
+    def gather(self, value: T) -> list[T]:
+        """Every rank's `value`, in the order of ranks, on every rank."""
+        if self.world == 1:
+            return [value]
+        found: list[T | None] = [None] * self.world
+        dist.all_gather_object(found, value)
+        return cast(list[T], found)
+
     def wrap(self, model: nn.Module) -> nn.Module:
         """`model` with gradients averaged over ranks; the model itself where there is one rank.
 
@@ -77,7 +90,7 @@ class Ranks:
         if self.world == 1:
             return model
         ids = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=ids)
+        return DistributedDataParallel(Entrance(model), device_ids=ids)
 
     def share_buffers(self, model: nn.Module) -> None:
         """Give every rank rank 0's buffers (batch norm statistics), so that all evaluate the same model."""
@@ -95,6 +108,19 @@ class Ranks:
         """Leave the process group."""
         if self.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+
+class Entrance(nn.Module):
+    """A model as DistributedDataParallel calls it. A hook on it runs behind the exchange of buffers and, unlike one on
+    the model, is not traced where that is compiled."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """The model's own."""
+        return self.model(*arguments, **options)
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:

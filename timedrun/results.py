@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
+import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS
+from mlevents.submission.files import LARGEST_JSON
 from timedrun.errors import TimedrunError, UsageError
 
 
@@ -56,6 +61,25 @@ class ResultPaths:
         return self.side / "checkpoint"
 
 
+def hold(paths: ResultPaths) -> None:
+    """Keep every other process from writing this result as long as this one lives.
+
+    A POSIX lock: it ends with the process that took it, whose workers do not inherit it, and holds on NFS too. It is on
+    the one file of a result that a run never opens again, since closing any descriptor of it would give it up.
+
+    Raises:
+        BlockingIOError: another process has it.
+    """
+    descriptor = os.open(paths.environment, os.O_RDWR)  # never closed
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            words = "another process still writes this result; wait for it, or end it"
+            raise BlockingIOError(errno.EAGAIN, words, str(paths.log)) from None
+        # A file system without locks: the result's number was claimed all the same.
+
+
 def next_number(folder: Path) -> int:
     """The lowest number above every result and run folder in `folder`."""
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
@@ -89,8 +113,19 @@ def require_ruleset(name: str | None) -> None:
 
 def write_json(path: Path, values: Any) -> None:
     """Write `values` as indented JSON, whole or not at all."""
+    replace_text(path, json.dumps(values, indent=2) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all. A link that somebody put in its way is not written through.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(values, indent=2) + "\n")
+    part.unlink(missing_ok=True)
+    with open(part, "x", encoding="utf-8") as file:
+        file.write(text)
     part.replace(path)
 
 
@@ -101,9 +136,25 @@ def read_json(path: Path) -> Any:
         TimedrunError: missing or no JSON.
     """
     try:
-        return json.loads(path.read_text())
+        return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise TimedrunError(f"{path}: cannot be read as JSON ({error}).") from None
+
+
+def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
+    """The text in the plain file `path`; a pipe, which might never end, is not opened.
+
+    Raises:
+        ValueError: it has more than `longest` bytes, is no UTF-8 or no plain file.
+        OSError: it cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("no plain file")
+    with open(path, "rb") as file:
+        raw = file.read(longest + 1)
+    if len(raw) > longest:
+        raise ValueError(f"more than {longest:,} bytes")
+    return raw.decode("utf-8")
 
 
 def existing(path: Path) -> list[Path]:

@@ -4,111 +4,45 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from enum import Enum
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import torch
 from torch import Tensor
 
 from mlevents import keys
-from mlevents.runlog import RunLog, Scalar
-from timedrun import checkpoint, page_cache
+from mlevents.runlog import RunLog
+from timedrun import collective_test, page_cache
+from timedrun.announcement import Announcement as Announcement
+from timedrun.announcement import log_settings, log_submission
+from timedrun.block import Block, Measurement, plan_blocks
 from timedrun.card import Card
-from timedrun.config import RunConfig, digest
-from timedrun.errors import ExitCode, NonFiniteLoss
+from timedrun.check_interval import CheckInterval
+from timedrun.config import RunConfig
+from timedrun.data_reading import DataReading
+from timedrun.errors import NonFiniteLoss
 from timedrun.fault import Fault
+from timedrun.out_of_memory import out_of_memory
+from timedrun.outcome import Outcome as Outcome
 from timedrun.pace import Pace
 from timedrun.progress import Progress
 from timedrun.ranks import Ranks
-from timedrun.read_ahead import ReadAhead
+from timedrun.run_checkpoints import RunCheckpoints
+from timedrun.run_state import RunState
 from timedrun.stop import StopRequest
-from timedrun.throughput import Throughput
-from timedrun.tracked import Stateful, Tracked
+from timedrun.tracked import Stateful
+from timedrun.wall_clock import WallClock
 from timedrun.watch import Watch
 
 T = TypeVar("T")
 
 
-class Outcome(Enum):
-    """How a run ended, when no error ended it."""
-
-    REACHED = "target reached"
-    NOT_REACHED = "target not reached"
-    BUDGET_SPENT = "budget spent"
-    STOPPED = "stopped by signal"
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """The command's exit status for this outcome."""
-        if self is Outcome.REACHED:
-            return ExitCode.OK
-        return ExitCode.STOPPED_RESUMABLE if self is Outcome.STOPPED else ExitCode.TARGET_NOT_REACHED
-
-
-class Announcement(TypedDict):
-    """What a benchmark has the log say before the clock starts, beside what every config holds."""
-
-    train_samples: int
-    eval_samples: int
-    hyperparameters: Mapping[str, Scalar]
-    methods: Sequence[str]
-
-
 class _Ended(Exception):
     """Unwinds the training loop when a run ends between two evaluations."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """The stretch of training between two evaluations, both ends included, in the benchmark's unit, counted from 1."""
-
-    first: int
-    last: int
-
-    @property
-    def count(self) -> int:
-        """Units in the block."""
-        return self.last - self.first + 1
-
-
-@dataclass
-class Position:
-    """Where training stands: steps and samples of the whole run, the epoch under way (from 1) and steps done in it."""
-
-    epoch: int = 1
-    step_in_epoch: int = 0
-    step: int = 0
-    samples: int = 0
-
-
-@dataclass
-class Measurement:
-    """What an evaluation found; the evaluation sets `value` before it ends."""
-
-    value: float | None = None
-
-
-def plan_blocks(total: int, every: int, first: int, multiple: int = 1) -> list[Block]:
-    """Blocks of a run of `total` units evaluated at `first`, `first + every`, ... and at the end; each of these moves
-    up to the next `multiple`, since an optimizer step is not interrupted.
-
-    Raises:
-        ValueError: a number below 1.
-    """
-    if min(total, every, first, multiple) < 1:
-        raise ValueError(f"cannot plan evaluations: total {total}, every {every}, first {first} must all be at least 1")
-    ends = sorted({math.ceil(end / multiple) * multiple for end in (*range(first, total, every), total)})
-    return [Block(begin + 1, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-
-
-def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where a rank keeps its state after optimizer step `step`."""
-    return folder / f"step_{step:08d}.pt"
 
 
 class TimedRun:
@@ -126,6 +60,7 @@ class TimedRun:
         stop: StopRequest | None = None,
         data_folder: Path | None = None,
         checkpoints: Path | None = None,
+        checkpoint_minutes: float = 0.0,
         resume_from: dict[str, Any] | None = None,
         watch: Watch | None = None,
         fault: Fault | None = None,
@@ -141,54 +76,58 @@ class TimedRun:
         self.progress = progress
         self.stop = stop or StopRequest()
         self.data_folder = data_folder
-        self.checkpoints = checkpoints
-        self.tracked = Tracked()
-        self.position = Position(**resume_from["position"]) if resume_from else Position()
+        self.state = RunState(
+            ranks, log, RunCheckpoints(checkpoints, ranks, checkpoint_minutes, monotonic), monotonic, resume_from
+        )
+        self.tracked, self.position = self.state.tracked, self.state.position
         self.outcome: Outcome | None = None
         self.pace = Pace(ranks)
-        self._resume_from = resume_from
         self._watch = watch
         self._fault = fault
-        self._check_every = check_every or (50 if ranks.device.type == "cuda" else 10)
+        self._interval = CheckInterval(ranks.device, check_every)
         self._monotonic = monotonic
         self._clear_cache = clear_cache
         self._started: float | None = None
-        self._throughput = Throughput.restored(resume_from.get("throughput") if resume_from else None)
-        self._data_files: tuple[Sequence[Path], int] | None = None
-        self._read_ahead: ReadAhead | None = None
+        self._data = DataReading(log)
+        self._wall_clock: WallClock | None = None
         self._last_loss: Tensor | None = None
 
     def __enter__(self) -> Self:
-        if self._resume_from is None:
-            done, reason = self._clear_cache(self.config.clear_cache)
+        if not self.state.is_resumed:
+            done, reason = page_cache.clear_on_every_node(self.config.clear_cache, self.ranks, self._clear_cache)
             self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
             self.log.start(keys.INIT_START)
-            submission = self.config.submission
-            self.log.event(keys.SUBMISSION_BENCHMARK, self.card.mlperf_benchmark)
-            self.log.event(keys.SUBMISSION_DIVISION, submission.division)
-            self.log.event(keys.SUBMISSION_ORG, submission.organization)
-            self.log.event(keys.SUBMISSION_PLATFORM, self.platform)
-            self.log.event(keys.SUBMISSION_STATUS, submission.status)
+            log_submission(self.log, self.card, self.config, self.platform)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if self.outcome is not Outcome.REACHED:
-            if error is None or isinstance(error, _Ended):
-                self.outcome = self.outcome or Outcome.NOT_REACHED
-                reason = self.outcome.value
-                if self._started is not None:
-                    if self.outcome is not Outcome.STOPPED:  # that one goes on
-                        self._log_cold_start()
-                    self._end_read_ahead()
-            else:
-                reason = self._watch.failed(error) if self._watch else f"{type(error).__name__}: {error}"
-            self.log.close(reason=reason)
-        self.log.close()
-        if self._read_ahead is not None:
-            self._read_ahead.stop(wait_seconds=1.0)
+        try:
+            if self.outcome is not Outcome.REACHED:
+                self._abort(error)
+        finally:
+            self.log.close()
+            self._data.close()
         return isinstance(error, _Ended)
+
+    def _abort(self, error: BaseException | None) -> None:
+        """Log why the run did not reach its target. Raises OutOfMemory in place of an error that means it."""
+        said = None
+        if error is None or isinstance(error, _Ended):
+            self.outcome = self.outcome or Outcome.NOT_REACHED
+            reason = self.outcome.value
+            if self._started is not None:
+                if self.outcome is not Outcome.STOPPED:  # that one goes on
+                    self.state.log_cold_start(self._started)
+                self._data.end()
+        else:
+            said = out_of_memory(error, self.config, self.ranks, self.position.step)
+            shown = said or error
+            reason = self._watch.failed(shown) if self._watch else f"{type(shown).__name__}: {shown}"
+        self.log.close(reason=reason, step=self.position.step)
+        if said is not None:
+            raise said from error
 
     def track(self, **parts: Stateful) -> None:
         """Name what training changes (model, optimizer, methods ...): warm-up restores it, a checkpoint holds it."""
@@ -203,7 +142,8 @@ class TimedRun:
         before = self.tracked.state()
         for batch in batches:
             step(batch)
-        self.tracked.restore(self._resume_from["state"] if self._resume_from else before)
+        self.tracked.restore(before)
+        self.state.restore()
 
     def data_files(self, files: Sequence[Path], *, of: int | None = None) -> None:
         """Name the files of the data, before the clock starts, so that the log says how much of them is in the page
@@ -211,7 +151,7 @@ class TimedRun:
 
         of: where `files` are a sample (`page_cache.evenly`), the number of files that they stand for.
         """
-        self._data_files = (files, len(files) if of is None else of)
+        self._data.name(files, len(files) if of is None else of)
 
     def read_ahead(self, files: Iterable[Path], total_bytes: int) -> None:
         """Read `files`, of `total_bytes` in all, into the page cache in their order while training goes on: one thread
@@ -223,48 +163,34 @@ class TimedRun:
         if self._started is None:
             raise RuntimeError("read_ahead before start_clock: data may be read only on the clock; nothing was read")
         if self.ranks.local_rank == 0:
-            self._read_ahead = ReadAhead(files, total_bytes).start()
+            self._data.read_ahead(files, total_bytes)
 
-    def start_clock(
-        self,
-        *,
-        train_samples: int,
-        eval_samples: int,
-        hyperparameters: Mapping[str, Scalar],
-        methods: Iterable[str] = (),
-    ) -> None:
+    def start_clock(self, **announced: Unpack[Announcement]) -> None:
         """Log what is about to run and start the clock. No datum may have been read before; rank 0's run_start is on
         disk before any rank goes on. A resumed run keeps its first run_start.
         """
-        if self._resume_from is not None:
-            position = self.position
-            reached = position.samples if self.card.unit == "samples" else position.epoch
-            self.log.event(keys.RESUMED, position.step, epoch_num=reached)
+        if self.state.is_resumed:
+            self.state.restore()  # where no warm-up did
+            self.state.announce(announced)
+            self.state.log_resumed(self.position.samples if self.card.unit == "samples" else self.position.epoch)
+            self._log_fault()
         else:
-            config = self.config
-            for key, value in {
-                keys.SEED: config.seed,
-                keys.GLOBAL_BATCH_SIZE: config.global_batch,
-                keys.DATASET: config.dataset,
-                keys.QUALITY_TARGET: config.evaluation.target,
-                keys.CONFIG_NAME: config.name,
-                keys.CONFIG_DIGEST: digest(config),
-                keys.TRAIN_SAMPLES: train_samples,
-                keys.EVAL_SAMPLES: eval_samples,
-                **hyperparameters,
-            }.items():
-                self.log.event(key, value)
-            for method in methods:
-                self.log.event(keys.METHOD, method)
-            if self._fault is not None:
-                self.log.event(keys.FAULT, asdict(self._fault))
-            if self._data_files is not None and self.ranks.is_first:
-                self._log_page_cache(*self._data_files)
+            log_settings(self.log, self.config, announced)
+            self._log_fault()
+            self.state.announce(announced)
+            if proof := collective_test.prove(self.ranks):
+                self.log.event(keys.COLLECTIVE_TEST, proof)
+            if self.ranks.is_first:
+                self._data.log_page_cache()
             self._synchronize()
             self.log.end(keys.INIT_STOP)
             self.log.start(keys.RUN_START)
         self._synchronize()
         self._started = self._monotonic()
+        self._wall_clock = WallClock(self.log, self._monotonic) if self.ranks.is_first else None
+        if self._watch is not None:
+            self._watch.at(self.position.step)
+        self.state.start()
         self.progress.start()
 
     def blocks(self, total: int) -> Iterator[Block]:
@@ -273,36 +199,41 @@ class TimedRun:
         in_samples = self.card.unit == "samples"
         step = self.config.global_batch if in_samples else 1
         for block in plan_blocks(total, evaluation.every, evaluation.first, step):
-            # A run is stopped before its evaluation, never after it: one that stands at a block's end still owes that.
-            if block.last < (position.samples if in_samples else position.epoch):
+            if block.last <= position.evaluated:
                 continue
-            # Otherwise resumed inside this block, which is in the log already.
-            if (position.samples < block.first) if in_samples else (position.step_in_epoch == 0):
+            if in_samples:
+                begun = position.samples >= block.first
+            else:
+                begun = (position.epoch, position.step_in_epoch) > (block.first, 0)
+            if not begun:  # otherwise resumed inside this block, which is in the log already
                 self.log.start(keys.BLOCK_START, first_epoch_num=block.first, epoch_count=block.count)
             yield block
             if self.outcome is Outcome.REACHED:
                 return
+            self._check()  # whoever asked for a stop during the evaluation waited long enough
 
     def epochs(self, block: Block) -> Iterator[int]:
         """The epochs of `block` that are still to train, each logged from its start to its end."""
         for epoch in range(max(block.first, self.position.epoch), block.last + 1):
-            self._throughput.begin(self.position.samples, self._monotonic())
+            self._begin_training()
             if self.position.step_in_epoch == 0:
                 self.log.start(keys.EPOCH_START, epoch_num=epoch)
             yield epoch
             self._check()
             self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
-            self._log_throughput(epoch)
+            self.state.log_throughput(epoch)
+            self._data.log_if_done()
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
         """The optimizer steps of `block` that are still to take, numbered over the whole run from 0: for a benchmark
         that counts samples."""
-        self._throughput.begin(self.position.samples, self._monotonic())
+        self._begin_training()
         while self.position.samples < block.last:
             yield self.position.step
         self._check()
-        self._log_throughput(block.last)
+        self.state.log_throughput(block.last)
+        self._data.log_if_done()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
         """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is looked at only
@@ -319,7 +250,7 @@ class TimedRun:
         if self._watch is not None:
             self._watch.at(position.step)
         self._last_loss = self._fault.strike(self.ranks.rank, position.step, loss) if self._fault else loss
-        if position.step % self._check_every == 0 or (self.ranks.world == 1 and self.stop.requested):
+        if self._interval.due(position.step) or (self.ranks.world == 1 and self.stop.requested):
             self._check()
         if self.progress.due:
             where = f"epoch {position.epoch}, " if self.card.unit == "epoch" else ""
@@ -345,87 +276,73 @@ class TimedRun:
         self.log.event(keys.EVAL_ACCURACY, value, epoch_num=block.last)
         self.log.end(keys.EVAL_STOP, epoch_num=block.last)
         self.log.end(keys.BLOCK_STOP, first_epoch_num=block.first, epoch_count=block.count)
+        self.position.evaluated = block.last
         if self.card.reached(value, self.config.evaluation.target):
             before_success()
             self.outcome = Outcome.REACHED
-            self._end_read_ahead()
-            self._log_cold_start()
-            elapsed_ms = round((self._monotonic() - self._started) * 1e3) if self._started is not None else 0
-            known = {} if self._resume_from else {keys.ELAPSED_MS: elapsed_ms}  # a resumed run's clock began elsewhere
+            self._data.end()
+            known = {}
+            if self._started is not None:
+                self.state.log_cold_start(self._started)
+                if not self.state.is_resumed:  # else its clock began in another process
+                    known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
+            if self._wall_clock is not None:
+                self._wall_clock.look(self.position.step)
             self.log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=block.last, **known)
             self.log.close()
         verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
         self.progress.say(f"{self.card.unit} {block.last}: {self.card.metric} {value:.4f} ({verdict})")
 
+    def _begin_training(self) -> None:
+        now = self._monotonic()
+        self.state.throughput.begin(self.position.samples, now)
+        self._interval.begin(self.position.step, now)
+
     def _check(self) -> None:
-        """Decide with all ranks whether the run goes on."""
+        """Decide with all ranks whether the run goes on, and whether it is saved meanwhile."""
+        step = self.position.step
         loss = float(self._last_loss) if self._last_loss is not None else 0.0
-        minutes = (self._monotonic() - self._started) / 60 if self._started is not None else 0.0
+        now = self._monotonic()
+        if self._wall_clock is not None:
+            self._wall_clock.look(step)
+        minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
-        broken, stopping, spent = self.ranks.maximum(
-            [float(not math.isfinite(loss)), float(self.stop.requested), float(over_budget)]
+        broken, stopping, spent, due, slowest, *paces = self.ranks.maximum(
+            [
+                float(not math.isfinite(loss)),
+                float(self.stop.requested),
+                float(over_budget),
+                float(self.ranks.is_first and self.state.checkpoints.due),
+                self._interval.seconds_a_step(step, now),
+                *self.pace.report(),
+            ]
         )
-        if slow := self.pace.compare():
-            self.log.event(keys.SLOW_RANK, slow.rank, step=self.position.step, **asdict(slow))
+        if slow := self.pace.judge(paces):
+            self.log.event(keys.SLOW_RANK, slow.rank, step=step, **asdict(slow))
             self.progress.say(slow.words)
         if broken:
-            where = f"rank {self.ranks.rank}, " if self.ranks.world > 1 else ""
+            losses = self.ranks.gather(loss)
+            rank = next(rank for rank, one in enumerate(losses) if not math.isfinite(one))
+            where, loss = f"rank {rank}, " if self.ranks.world > 1 else "", losses[rank]
             raise NonFiniteLoss(
-                f"{where}step {self.position.step}: the training loss is {loss}; the run is aborted. Lower the learning"
+                f"{where}step {step}: the training loss is {loss}; the run is aborted. Lower the learning"
                 " rate, lengthen the warm-up or use a wider precision."
             )
         if stopping:
-            self._save()
+            self.state.save_to_stop()
             self.outcome = Outcome.STOPPED
         elif spent:
             self.outcome = Outcome.BUDGET_SPENT
         if stopping or spent:
-            self.progress.say(f"stopping at step {self.position.step}: {self.outcome.value if self.outcome else ''}")
+            self.progress.say(f"stopping at step {step}: {self.outcome.value if self.outcome else ''}")
             raise _Ended
+        if due and (reason := self.state.save_on_the_clock()) is not None:
+            self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run goes on")
+        self._interval.checked(step, slowest, self._monotonic())
 
-    def _save(self) -> None:
-        if self.checkpoints is not None:
-            path = checkpoint_path(self.checkpoints / f"rank_{self.ranks.rank}", self.position.step)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            checkpoint.remove_partial(path.parent)  # of a process that was killed while it saved
-            throughput = self._throughput.state(self.position.samples, self._monotonic())
-            content = {"state": self.tracked.state(), "position": asdict(self.position), "throughput": throughput}
-            checkpoint.save(path, content)
-
-    def _log_throughput(self, epoch_num: int) -> None:
-        """Samples a second, over all ranks, of the epoch or block of training that ends here: from its start to the
-        check that ends it, which waits for all ranks and for the last loss. The device may then still be at the last
-        backward pass. Evaluation is not in it; waiting for data and a line of progress are."""
-        found = self._throughput.end(self.position.samples, self._monotonic())
-        if found is not None:
-            self.log.event(keys.TRACKED_STATS, {keys.THROUGHPUT: found}, step=self.position.step, epoch_num=epoch_num)
-        if self._read_ahead is not None and self._read_ahead.ended:
-            self._end_read_ahead()
-
-    def _log_cold_start(self) -> None:
-        if not self._throughput.seconds or self._started is None:
-            return
-        # A resumed run's clock began in another process.
-        elapsed = None if self._resume_from else self._monotonic() - self._started
-        self.log.event(keys.COLD_START, self._throughput.cold_start(elapsed))
-
-    def _end_read_ahead(self) -> None:
-        """Stop it where it still reads, without waiting, and log what it did: once, and from this thread, since a log's
-        times must not go back."""
-        if self._read_ahead is not None:
-            done, self._read_ahead = self._read_ahead, None
-            done.stop()
-            why = {} if done.complete else {"reason": done.reason}
-            rate = done.bytes / done.seconds if done.seconds else None
-            facts = {"seconds": done.seconds, "bytes_per_second": rate, "complete": done.complete}
-            self.log.event(keys.READ_AHEAD, done.bytes, **facts, **why)
-
-    def _log_page_cache(self, files: Sequence[Path], of: int) -> None:
-        found = page_cache.resident(files)
-        facts: dict[str, Scalar] = {"bytes": found.bytes, "asked_bytes": found.asked_bytes, "files": len(files)}
-        sample = {"sample_of_files": of} if of != len(files) else {}
-        why = {"reason": found.reason} if found.reason else {}
-        self.log.event(keys.PAGE_CACHE_RESIDENT, found.fraction, **facts, **sample, **why)
+    def _log_fault(self) -> None:
+        if self._fault is not None:
+            self.log.event(keys.FAULT, asdict(self._fault))
 
     def _synchronize(self) -> None:
         if self.ranks.device.type == "cuda":

@@ -6,7 +6,7 @@ import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,12 @@ class StoredFile:
     sha256: str
 
 
+def is_inside(name: str) -> bool:
+    """Whether `name`, as a store's manifest lists it, is a path within the store."""
+    path = PurePosixPath(name)
+    return name.isprintable() and not path.is_absolute() and ".." not in path.parts and path.parts != ()
+
+
 class FileWriter:
     """A new file under a draft name, hashed while it is written, renamed when complete."""
 
@@ -24,7 +30,8 @@ class FileWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self._draft = path.with_name(f"{path.name}.draft")
-        self._stream = self._draft.open("wb")
+        self._draft.unlink(missing_ok=True)  # an earlier run's, or a link that would be written through
+        self._stream = self._draft.open("xb")
         self._sha256 = hashlib.sha256()
         self._bytes = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -17,6 +18,10 @@ from timedrun import hardware
 from timedrun.hardware import NOT_APPLICABLE, gib
 
 Description = dict[str, str | dict[str, str]]
+
+COMMIT_FILE = "commit.json"
+"""Written at the top of the source tree by the Dockerfile. A file, not a variable: another tree mounted in its place
+then does not pass for that commit."""
 
 
 def describe(
@@ -97,7 +102,9 @@ def environment() -> str:
 
 
 def provenance(root: Path) -> dict[str, str | bool]:
-    """The git commit of the source tree at `root` and whether files differ from it; "unknown" where git cannot tell.
+    """The git commit of the source tree at `root` and whether files differ from it; "unknown" where nothing can tell.
+
+    Where git knows nothing of the tree, as in a container image, it is what COMMIT_FILE in it says.
 
     "dirty" is true when a tracked file below `root` was changed or an untracked Python file lies there, since either
     makes the code another than the commit's. A folder that merely lies inside somebody's repository without belonging
@@ -105,7 +112,7 @@ def provenance(root: Path) -> dict[str, str | bool]:
     """
     commit = git(root, "rev-parse", "--verify", "HEAD")
     if not commit or not git(root, "ls-files", "--", "."):
-        return {"commit": "unknown", "dirty": "unknown"}
+        return _written_down(root / COMMIT_FILE)
     status = git(root, "status", "--porcelain", "--untracked-files=all", "--", ".")
     if status is None:
         return {"commit": commit.strip(), "dirty": "unknown"}
@@ -125,6 +132,18 @@ def git(root: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return finished.stdout.decode(errors="surrogateescape") if finished.returncode == 0 else None
+
+
+def _written_down(file: Path) -> dict[str, str | bool]:
+    """Commit and dirty as the build of an image wrote them to `file`; "unknown" where it holds no such thing."""
+    try:
+        values = json.loads(file.read_text())
+        commit, dirty = values["commit"], values["dirty"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        commit = dirty = None
+    if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
+        return {"commit": "unknown", "dirty": "unknown"}
+    return {"commit": commit, "dirty": dirty if isinstance(dirty, bool) else "unknown"}
 
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")

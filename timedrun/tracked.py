@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import random
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,10 +64,18 @@ class Tracked:
 
     def state(self) -> dict[str, Any]:
         """A copy of every part's state that later training does not change."""
-        return {
-            "parts": {name: copy.deepcopy(part.state_dict()) for name, part in self.parts.items()},
-            "random": random_state(),
-        }
+        return copy.deepcopy(self.live_state())
+
+    def live_state(self) -> dict[str, Any]:
+        """Every part's state as it is, to be written before training goes on: no memory is taken for a copy."""
+        return {"parts": {name: part.state_dict() for name, part in self.parts.items()}, "random": random_state()}
+
+    def digest(self) -> str:
+        """SHA-256 of every part's state as it is, random generators left out: equal where training came to the same
+        numbers, bit for bit. Tensors are copied to the host one by one."""
+        content = hashlib.sha256()
+        _digest_value(content, {name: part.state_dict() for name, part in self.parts.items()})
+        return content.hexdigest()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put every part and the generators back to `state`."""
@@ -74,3 +84,22 @@ class Tracked:
         for name, part in self.parts.items():
             part.load_state_dict(copy.deepcopy(state["parts"][name]))
         set_random_state(state["random"])
+
+
+def _digest_value(content: hashlib._Hash, value: object) -> None:
+    """Add `value` with its kind and size, so that no two structures run into the same bytes."""
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().cpu().contiguous().flatten()
+        content.update(f"tensor {value.dtype} {list(value.shape)}:".encode())
+        content.update(flat.view(torch.uint8).numpy().data)
+    elif isinstance(value, Mapping):
+        content.update(f"mapping {len(value)}:".encode())
+        for key, item in value.items():
+            content.update(f"{key!r}=".encode())
+            _digest_value(content, item)
+    elif isinstance(value, list | tuple):
+        content.update(f"sequence {len(value)}:".encode())
+        for item in value:
+            _digest_value(content, item)
+    else:
+        content.update(f"{type(value).__name__} {value!r};".encode())

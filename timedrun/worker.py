@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import errno
+import faulthandler
 import os
-import shutil
 import sys
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
 from mlevents.runlog import NotResumable, RunLog
-from timedrun import checkpoint, config, provenance, system
+from mlevents.submission.files import printable
+from timedrun import agreement, config, provenance, results, system
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig
-from timedrun.errors import ExitCode, TimedrunError
+from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.fault import Fault
+from timedrun.outcome import Outcome
+from timedrun.place import LAUNCHED
 from timedrun.progress import Progress
 from timedrun.ranks import Ranks
 from timedrun.results import ResultPaths, write_json
-from timedrun.run import TimedRun, checkpoint_path
+from timedrun.resumption import require_resumable
+from timedrun.run import TimedRun
+from timedrun.run_checkpoints import discard_newer, newest_on_all
 from timedrun.stop import StopRequest
-from timedrun.watch import Watch
+from timedrun.watch import Watch, is_symptom
 
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -39,6 +46,15 @@ class LaunchOptions:
     resume: bool = False
     label: str = ""
     command: str = ""
+    checkpoint_minutes: float = 0.0
+    """How often all ranks save while they train; 0: only when a signal stops the run."""
+    restarts: int = 0
+    nodes: int | None = None
+    node_rank: int | None = None
+    """None: what the launcher says (timedrun/place.py)."""
+    master: str | None = None
+    """HOST:PORT where the ranks of several nodes meet."""
+    launcher: str = "auto"
 
 
 def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
@@ -48,18 +64,29 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         TimedrunError: the run was aborted; its log says why.
     """
     fault = Fault.from_environment()
+    if not faulthandler.is_enabled():
+        faulthandler.enable()  # a file that is cut off while it is mapped ends the process: then its place is told
     provenance.image_digest()  # refused on every rank alike, before any waits for another
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = Ranks.join(settings.device)
+    stop = StopRequest()
+    stop.install(second_ends=LAUNCHED not in os.environ)  # which is its supervisor's to see to
+    ending = Ending(ranks)
+    watch = Watch(ranks, ending).start()
     try:
+        if fault is not None:
+            fault.check(ranks.world)
+        agreement.require(ranks, agreement.facts(settings, ROOT, options_of_all(options, ranks)))
+        # All ranks have met here before there is a log, so a signal finds all of them able to save. Nodes may have
+        # counted results in folders of their own.
+        number = ranks.gather(options.paths.number)[0]
+        options = replace(options, paths=replace(options.paths, number=number))
         platform = settings.submission.platform or platform_name(settings, ranks)
         # Before the log is touched: without a checkpoint it must keep its run_stop.
-        resume_from = load_checkpoint(options, ranks) if options.resume else None
-        log = open_log(settings, options, ranks, platform)
-        stop = StopRequest()
-        stop.install()
-        watch = Watch(ranks, partial(end_at_once, log, ranks)).start()
+        resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
+        log = open_log(settings, options, ranks, platform, resume_from)
+        ending.log = log
         run = TimedRun(
             settings,
             benchmark.card_of(settings),
@@ -70,6 +97,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             stop=stop,
             data_folder=options.data_folder,
             checkpoints=options.paths.checkpoints,
+            checkpoint_minutes=options.checkpoint_minutes,
             resume_from=resume_from,
             watch=watch,
             fault=fault,
@@ -78,56 +106,128 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             with run:
                 benchmark.train(settings, run)
             watch.stop()
-        finally:  # after run_stop, since it may read the data
-            if ranks.is_first:
-                provenance.add_data(options.paths.provenance, benchmark, settings, options.data_folder)
+            if fault is not None:
+                fault.strike_at_end(ranks.rank)
+        finally:  # after run_stop, since it takes time and may read the data; a lost run's ranks are not waited for
+            if ranks.is_first and run.outcome is not None:
+                ended = run.outcome is not Outcome.STOPPED
+                state = run.tracked.digest() if ended else None
+                provenance.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
         assert run.outcome is not None  # leaving the context without an error sets it
-        return run.outcome.exit_code
+    except BaseException as error:  # the group is not left in order: that may wait for ranks that are no more
+        reason = watch.failed(error)  # what it said before, if the run asked
+        verdict = watch.verdict
+        if verdict is None or not is_symptom(error):
+            raise
+        if not speaks(ranks):
+            return verdict.code
+        raise (RankLost if verdict.code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
     finally:
-        ranks.leave()
+        if ranks.world == 1:  # any other is a process of this run's own, and ends in order until it is gone
+            stop.uninstall()
+    ranks.leave()
+    return run.outcome.exit_code
 
 
-def end_at_once(log: RunLog, ranks: Ranks, reason: str) -> NoReturn:
-    """End this process, which may be caught in a collective, with `reason` in the log."""
-    log.close(reason=reason)
-    if ranks.is_first:
-        print(f"timedrun run: {reason}", file=sys.stderr, flush=True)
-    os._exit(int(ExitCode.RANK_LOST))
+@dataclass
+class Ending:
+    """How the watch ends this process, which may be caught in a collective."""
+
+    ranks: Ranks
+    log: RunLog | None = None
+    """Once there is one."""
+
+    def __call__(self, reason: str, code: ExitCode) -> NoReturn:
+        """End it with `reason` in the log."""
+        try:
+            if self.log is not None:
+                self.log.close(reason=reason)
+        except Exception as error:  # a full or hanging disk must not keep a lost run alive
+            print(printable(f"timedrun run: the log has no run_stop: {error}"), file=sys.stderr, flush=True)
+        finally:
+            if speaks(self.ranks):
+                print(printable(f"timedrun run: {reason}"), file=sys.stderr, flush=True)
+            os._exit(int(code))
 
 
-def open_log(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: str) -> RunLog:
+def speaks(ranks: Ranks) -> bool:
+    """Whether this process says why a run ended: one on each node, unless who started the ranks there says it."""
+    return ranks.is_first or (ranks.local_rank == 0 and LAUNCHED not in os.environ)
+
+
+def options_of_all(options: LaunchOptions, ranks: Ranks) -> dict[str, object]:
+    """The launch options that have to be the same on all ranks, by their names on the command line."""
+    return {
+        "--resume": options.resume,
+        "--checkpoint-minutes": options.checkpoint_minutes,
+        "--restarts": options.restarts,
+        "--device (what it comes to)": ranks.device.type,
+    }
+
+
+def open_log(
+    settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: str, resume_from: dict[str, Any] | None
+) -> RunLog:
     """The run's log with config, system, environment and provenance beside it, on rank 0; one that writes nothing on
     the others. If rank 0 cannot write, all ranks end.
 
     Raises:
         TimedrunError: rank 0 could not write, or the result exists.
     """
-    log: RunLog | None = None
+
+    def opened() -> RunLog:
+        try:
+            if resume_from is not None:
+                results.hold(options.paths)
+                return RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
+            return claim(settings, options, ranks, platform)
+        except OSError as error:
+            where = error.filename or options.paths.folder
+            raise TimedrunError(f"the result cannot be written: {error.strerror or error} ({where}).") from None
+        except NotResumable as error:
+            raise TimedrunError(f"the run cannot be resumed: {error}.") from None
+
+    log = on_first(ranks, opened) or RunLog(None, started=resume_from is not None)
+    if resume_from is not None:
+        discard_newer(options.paths.checkpoints, ranks, resume_from["position"]["step"])
+    return log
+
+
+def on_first(ranks: Ranks, function: Callable[[], T]) -> T | None:
+    """What `function` returns on rank 0, None on the others; where it fails, all ranks end with its words.
+
+    Raises:
+        TimedrunError: it failed.
+    """
+    found: T | None = None
     complaint = ""
     if ranks.is_first:
         try:
-            log = claim(settings, options, ranks, platform)
-        except OSError as error:
-            where = error.filename or options.paths.folder
-            complaint = f"the result cannot be written: {error.strerror or error} ({where})."
-        except NotResumable as error:
+            found = function()
+        except TimedrunError as error:
             complaint = str(error)
     if shared := ranks.from_first(complaint):
         raise TimedrunError(str(shared))
-    return log or RunLog(None)
+    return found
 
 
 def claim(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: str) -> RunLog:
     """Create the result's log, which only one process can, and write what belongs beside it."""
     paths = options.paths
-    if options.resume:
-        attempt = len(list(paths.side.glob("interrupted_*.txt"))) + 1
-        shutil.copyfile(paths.log, paths.side / f"interrupted_{attempt}.txt")
-        return RunLog.resume(paths.log)
     paths.folder.mkdir(parents=True, exist_ok=True)
-    log = RunLog(paths.log)
+    try:
+        paths.side.mkdir()  # which only one process can, so nothing is begun that another has
+    except FileExistsError:
+        words = "another run has taken this number; nothing of it was touched; start again for the next one"
+        raise FileExistsError(errno.EEXIST, words, str(paths.side)) from None
+    try:
+        log = RunLog(paths.log)
+    except BaseException:
+        paths.side.rmdir()
+        raise
     try:
         write_beside(settings, paths, ranks, platform, options.command)
+        results.hold(paths)
     except BaseException:
         log.close(reason="the files beside the log could not be written")
         raise
@@ -136,7 +236,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: s
 
 def write_beside(settings: RunConfig, paths: ResultPaths, ranks: Ranks, platform: str, command: str) -> None:
     """Write what belongs beside a run's log: its config, and the system, environment and source it ran on."""
-    paths.side.mkdir()
+    paths.side.mkdir(exist_ok=True)
     write_json(paths.config, config.dump(settings))
     submission = settings.submission
     description = system.describe(
@@ -150,24 +250,24 @@ def write_beside(settings: RunConfig, paths: ResultPaths, ranks: Ranks, platform
     write_json(paths.system, description)
     paths.environment.write_text(system.environment())
     origin = {**system.provenance(ROOT), "command": command, "ranks": ranks.world}
-    write_json(paths.provenance, origin | {"image_digest": provenance.image_digest(), "data": None})
+    write_json(
+        paths.provenance, origin | {"image_digest": provenance.image_digest(), "data": None, "final_state": None}
+    )
 
 
-def load_checkpoint(options: LaunchOptions, ranks: Ranks) -> dict[str, object]:
+def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: str) -> dict[str, Any]:
     """This rank's part of the newest checkpoint that is whole on every rank.
 
     Raises:
-        TimedrunError: there is none.
+        TimedrunError: there is none, or the run is not to be resumed.
     """
-    folder = options.paths.checkpoints / f"rank_{ranks.rank}"
-    found = checkpoint.newest_valid(folder)
-    step = found[1]["position"]["step"] if found else -1
-    (lowest,) = (-value for value in ranks.maximum([-float(step)]))
-    if lowest < 0:
-        raise TimedrunError(f"{folder.parent}: not every rank has a whole checkpoint; the run cannot be resumed.")
-    if found and step == lowest:
-        return found[1]
-    return checkpoint.load(checkpoint_path(folder, int(lowest)))
+
+    def require() -> None:
+        source = system.provenance(ROOT)
+        require_resumable(settings, options.paths, world=ranks.world, platform=platform, source=source)
+
+    on_first(ranks, require)
+    return newest_on_all(options.paths.checkpoints, ranks)
 
 
 def platform_name(settings: RunConfig, ranks: Ranks) -> str:

@@ -181,6 +181,13 @@ class PillowLoader:
         except DataError:
             raise
         except Exception as error:  # RuntimeError of DataLoader, or what a connection to a dying process gives
+            if "shared memory" in str(error):  # torch's words where a worker's batch finds no room in /dev/shm
+                self.close()
+                raise DataError(
+                    f"{self._folder}: the worker processes of loader pillow have no room in /dev/shm for their batches."
+                    " Give the container more (docker run --shm-size 8g, or --ipc=host), or use fewer --data.workers or"
+                    " another --data.loader."
+                ) from None
             if died := self._died(error):
                 self.close()
                 raise died from None

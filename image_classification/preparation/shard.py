@@ -49,7 +49,7 @@ class SourceItem:
             DataError: they are no longer there, or the disk or archive cannot be read; the item is named.
         """
         try:
-            handle = os.open(self.path, os.O_RDONLY)
+            handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would be waited for
             try:
                 data = _read(handle, self.offset, self.size)
             finally:

@@ -200,7 +200,7 @@ def load_note(folder: Path, split: str, number: int, key: str) -> Note | None:
             if facts["key"] != key:
                 return None
             labels, positions, offsets, rows = (arrays[name] for name in ("labels", "positions", "offsets", "rows"))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
         return None
     shard = MadeShard(
         number, facts["file"], StoredFile(**facts["stored"]), tuple(facts["names"]), labels, positions, offsets, rows

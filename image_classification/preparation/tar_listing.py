@@ -85,6 +85,10 @@ def _files(stream: io.BufferedIOBase, what: str) -> Iterator[tarfile.TarInfo]:
     try:
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             while (member := archive.next()) is not None:
+                if member.size < 0:  # Python's reader would come to it for ever (CVE-2025-8194)
+                    raise DataError(
+                        f"{what}: member {member.name!r} has a negative size; nothing was prepared from it."
+                    )
                 archive.members.clear()  # type: ignore[attr-defined]  # tarfile keeps all of them
                 if member.isdir():
                     _safe(member, what)
@@ -170,7 +174,7 @@ def _load(path: Path, key: str) -> list[Member] | None:
                 return None
             names = arrays["names"].tobytes().decode()
             offsets, sizes = arrays["offsets"].tolist(), arrays["sizes"].tolist()
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
         return None
     pairs = [line.split("\t") for line in names.split("\n")] if names else []
     return [

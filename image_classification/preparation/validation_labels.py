@@ -10,6 +10,8 @@ from typing import Any
 
 from timedrun.errors import DataError
 
+LARGEST_FILE = 1 << 26
+"""Bytes of a file in a devkit; its own have some hundred thousand, and an archive may unpack to any size."""
 _SYNSETS, _TRUTH = "data/meta.mat", "data/ILSVRC2012_validation_ground_truth.txt"
 
 
@@ -80,6 +82,10 @@ def _file_in(path: Path, wanted: str) -> bytes:
     try:
         with tarfile.open(path) as archive:
             for member in archive:
+                if not 0 <= member.size <= LARGEST_FILE:  # below 0 Python's reader would come to it for ever
+                    raise DataError(
+                        f"{path}: {member.name!r} in it says that it has {member.size:,} bytes; not ImageNet's."
+                    )
                 if member.isreg() and member.name.endswith(wanted):
                     stream = archive.extractfile(member)
                     assert stream is not None  # it is a regular file

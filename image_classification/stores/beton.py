@@ -85,6 +85,7 @@ class BetonImages:
         self.path = folder / name
         self.table = ImageTable.open(folder, split, manifest.files, ROW)
         self.table.check_shards(folder / table_files(split)[0], [manifest.files[name].bytes])
+        self.table.check_sizes(folder / table_files(split)[0])
 
     def __reduce__(self) -> tuple[type[BetonImages], tuple[Path, str]]:
         return type(self), (self.folder, self.split)
@@ -148,11 +149,16 @@ def describe(path: Path) -> BetonFacts:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise DataError(f"{path}: no whole .beton file ({error}); prepare it again.") from None
-    ends = allocations["ptr"] + allocations["size"]
     ordered = np.sort(allocations["ptr"])
-    if not np.array_equal(ordered, np.sort(samples["data_ptr"])) or bool((ends > header["alloc_table_ptr"]).any()):
+    if not np.array_equal(ordered, np.sort(samples["data_ptr"])) or _outside(allocations, header["alloc_table_ptr"]):
         raise DataError(f"{path}: its images and its allocation table do not fit each other; prepare it again.")
     return BetonFacts(int(header["page_size"]), names, samples, allocations)
+
+
+def _outside(allocations: NDArray[np.void], end: np.uint64) -> bool:
+    """Whether an image reaches beyond `end`; without sums, which could pass the largest number and come out small."""
+    begins, sizes = allocations["ptr"], allocations["size"]
+    return bool((begins > end).any()) or bool((sizes > end - begins).any())
 
 
 def is_jpeg(position: int, share: float) -> bool:

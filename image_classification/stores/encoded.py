@@ -82,7 +82,8 @@ class FolderImages:
         """The file of image `index`; DataError where it cannot be read or has changed its size."""
         path = self.file_of(index)
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                data = file.read(int(self._bytes[index]) + 1)  # and no more, should it never end
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}); restore it or prepare again.") from None
         if len(data) != self._bytes[index]:

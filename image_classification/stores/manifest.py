@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timedrun.errors import DataError
-from timedrun.stored_file import StoredFile
+from timedrun.stored_file import StoredFile, is_inside
 
 VERSION = 1
 MANIFEST = "timedrun_images.json"
@@ -95,13 +95,16 @@ def read_manifest(folder: Path) -> Manifest:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.get("version") != VERSION:
             raise DataError(f"{path}: version {values.get('version')!r} is not read, only {VERSION}; prepare it again.")
-        return _converter.structure(values, Manifest)
+        manifest = _converter.structure(values, Manifest)
+        if strange := [name for name in manifest.files if not is_inside(name)]:
+            raise DataError(f"{path}: lists {strange[0]!r}, which is no file of the store; nothing was read.")
+        return manifest
     except FileNotFoundError:
         raise DataError(
             f"{folder}: no {MANIFEST}, so no whole store of images is there. Make one with: timedrun prepare "
             f"image_classification CONFIG --images IMAGES --data-folder {folder}"
         ) from None
-    except (ValueError, AttributeError, cattrs.BaseValidationError) as error:
+    except (OSError, ValueError, AttributeError, RecursionError, cattrs.BaseValidationError) as error:
         raise DataError(f"{path}: damaged or edited ({type(error).__name__}); prepare the store again.") from None
 
 

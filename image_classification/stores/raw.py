@@ -31,8 +31,9 @@ class RawImages:
         self.table, self.files = open_shards(folder, split_name, "raw", SUFFIX)
         rows = self.table.rows
         area = rows["height"].astype(np.uint64) * rows["width"]
-        if bool((area * np.uint64(3) != rows["bytes"]).any()):
+        if bool(((area != rows["bytes"] // 3) | (rows["bytes"] % 3 != 0)).any()):  # area * 3 could pass 64 bits
             raise DataError(f"{folder / table_files(split_name)[0]}: sizes and bytes disagree; prepare it again.")
+        self.table.check_sizes(folder / table_files(split_name)[0])
         self._shards = [mapped(path) for path in self.files]
         self._rows = rows[["shard", "offset", "bytes", "height", "width"]]
 

@@ -38,6 +38,10 @@ ROW = np.dtype(
 """An image in a shard, from byte `offset` on; the size it is stored in, and that of its file."""
 
 
+LARGEST_SIDE = 1 << 30
+"""Pixels; sizes are handled as 32-bit numbers with a sign."""
+
+
 class ImageTable:
     """Rows of a split, and a name for each; names are decoded when they are asked for."""
 
@@ -69,7 +73,9 @@ class ImageTable:
             check_content(folder, name, files[name])
         try:
             rows = np.load(folder / rows_name, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
+            if not isinstance(rows, np.ndarray):
+                raise ValueError("an archive and no array")
+        except (ValueError, OverflowError) as error:
             raise DataError(f"{folder / rows_name}: no table of images ({error}); prepare it again.") from None
         if rows.dtype != kind or rows.ndim != 1:
             raise DataError(f"{folder / rows_name}: no table of images of this version; prepare it again.")
@@ -125,12 +131,25 @@ class ImageTable:
         """All names in order."""
         return map(self.name, range(len(self.rows)))
 
+    def check_sizes(self, path: Path) -> None:
+        """Raises DataError, naming `path`, where an image or its original has no size that crops can be drawn on."""
+        for column in ("height", "width", "original_height", "original_width"):
+            if len(self.rows) and not 1 <= int(self.rows[column].min()) <= int(self.rows[column].max()) <= LARGEST_SIDE:
+                raise DataError(f"{path}: has images of impossible sizes; prepare the store again.")
+
     def check_shards(self, path: Path, sizes: Sequence[int]) -> None:
         """Raises DataError, naming `path`, where an image does not lie within its shard; `sizes`: bytes of each."""
-        shards, ends = self.rows["shard"], self.rows["offset"] + self.rows["bytes"]
-        if len(shards) and (
-            int(shards.max()) >= len(sizes) or bool((ends > np.array(sizes, dtype=np.uint64)[shards]).any())
-        ):
+        shards = self.rows["shard"]
+        if not len(shards):
+            return
+        beyond = int(shards.max()) >= len(sizes)
+        if not beyond:
+            length = np.array(sizes, dtype=np.uint64)[shards]
+            # Not offset + bytes: that can pass the largest number and come out small.
+            beyond = bool((self.rows["offset"] > length).any()) or bool(
+                (self.rows["bytes"] > length - self.rows["offset"]).any()
+            )
+        if beyond:
             raise DataError(f"{path}: has images beyond the end of their shards; prepare the store again.")
 
 

@@ -138,7 +138,7 @@ def read_manifest(folder: Path) -> Manifest:
         intact = digest == manifest.digest and all(
             Path(manifest.part(split).file).name == manifest.part(split).file for split in SPLITS
         )
-    except (ValueError, KeyError, TypeError, AttributeError, cattrs.BaseValidationError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, cattrs.BaseValidationError):
         intact = False
     if not intact:
         raise DataError(f"{path}: damaged or edited; prepare the store again.")

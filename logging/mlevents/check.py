@@ -9,7 +9,7 @@ from typing import Final
 
 from mlevents import course, facts, keys, quality, timed_region
 from mlevents.checked_run import CheckedRun
-from mlevents.event import short
+from mlevents.event import is_number, short
 from mlevents.finding import Finding
 from mlevents.record import RunRecord, read
 from mlevents.required_keys import check_required
@@ -96,11 +96,26 @@ def _demonstration(run: CheckedRun) -> Iterator[Finding]:
 
 
 def _resumed(run: CheckedRun) -> Iterator[Finding]:
+    """A run that was interrupted and went on. The rules time "a contiguous period" whose clock "may not be paused"
+    (training_rules.adoc, "Run Results"): it is for finishing and for finding faults, not for a closed result."""
     for event in run.record.all(keys.RESUMED):
         message = (
             f"the run was stopped and went on after {short(event.value)} steps; its time includes the interruption"
         )
-        yield run.finding("note", "resumed", message, event)
+        gap = event.metadata.get("gap_seconds")
+        if is_number(gap) and gap < 0:
+            message = f"the run went on {-gap:.3f} s before it was stopped: the clock was set back while it stood still"
+            yield run.finding("error", "resumed", f"{message}, and its time means nothing", event)
+        elif run.record.division == keys.CLOSED:
+            yield run.finding("error", "resumed", f"{message}, and the closed division allows no such run", event)
+        else:
+            yield run.finding("note", "resumed", message, event)
+
+
+def _fault(run: CheckedRun) -> Iterator[Finding]:
+    for event in run.record.all(keys.FAULT):
+        message = f"a fault was asked for ({short(event.value)}): the run was a test of what follows, and no result"
+        yield run.finding("error", "fault", message, event)
 
 
 def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
@@ -143,6 +158,7 @@ def _seed(run: CheckedRun) -> Iterator[Finding]:
 _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _demonstration,
     _resumed,
+    _fault,
     _known_benchmark,
     _submission_order,
     facts.counts,
@@ -165,5 +181,6 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     timed_region.initialization,
     _seed,
     timed_region.clock_agreement,
+    timed_region.clock_set,
     course.evaluation_interval,
 )

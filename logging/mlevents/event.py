@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator
 from json import JSONDecoder
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -15,6 +16,7 @@ MARK: Final = ":::MLLOG"
 MARK_BYTES: Final = MARK.encode()
 EVENT_TYPES: Final = (keys.INTERVAL_START, keys.INTERVAL_END, keys.POINT_IN_TIME)
 DEEPEST: Final = 32  # levels of nested lists and dicts in a record
+MOST_LOST: Final = 100  # unreadable records of one line; each costs the time of all that stands before it
 LATEST_MS: Final = 1e15  # the year 33658; anything later is no time, and would lose its milliseconds in a float
 
 
@@ -88,8 +90,7 @@ class LogReader:
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            self._repeated += [name for name in found if names.count(name) > 1]
+            self._repeated += [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
         return found
 
     def _problem(self, rule: str, message: str, level: Level = "error") -> None:
@@ -140,11 +141,14 @@ class LogReader:
                 f"{part.count(MARK)} records stand on one line; MLCommons' tools read only the last of them. "
                 "Log from one process, one write a line",
             )
-        position = part.find(MARK)
+        position, lost = part.find(MARK), 0
         while position >= 0:
             event, end = self._record(part, position + len(MARK))
             if event is not None:
                 yield event
+            elif (lost := lost + 1) == MOST_LOST:
+                self._problem("record-json", f"{lost} records of this line are lost, and what follows was not read")
+                return
             position = part.find(MARK, end)
             if event is not None and position < 0 and part[end:].strip():
                 self._problem(*_FOLLOWED)

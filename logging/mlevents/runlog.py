@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import errno
-import math
+import hashlib
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from mlevents import keys
-from mlevents.event import MARK
-from mlevents.record import read
-
-Scalar: TypeAlias = "str | int | float | bool | None | Sequence[Scalar] | Mapping[str, Scalar]"
+from mlevents.interrupted_log import NotResumable, TakenBack, take_back
+from mlevents.logged_value import Scalar, printable, require_loggable
+from mlevents.reserved_room import release, reserve
 
 STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
 ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BLOCK_STOP, keys.EVAL_STOP})
@@ -24,18 +24,16 @@ ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BL
 SYNCED: Final = frozenset(
     {keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY, keys.BLOCK_START, keys.BLOCK_STOP}
 )
-DEEPEST: Final = 16  # levels of nested lists and dicts in a value; nothing real is deeper, a cycle always is
-LONGEST_REASON: Final = 400  # characters
+ROOM: Final = 1 << 20  # bytes reserved for a log, far more than a run of today's benchmarks writes; then as many again
+CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread whose write the disk does not finish
+
+__all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "RunLog", "Scalar", "TakenBack"]
 
 _Log = TypeVar("_Log", bound="RunLog")
 
 
 class ResultFileExists(FileExistsError):
     """The result file is there already. A result is never overwritten or appended to."""
-
-
-class NotResumable(RuntimeError):
-    """A log that cannot be taken up again."""
 
 
 class EventOrderError(RuntimeError):
@@ -46,13 +44,16 @@ class RunLog:
     """Writes the MLPerf log of one run; with `path` None it checks everything and writes nothing (ranks other than 0).
 
     Lines have the format of mlperf_logging's MLLogger, byte for byte. Unlike it, a value that cannot be written raises
-    before anything is written, and every line is one write that is either whole or absent.
+    before anything is written, and every line is one write that is either whole or absent, whichever thread logs it.
+    Room on the disk is reserved when the file is made, so that a disk that fills up later does not keep run_stop out.
 
     path: the new file `result_N.txt`; its folder must exist.
     root: callers' file names in `metadata` are relative to this; default: the folder that holds the calling package.
     clock: seconds since 1970.
     durable: whether clock events are on the disk before the call returns; only a log that is no result does without.
-    Raises ResultFileExists (a FileExistsError) where the file exists, FileNotFoundError where its folder does not.
+    started: run_start is in the log already; for a rank that writes nothing of a run that is resumed.
+    Raises ResultFileExists (a FileExistsError) where the file exists, FileNotFoundError where its folder does not,
+    OSError where the disk has no room for a log (no file is left).
     """
 
     def __init__(
@@ -62,14 +63,21 @@ class RunLog:
         root: Path | None = None,
         clock: Callable[[], float] = time.time,
         durable: bool = True,
+        started: bool = False,
     ) -> None:
         self.path = path
         self._root = None if root is None else os.path.abspath(root)
-        self._clock = clock
+        self.clock = clock
+        """What the times of events come from, seconds since 1970."""
         self._durable = durable
         self._names: dict[str, str] = {}
         self._descriptor: int | None = None
-        self._started = self._stopped = self._closed = False
+        self._started, self._stopped, self._closed = started, False, False
+        self._lock = threading.RLock()
+        self._size = self._reserved = 0
+        self._digest = hashlib.sha256()
+        self.taken_back: TakenBack | None = None
+        """Of a resumed log: what is no longer in it."""
         if path is None:
             return
         try:
@@ -84,33 +92,39 @@ class RunLog:
             raise FileNotFoundError(
                 errno.ENOENT, "the folder for the result file does not exist; create it first", str(path)
             ) from None
+        if durable:
+            try:
+                self._reserve()
+            except OSError as error:
+                os.close(self._descriptor)
+                os.unlink(path)
+                raise OSError(
+                    error.errno, f"no room for a log of {ROOM >> 20} MiB ({error.strerror}); free some", str(path)
+                ) from None
 
     @classmethod
-    def resume(cls, path: Path, *, root: Path | None = None, clock: Callable[[], float] = time.time) -> RunLog:
-        """The log of an aborted run, opened again to finish that run: its run_stop, the last line, is taken off.
+    def resume(
+        cls,
+        path: Path,
+        *,
+        size: int,
+        sha256: str,
+        keep_in: Path,
+        root: Path | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> RunLog:
+        """The log of an interrupted run, taken back to its first `size` bytes, whose digest is `sha256`, as `mark` told
+        when a checkpoint was saved, and opened to go on from there. Whether it ends in run_stop, in the middle of a
+        line or anywhere else does not matter: a killed run leaves such logs.
 
-        The caller keeps a copy of the aborted log. Raises NotResumable where the log never started its clock, was not
-        aborted or does not end in run_stop; FileNotFoundError where there is none. Nothing is changed then.
+        The whole interrupted log is kept in the folder `keep_in` first. Raises as `take_back` does.
         """
-        data = path.read_bytes()
-        offset = data.rstrip(b"\n").rfind(b"\n") + 1
-        record = read(path)
-        last = record.events[-1] if record.events else None
-        if record.started is None or last is None or last.key != keys.RUN_STOP or record.status != keys.ABORTED:
-            raise NotResumable(
-                f"{path}: only a run that was aborted after run_start can go on; this one ends in "
-                f"{last.key if last else 'nothing'} with status {record.status!r}; nothing was changed"
-            )
-        if data[:offset].count(b"\n") + 1 != last.line:
-            raise NotResumable(
-                f"{path}: text follows run_stop (line {last.line}), which a run log never writes, so the file was "
-                "changed; remove that text to resume; nothing was changed"
-            )
-        log = cls(None, root=root, clock=clock)
+        log = cls(None, root=root, clock=clock, started=True)
+        log.taken_back, prefix = take_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
         log.path = path
         log._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
-        os.ftruncate(log._descriptor, offset)
-        log._started = True
+        log._size, log._digest = len(prefix), hashlib.sha256(prefix)
+        log._reserve_if_it_can()
         return log
 
     @property
@@ -135,22 +149,37 @@ class RunLog:
         """Log the end of an interval. run_stop needs the metadata status "success" or "aborted". Raises as `event`."""
         self._log(keys.INTERVAL_END, key, value, metadata)
 
-    def close(self, status: str = "aborted", reason: str | None = None) -> None:
-        """Close the file; where run_stop was not logged, log it first with `status` and `reason`. Repeatable."""
-        if self._closed:
-            return
+    def mark(self) -> dict[str, Any]:
+        """The log's size in bytes and its SHA-256, everything up to there being on disk: what `resume` takes."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.fsync(self._descriptor)
+            return {"size": self._size, "sha256": self._digest.hexdigest()}
+
+    def close(self, status: str = "aborted", reason: str | None = None, **metadata: Scalar) -> None:
+        """Close the file; where run_stop was not logged, log it first with `status`, `reason` and what else is known.
+        Repeatable, from any thread: what another one logs at the same time comes before it or is refused.
+
+        Raises TimeoutError where another thread hangs in a write, so that a process can end whatever its disk does.
+        """
+        if not self._lock.acquire(timeout=CLOSING_SECONDS):
+            raise TimeoutError(f"{self.path}: the disk does not take the log's last event; run_stop was not logged")
         try:
+            if self._closed:
+                return
             if not self._stopped:
-                metadata: dict[str, Scalar] = {keys.STATUS: status}
+                said: dict[str, Scalar] = {keys.STATUS: status}
                 if reason is not None:
-                    metadata["reason"] = _printable(reason)
+                    said["reason"] = printable(reason)
                 # A run that failed before run_start ends here too: its log then has a run_stop and no time.
-                self._log(keys.INTERVAL_END, keys.RUN_STOP, None, metadata, closing=True)
+                self._log(keys.INTERVAL_END, keys.RUN_STOP, None, said | metadata, closing=True)
         finally:
             self._closed = True
             if self._descriptor is not None:
                 descriptor, self._descriptor = self._descriptor, None
+                release(descriptor)
                 os.close(descriptor)
+            self._lock.release()
 
     def __enter__(self: _Log) -> _Log:
         return self
@@ -166,11 +195,12 @@ class RunLog:
     def _log(
         self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar], *, closing: bool = False
     ) -> None:
-        line = self._line(event_type, key, value, metadata)
-        self._check_order(key, metadata, closing)
-        self._write(line, key)
-        self._started = self._started or key == keys.RUN_START
-        self._stopped = self._stopped or key == keys.RUN_STOP
+        with self._lock:  # from the event's time on, so that times do not go back from line to line
+            line = self._line(event_type, key, value, metadata)
+            self._check_order(key, metadata, closing)
+            self._write(line, key)
+            self._started = self._started or key == keys.RUN_START
+            self._stopped = self._stopped or key == keys.RUN_STOP
 
     def _line(self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar]) -> bytes:
         if not isinstance(key, str) or not key:
@@ -181,10 +211,10 @@ class RunLog:
         for name in ("file", "lineno"):
             if name in metadata:
                 raise ValueError(f"metadata {name!r} of {key} is set from the caller and cannot be given")
-        _check(key, f"event key {key!r}")
-        _check(value, f"value of {key}")
-        _check(metadata, f"metadata of {key}")
-        time_ms = int(self._clock() * 1e3)
+        require_loggable(key, f"event key {key!r}")
+        require_loggable(value, f"value of {key}")
+        require_loggable(metadata, f"metadata of {key}")
+        time_ms = int(self.clock() * 1e3)
         where = self._caller()
         from mlperf_logging.mllog import constants, mllog  # here: it imports numpy, which no reader of logs needs
 
@@ -213,13 +243,31 @@ class RunLog:
     def _write(self, line: bytes, key: str) -> None:
         if self._descriptor is None:
             return
-        size = os.fstat(self._descriptor).st_size
-        written = os.write(self._descriptor, line)
+        try:
+            written = os.write(self._descriptor, line)
+        except OSError as error:
+            raise OSError(error.errno, f"the event {key} was not logged ({error.strerror})", str(self.path)) from error
         if written != len(line):
-            os.ftruncate(self._descriptor, size)  # half a record would break the next one too
+            os.ftruncate(self._descriptor, self._size)  # half a record would break the next one too
             raise OSError(errno.ENOSPC, f"the disk took a part of the event {key}; it was not logged", str(self.path))
+        self._size += written
+        self._digest.update(line)
+        if self._durable and self._size + ROOM // 2 > self._reserved:
+            self._reserve_if_it_can()
         if self._durable and key in SYNCED:
             os.fsync(self._descriptor)
+
+    def _reserve(self) -> None:
+        assert self._descriptor is not None
+        reserve(self._descriptor, self._size, ROOM)
+        self._reserved = self._size + ROOM
+
+    def _reserve_if_it_can(self) -> None:
+        """Where it cannot, what is left of the room takes the next events, and run_stop with them."""
+        try:
+            self._reserve()
+        except OSError:
+            self._reserved = self._size + ROOM  # tried again half a room later
 
     def _caller(self) -> dict[str, Scalar]:
         frame: FrameType | None = sys._getframe(1)
@@ -242,39 +290,3 @@ def _relative(filename: str, root: str | None) -> str:
     while (top / "__init__.py").is_file():
         top = top.parent
     return absolute.relative_to(top).as_posix()
-
-
-def _check(value: object, what: str, depth: int = 0) -> None:
-    """Raise TypeError or ValueError, naming `what`, unless every reader of MLPerf logs will read `value` back alike."""
-    if depth > DEEPEST:
-        raise ValueError(f"{what} is nested more than {DEEPEST} deep; nothing was logged")
-    if value is None or isinstance(value, bool | int):
-        if isinstance(value, int) and abs(value) >= 2**63:
-            raise ValueError(f"{what} is an integer of more than 64 bits; nothing was logged")
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{what} is {value!r}, which JSON cannot hold; nothing was logged")
-    elif isinstance(value, str):
-        if MARK in value:
-            raise ValueError(f"{what} contains {MARK!r}, the mark at which readers split records; nothing was logged")
-        if any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError(f"{what} is not valid Unicode text: {value!r}; nothing was logged")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            _check(item, f"{what}, item {index},", depth + 1)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            if not isinstance(name, str):
-                raise TypeError(f"{what} has the key {name!r}, and JSON's keys are texts; nothing was logged")
-            _check(name, f"{what}, name {name!r},", depth + 1)
-            _check(item, f"{what}, {name!r},", depth + 1)
-    else:
-        raise TypeError(
-            f"{what} is {type(value).__module__}.{type(value).__qualname__}, not text, number, bool or None "
-            "(or a list or dict of these); convert it, for a tensor with .item(); nothing was logged"
-        )
-
-
-def _printable(text: str) -> str:
-    """`text` cut and cleaned so that it can always be logged: the reason of a failure must not cause another."""
-    return text.encode("ascii", "backslashreplace").decode("ascii").replace(MARK, "MLLOG")[:LONGEST_REASON]

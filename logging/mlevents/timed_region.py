@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
@@ -182,3 +183,15 @@ def clock_agreement(run: CheckedRun) -> Iterator[Finding]:
     elif abs(wall - elapsed) > max(CLOCK_TOLERANCE_MS, CLOCK_TOLERANCE_SHARE * elapsed):
         message = f"the wall clock says {wall / 1e3:.3f} s, the monotonic one {elapsed / 1e3:.3f} s: the clock was set"
         yield run.finding("error", "clock-agreement", f"{message} during the run, and its time means nothing", stopped)
+
+
+def clock_set(run: CheckedRun) -> Iterator[Finding]:
+    """The wall clock was not set while the run went on, as this project's runs notice and log."""
+    started, stopped = run.record.started, run.record.stopped
+    wall = stopped.time_ms - started.time_ms if started is not None and stopped is not None else 0.0
+    for event in run.record.all(keys.CLOCK_SET):
+        by_ms = event.value * 1e3 if is_number(event.value) else math.inf
+        level: Level = "error" if abs(by_ms) > max(CLOCK_TOLERANCE_MS, CLOCK_TOLERANCE_SHARE * wall) else "warning"
+        so = "and its time means nothing" if level == "error" else "and its time is wrong by so much"
+        message = f"the wall clock was set by {short(event.value)} s while the run went on, {so}; run it again"
+        yield run.finding(level, "clock-agreement", message, event)

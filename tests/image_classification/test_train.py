@@ -1,5 +1,7 @@
 """The run itself: warm-up without a trace, the clock before the data, exact counts, accumulation, methods in effect."""
 
+import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -17,11 +19,13 @@ from image_classification.train import accuracy, progress_at, synthetic_batches,
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun import checkpoint
+from timedrun.errors import DataError
 from timedrun.methods import EMA, ChannelsLast, NoEffect, ProgressiveResizing
 from timedrun.precision import Precision
 from timedrun.progress import Progress
 from timedrun.ranks import Ranks
-from timedrun.run import Outcome, TimedRun, checkpoint_path
+from timedrun.run import Outcome, TimedRun
+from timedrun.run_checkpoints import checkpoint_path
 from timedrun.stop import StopRequest
 
 ALONE = Ranks(0, 1, 0, torch.device("cpu"))
@@ -225,6 +229,25 @@ def test_a_run_on_stored_images_goes_on_after_a_stop_as_if_there_had_been_none(
         train(config, run)
     assert len(whole) == 20
     assert steps.losses == whole
+
+
+def test_a_store_that_is_cut_off_while_it_is_trained_on_ends_the_run_with_the_files_name(
+    prepared: dict[Format, Path], tmp_path: Path, steps: Steps
+) -> None:
+    folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
+    (shard,) = (folder / "train").glob("*.jpegs")
+
+    def at_step(run: TimedRun) -> None:
+        if len(steps.losses) == 3:
+            os.truncate(shard, 100)
+
+    steps.at_step = at_step
+    log = RunLog(tmp_path / "result_0.txt")
+    with pytest.raises(DataError, match=shard.name), stored_run(stored(), folder, log) as run:
+        train(stored(), run)
+    assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
+    assert shard.name in str(record.read(tmp_path / "result_0.txt").stopped)
+    assert no_thread_is_left()
 
 
 def test_a_run_that_fails_leaves_no_thread(prepared: dict[Format, Path], steps: Steps) -> None:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,9 +32,9 @@ from timedrun.stop import StopRequest
 ALONE = Ranks(0, 1, 0, torch.device("cpu"))
 
 
-def run_of(config: BertRunConfig, store: Path, log: RunLog) -> TimedRun:
+def run_of(config: BertRunConfig, store: Path, log: RunLog, **options: Any) -> TimedRun:
     progress = Progress("test", shown=False)
-    return TimedRun(config, CARD, ALONE, log, platform="1xCPU", progress=progress, data_folder=store)
+    return TimedRun(config, CARD, ALONE, log, platform="1xCPU", progress=progress, data_folder=store, **options)
 
 
 @pytest.fixture
@@ -162,17 +163,13 @@ def test_a_stopped_run_resumes_to_the_losses_and_the_accuracy_of_a_whole_one(
         train(methods, run)
     whole = list(seen)
     seen.clear()
-    interrupted = run_of(methods, tiny_store, RunLog(tmp_path / "result_0.txt"))
-    interrupted.stop, interrupted.checkpoints = stop, tmp_path / "checkpoint"
-    with interrupted as run:
+    log = RunLog(tmp_path / "result_0.txt")
+    with run_of(methods, tiny_store, log, stop=stop, checkpoints=tmp_path / "checkpoint") as run:
         train(methods, run)
     assert run.outcome is Outcome.STOPPED
     state = checkpoint.load(tmp_path / "checkpoint" / "rank_0" / "step_00000007.pt")
-    progress = Progress("test", shown=False)
-    log = RunLog.resume(tmp_path / "result_0.txt")
-    with TimedRun(
-        methods, CARD, ALONE, log, platform="1xCPU", progress=progress, data_folder=tiny_store, resume_from=state
-    ) as run:
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
+    with run_of(methods, tiny_store, log, resume_from=state) as run:
         train(methods, run)
     assert seen == whole
     values = [

@@ -252,6 +252,37 @@ def test_a_resumed_run_is_noted_at_the_line_where_it_went_on(records, write):
     assert "46 steps" in report.findings[0].message and report.findings[0].line == records.index(stop)
 
 
+@pytest.mark.parametrize(
+    ("division", "gap", "level"), [("open", 3.5, "note"), ("closed", 3.5, "error"), ("open", -3.5, "error")]
+)
+def test_a_resumed_run_is_an_error_where_the_division_forbids_it_or_the_clock_was_set_back_meanwhile(
+    records, write, division, gap, level
+):
+    named(records, "submission_division")["value"] = division
+    stop = named(records, "epoch_stop", 1)
+    event = {**stop, "event_type": "POINT_IN_TIME", "key": "resumed", "value": 46}
+    records.insert(records.index(stop), {**event, "metadata": {**stop["metadata"], "gap_seconds": gap}})
+    assert [f.level for f in check(write(records)).findings if f.rule == "resumed"] == [level]
+
+
+def test_a_fault_that_was_asked_for_is_an_error(records, write):
+    stop = named(records, "epoch_stop", 1)
+    fault = {"rank": 1, "step": 20, "kind": "slow"}
+    records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "fault", "value": fault})
+    assert found(write, records) == ["fault"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level"), [(60.0, "error"), (-3.0, "error"), (0.7, "warning"), (-0.7, "warning"), ("much", "error")]
+)
+def test_a_clock_that_was_set_is_an_error_where_it_moves_the_time_by_more_than_clocks_may_part(
+    records, write, seconds, level
+):
+    stop = named(records, "epoch_stop", 1)
+    records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "clock_set", "value": seconds})
+    assert [f.level for f in check(write(records)).findings if f.rule == "clock-agreement"] == [level]
+
+
 def test_a_demonstration_is_held_to_its_own_logged_target(demonstration, write):
     named(demonstration, "quality_target")["value"] = 0.8
     assert found(write, demonstration) == ["target-reached"]

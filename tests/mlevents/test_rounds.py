@@ -32,6 +32,7 @@ from tests.mlevents.rounds.test_agreement import CASES
 RCP = Path(mlperf_logging.rcp_checker.__file__).parent
 OWN_KEYS = {
     *("DATASET", "QUALITY_TARGET", "CONFIG_NAME", "CONFIG_DIGEST", "METHOD", "ELAPSED_MS", "RESUMED", "METRIC"),
+    *("SLOW_RANK", "FAULT", "CHECKPOINT", "CLOCK_SET", "COLLECTIVE_TEST"),
     *("TRACKED_STATS", "THROUGHPUT", "PAGE_CACHE_RESIDENT", "COLD_START", "READ_AHEAD"),
     *("DATA_LOADER", "DATA_STORE", "DATA_ORDER", "DATA_WORKERS", "DATA_PREFETCH"),
     *("OPEN", "CLOSED"),  # words of the rule files

@@ -154,6 +154,24 @@ def test_a_full_disk_leaves_the_old_file_and_no_partial_one(
     assert os.listdir(tmp_path) == ["a.pt"] and load(tmp_path / "a.pt") == {"step": 1}
 
 
+def test_what_the_system_said_is_told_and_not_what_torch_made_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = checkpoint._Digesting.write
+
+    def full(writer: Any, data: bytes) -> int:
+        if len(data) > 1000:
+            raise OSError(28, "No space left on device")
+        return write(writer, data)
+
+    monkeypatch.setattr(checkpoint._Digesting, "write", full)
+    with pytest.raises(CheckpointError, match="no partial file is left: No space left on device$") as caught:
+        save(tmp_path / "a.pt", {"weights": torch.ones(1000)})
+    assert checkpoint.plain_reason(caught.value) == "No space left on device"
+    assert checkpoint.plain_reason(ValueError("a path /home")) == ""
+    assert os.listdir(tmp_path) == []
+
+
 def test_the_file_is_on_disk_before_its_name_and_the_name_before_save_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

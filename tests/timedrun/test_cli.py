@@ -7,15 +7,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mlevents import keys, record
 from mlevents.record import RunRecord
+from timedrun import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
 LONG = [*SMOKE, "--schedule.epochs", "40", "--evaluation.target", "0.99"]
+LONGER = [*SMOKE, "--schedule.epochs", "4000", "--evaluation.target", "0.99"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -30,10 +35,11 @@ def result(folder: Path, number: int = 0) -> RunRecord:
 
 def course(run: RunRecord) -> list[object]:
     """What a run computed, without its times, its speed and what the page cache held."""
-    measured = (keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT)
+    measured = (keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT, keys.COLLECTIVE_TEST)
     return [
         (event.key, None if event.key in measured else event.value, event.metadata.get("epoch_num"))
         for event in run.events
+        if event.key not in (keys.SLOW_RANK, keys.CLOCK_SET)  # of the machine, at any moment
     ]
 
 
@@ -86,6 +92,119 @@ def test_a_stopped_run_exits_75_and_resumes_to_the_numbers_of_a_whole_one(tmp_pa
     qualities = [[point.value for point in result(tmp_path / name).quality] for name in ("whole", "stopped")]
     assert qualities[0] == qualities[1]
     assert len(qualities[0]) == 40
+
+
+@contextmanager
+def started(folder: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """`timedrun run` of two ranks in a group of its own, which is gone afterwards."""
+    command = [sys.executable, "-m", "timedrun", "run", *LONGER, "--ranks", "2", "--results", str(folder)]
+    process = subprocess.Popen(
+        [*command, *map(str, arguments)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        ranks = family(process)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        for rank in ranks:
+            with suppress(psutil.NoSuchProcess):
+                rank.kill()
+        process.wait()
+
+
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """All that a process has started and that still runs."""
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def ranks_of(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
+    found = {}
+    for one in family(process):
+        with suppress(psutil.NoSuchProcess):
+            found[one.environ().get("RANK", "")] = one
+    found.pop("", None)
+    return found
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+def trains(folder: Path) -> bool:
+    return (folder / "result_0.txt").exists() and bool(result(folder).all(keys.EVAL_ACCURACY))
+
+
+@pytest.mark.processes
+def test_sigterm_while_ranks_still_start_ends_all_without_a_result_or_a_traceback(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    with started(folder) as process:
+        wait_for(lambda: len(ranks_of(process)) == 2, process)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 143, errors
+        assert "stopped before the run had begun; no log was written" in errors
+        assert "Traceback" not in errors
+        assert not folder.exists()
+
+
+@pytest.mark.processes
+def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        wait_for(lambda: trains(tmp_path), process)
+        ranks_of(process)["1"].send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 75, errors
+        steps = [{path.name for path in (tmp_path / "run_0" / "checkpoint").glob(f"rank_{r}/*.pt")} for r in (0, 1)]
+        assert len(steps[0]) == 1 and steps[0] == steps[1]
+
+
+@pytest.mark.processes
+def test_a_second_sigterm_ends_a_run_at_once_and_leaves_no_process(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        wait_for(lambda: trains(tmp_path), process)
+        ranks = family(process)
+        for rank in ranks_of(process).values():
+            rank.suspend()  # so that the first signal cannot do it
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 143, errors
+        assert "ended at once by a signal; the log has no run_stop" in errors
+        assert psutil.wait_procs(ranks, timeout=5)[1] == []
+
+
+@pytest.mark.processes
+def test_no_rank_outlives_a_killed_launcher_and_the_log_can_be_read(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        wait_for(lambda: trains(tmp_path), process)
+        ranks = family(process)
+        process.kill()
+        assert psutil.wait_procs(ranks, timeout=10)[1] == []
+    assert result(tmp_path).status is None
+    assert not record.read(tmp_path / "result_0.txt").problems
+
+
+@pytest.mark.processes
+def test_a_killed_rank_0_is_named_and_the_job_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+    with started(tmp_path, "--restarts", 1, "--checkpoint-minutes", 0.01) as process:
+        wait_for(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), process)
+        ranks_of(process)["0"].kill()
+        wait_for(lambda: result(tmp_path).all(keys.RESUMED), process)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 75, errors
+    assert "rank 0 was killed by SIGKILL, last seen at step" in errors
+    assert "restart 1 of 1: all ranks start again and go on from step" in errors
+    assert len(result(tmp_path).all(keys.RUN_START)) == 1
 
 
 @pytest.mark.processes

@@ -1,13 +1,15 @@
 """Configs: overrides by name, a dump that reads back, a digest that every setting changes, the difference of two."""
 
 import dataclasses
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 
-from image_classification.configs import ImageRunConfig, imagenet_baseline, imagenet_methods
+from image_classification.configs import ImageRunConfig, imagenet_baseline, imagenet_methods, synthetic_smoke
 from timedrun.config import RunConfig, difference, digest, dump, load, override
 from timedrun.errors import UsageError
 
@@ -69,6 +71,37 @@ def test_the_digest_ignores_the_seed_and_nothing_else(toy_config: Callable[..., 
 def test_any_other_change_gives_another_digest(change: tuple[str, object]) -> None:
     config = imagenet_baseline()
     assert digest(dataclasses.replace(config, **dict([change]))) != digest(config)
+
+
+def _leaves(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where in a config's dump numbers, switches and free texts stand."""
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(item, (*place, key))
+    elif isinstance(value, bool | int | float) or place in {("name",), ("notes",), ("dataset",), ("benchmark",)}:
+        yield place
+
+
+@pytest.mark.parametrize("make", [imagenet_methods, synthetic_smoke], ids=["imagenet_methods", "synthetic_smoke"])
+@given(data=st.data())
+def test_a_change_of_any_setting_but_the_seed_changes_the_digest_and_equal_settings_share_it(
+    make: Callable[[], RunConfig], data: st.DataObject
+) -> None:
+    config = make()
+    values = dump(config)
+    assert digest(load(type(config), json.loads(json.dumps(values)))) == digest(config)
+    place = data.draw(st.sampled_from(list(_leaves(values))))
+    holder: Any = values
+    for key in place[:-1]:
+        holder = holder[key]
+    old = holder[place[-1]]
+    kinds = {bool: st.booleans(), int: st.integers(-(2**40), 2**40), float: st.floats(-1e9, 1e9), str: st.text()}
+    holder[place[-1]] = data.draw(kinds[type(old)].filter(lambda new: new != old))
+    try:
+        changed = load(type(config), values)
+    except (UsageError, ValueError):
+        assume(False)
+    assert (digest(changed) == digest(config)) == (place == ("seed",))
 
 
 def test_the_difference_of_two_configs_names_each_setting_once() -> None:

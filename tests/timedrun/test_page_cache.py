@@ -4,11 +4,14 @@ import mmap
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from timedrun import page_cache
-from timedrun.page_cache import WINDOW_BYTES, Residency, evenly, resident
+from timedrun.page_cache import WINDOW_BYTES, Residency, clear_on_every_node, drop_file, evenly, resident
+from timedrun.ranks import Ranks
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is told on Linux only")
 
@@ -99,3 +102,66 @@ def test_a_sample_of_files_is_evenly_spaced_and_all_of_few() -> None:
     assert evenly(4) == [0, 1, 2, 3]
     assert evenly(10, 5) == [0, 2, 4, 6, 8]
     assert len(evenly(1_281_167)) == len(set(evenly(1_281_167))) == 1_000
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+25 22 0:5 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw
+26 25 0:5 /sys /proc/sys ro,nosuid,nodev,noexec,relatime - proc proc rw
+"""
+
+
+def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere_else(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    assert drop_file(mounts) == Path("/proc/sys/vm/drop_caches")
+    mounts.write_text(MOUNTS + "27 22 8:1 /home/x/drop_caches /drop_caches rw - ext4 /dev/sda1 rw\n")  # a plain file
+    assert drop_file(mounts) == Path("/proc/sys/vm/drop_caches")
+    with mounts.open("a") as file:
+        file.write("28 22 0:4 /sys/vm/drop_caches /read_only ro,relatime - proc proc rw\n")
+        file.write("29 22 0:4 /sys/vm/drop_caches /drop\\040caches rw,relatime shared:3 - proc proc rw\n")
+    assert drop_file(mounts) == Path("/drop caches")
+
+
+def test_caches_are_dropped_by_the_command_and_its_complaint_is_the_reason_where_they_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "$(touch x); file"  # reaches the command as it is: no shell reads it
+    assert page_cache.clear(True, (page_cache.WRITER, str(file))) == (True, "")
+    assert file.read_text() == "3\n"
+    assert page_cache.clear(False, (page_cache.WRITER, str(tmp_path / "not"))) == (False, "not asked for")
+    assert os.listdir(tmp_path) == [file.name]
+    done, reason = page_cache.clear(True, (page_cache.WRITER, str(tmp_path)))
+    assert not done and "Is a directory" in reason
+    assert page_cache.clear(True, (str(tmp_path / "absent"),)) == (False, "absent failed: FileNotFoundError")
+
+
+class TwoNodes(Ranks):
+    """Rank `rank` of two nodes with two ranks each, where the others have answered already."""
+
+    others: tuple[Any, ...]
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value if number == self.rank else other for number, other in enumerate(self.others)]
+
+
+def node(rank: int, *others: Any) -> Ranks:
+    ranks = TwoNodes(rank, 4, rank % 2, torch.device("cpu"))
+    object.__setattr__(ranks, "others", others)
+    return ranks
+
+
+def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_all_were() -> None:
+    cleared, failed = (True, ""), (False, "read-only")
+    calls: list[bool] = []
+
+    def clear(asked_for: bool) -> tuple[bool, str]:
+        calls.append(asked_for)
+        return cleared
+
+    assert clear_on_every_node(True, node(0, None, None, cleared, None), clear) == (True, "")
+    assert calls == [True]
+    assert clear_on_every_node(True, node(1, cleared, None, cleared, None), clear) == (True, "")
+    assert calls == [True]  # not by a local rank 1
+    assert clear_on_every_node(True, node(0, None, None, failed, None), clear) == (False, "node 1 of 2: read-only")
+    assert clear_on_every_node(True, node(2, failed, None, None, None), clear) == (False, "node 0 of 2: read-only")
+    alone = Ranks(0, 1, 0, torch.device("cpu"))
+    assert clear_on_every_node(True, alone, lambda asked_for: failed) == failed
+    assert clear_on_every_node(False, alone, lambda asked_for: (asked_for, "no")) == (False, "no")

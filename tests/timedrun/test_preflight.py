@@ -1,9 +1,12 @@
 """What is found before a run: room, rights, ranks, precision; everything at once and nothing written."""
 
+import os
+import subprocess
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,23 +14,23 @@ import torch
 from image_classification.configs import synthetic_smoke
 from timedrun import page_cache, preflight
 from timedrun.card import find
+from timedrun.config import RunConfig
 from timedrun.errors import PreflightError, UsageError
+from timedrun.methods import EMA
+from timedrun.place import Place
+from timedrun.place import find as find_place
 from timedrun.ranks import local_batch
 from timedrun.results import ResultPaths, next_number
+from timedrun.worker import LaunchOptions
 
 Usage = namedtuple("Usage", "total used free")
 
 
-def failures(config: object, folder: Path, ranks: int = 1) -> list[str]:
-    paths = ResultPaths(folder, 0)
+def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) -> list[str]:
+    place = options.pop("place", None) or find_place(ranks, "none")
     try:
         preflight.check(
-            find("image_classification"),
-            config,
-            ranks=ranks,
-            data_folder=None,
-            paths=paths,
-            resume=False,  # type: ignore[arg-type]
+            find("image_classification"), config, LaunchOptions(paths=ResultPaths(folder, 0), **options), place
         )
     except PreflightError as error:
         return error.failures
@@ -43,6 +46,64 @@ def test_a_full_disk_is_found_before_the_run(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
     (failure,) = failures(synthetic_smoke(), tmp_path)
     assert "0 MiB free" in failure
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a read-only file system")
+def test_a_read_only_results_folder_is_found_even_by_root(tmp_path: Path) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", tmp_path], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"this root may not mount: {mounted.stderr.decode(errors='replace').strip()}")
+    try:
+        (failure,) = failures(synthetic_smoke(), tmp_path / "results")
+        assert f"{tmp_path} is not writable (Read-only file system)" in failure
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every folder")
+def test_a_results_folder_without_rights_is_found(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    (failure,) = failures(synthetic_smoke(), tmp_path / "results")
+    assert "is not writable (Permission denied)" in failure
+
+
+def test_room_is_asked_for_the_checkpoints_of_all_ranks_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ResNet-50 with SGD's momentum: 25,557,032 parameters, two numbers each, in fp32."""
+    benchmark = find("image_classification")
+    config = benchmark.config("imagenet_baseline")
+    one = 25_557_032 * 4 * 2
+
+    def asked(config: RunConfig, minutes: float, ranks: int, nodes: int = 1) -> int:
+        options = LaunchOptions(paths=ResultPaths(tmp_path, 0), checkpoint_minutes=minutes)
+        place = Place("options", 0, nodes * ranks, 0, ranks, nodes, 0, "127.0.0.1", 1)
+        return preflight.checkpoint_bytes(benchmark, config, options, place)
+
+    assert asked(config, 0, 1) == one
+    assert asked(config, 10, 1) == one * 3  # the newest two and the one being written
+    assert asked(config, 10, 4, nodes=2) == one * 3 * 4
+    with_average = replace(config, methods=(*config.methods, EMA()))
+    assert asked(with_average, 0, 1) == one * 3 // 2
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: Usage(0, 0, 200 * 2**20))
+    (failure,) = preflight.result_problems(ResultPaths(tmp_path, 0), False, checkpoints=one)
+    assert "200 MiB free, a run needs 259 MiB, 195 MiB of it for checkpoints" in failure
+
+
+def test_restarts_need_checkpoints_and_are_not_for_the_closed_division(tmp_path: Path) -> None:
+    config = synthetic_smoke()
+    closed = replace(config, submission=replace(config.submission, division="closed"))
+    (failure,) = failures(config, tmp_path, 2, restarts=2)
+    assert "--restarts 2" in failure and "--checkpoint-minutes" in failure
+    assert failures(config, tmp_path, 2, restarts=2, checkpoint_minutes=1.0) == []
+    (failure,) = failures(closed, tmp_path, 2, restarts=2, checkpoint_minutes=1.0)
+    assert "closed division may not be resumed" in failure
+    assert failures(closed, tmp_path, 2, checkpoint_minutes=1.0) == []
+
+
+def test_a_node_without_rank_0_is_not_asked_for_the_log(tmp_path: Path) -> None:
+    second = Place("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1)
+    assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
+    (failure,) = failures(synthetic_smoke(), tmp_path, 2, resume=True)
+    assert "nothing to resume" in failure
 
 
 def test_a_results_folder_that_is_a_file_is_named(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_what_is_no_digest_is_refused(given: str, monkeypatch: pytest.MonkeyPatc
 def test_the_datas_identity_is_added_to_what_is_known_already(tmp_path: Path) -> None:
     path = tmp_path / "provenance.json"
     path.write_text(json.dumps({"commit": "abc", "data": None}))
-    provenance.add_data(path, find("image_classification"), synthetic_smoke(), None)
+    provenance.add_data(path, find("image_classification"), synthetic_smoke(), None, None)
     found = json.loads(path.read_text())
     assert found["commit"] == "abc"
     assert found["data"]["name"] == "synthetic"
@@ -63,5 +63,5 @@ def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package: Callable
 def test_a_provenance_that_cannot_be_written_fails_no_run_that_is_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    provenance.add_data(tmp_path / "missing.json", find("image_classification"), synthetic_smoke(), None)
+    provenance.add_data(tmp_path / "missing.json", find("image_classification"), synthetic_smoke(), None, None)
     assert "could not be added" in capsys.readouterr().err

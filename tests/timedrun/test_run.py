@@ -16,11 +16,13 @@ from torch import nn
 from mlevents import keys, official, record
 from mlevents.check import check
 from mlevents.runlog import RunLog
+from timedrun.block import plan_blocks
 from timedrun.checkpoint import load
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.methods import NoEffect
-from timedrun.run import Outcome, TimedRun, plan_blocks
+from timedrun.ranks import Ranks
+from timedrun.run import Outcome, TimedRun
 from timedrun.stop import StopRequest
 
 MakeRun = Callable[..., TimedRun]
@@ -205,15 +207,16 @@ def test_sigterm_saves_the_run_and_resuming_gives_the_weights_of_an_uninterrupte
     state = load(tmp_path / "checkpoint" / "rank_0" / "step_00000008.pt")
     finished = Toy([0.95])
     torch.manual_seed(99)
-    with make_run(resume_from=state, log=RunLog.resume(tmp_path / "result_0.txt")) as run:
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
+    with make_run(resume_from=state, log=log) as run:
         finished.train(run, warm_up=2)
     assert run.outcome is Outcome.REACHED
     for one, other in zip(whole.model.parameters(), finished.model.parameters(), strict=True):
         assert torch.equal(one, other)
-    log = record.read(tmp_path / "result_0.txt")
-    assert len(log.all(keys.RUN_START)) == len(log.all(keys.RUN_STOP)) == len(log.all(keys.RESUMED)) == 1
-    assert [event.metadata["epoch_num"] for event in log.all(keys.EPOCH_START)] == [1, 2, 3, 4]
-    assert log.status == keys.SUCCESS
+    told = record.read(tmp_path / "result_0.txt")
+    assert len(told.all(keys.RUN_START)) == len(told.all(keys.RUN_STOP)) == len(told.all(keys.RESUMED)) == 1
+    assert [event.metadata["epoch_num"] for event in told.all(keys.EPOCH_START)] == [1, 2, 3, 4]
+    assert told.status == keys.SUCCESS
 
 
 def test_the_gap_of_a_resumed_run_counts(make_run: MakeRun, tmp_path: Path) -> None:
@@ -223,11 +226,28 @@ def test_the_gap_of_a_resumed_run_counts(make_run: MakeRun, tmp_path: Path) -> N
         Toy([]).train(run)
     time.sleep(0.5)
     state = load(tmp_path / "checkpoint" / "rank_0" / "step_00000001.pt")
-    with make_run(resume_from=state, log=RunLog.resume(tmp_path / "result_0.txt")) as run:
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
+    with make_run(resume_from=state, log=log) as run:
         Toy([0.95]).train(run)
     minutes = record.read(tmp_path / "result_0.txt").minutes
     assert minutes is not None
     assert minutes * 60 >= 0.5
+
+
+def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(make_run: MakeRun, tmp_path: Path) -> None:
+    for number in (0, 1):
+        with make_run(log=RunLog(tmp_path / f"result_{number}.txt")) as run:
+            Toy([0.95]).train(run)
+    other = TimedRun(
+        run.config, run.card, Ranks(1, 1, 1, torch.device("cpu")), RunLog(None), platform="x", progress=run.progress
+    )
+    with other:
+        Toy([0.95]).train(other)
+    assert other.outcome is Outcome.REACHED
+    first, second = (record.read(tmp_path / f"result_{number}.txt") for number in (0, 1))
+    assert [event.key for event in first.events] == [event.key for event in second.events]
+    assert first.status == second.status == keys.SUCCESS
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.txt", "result_1.txt"]
 
 
 def test_caches_that_were_not_cleared_are_logged_as_not_cleared(make_run: MakeRun, tmp_path: Path) -> None:

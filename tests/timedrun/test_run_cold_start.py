@@ -170,7 +170,7 @@ def test_an_epoch_cut_by_a_stop_is_one_without_the_gap_and_the_first_stays_the_f
     assert record.read(tmp_path / "result_0.txt").all(keys.COLD_START) == []  # the run is not over
     clock.advance(1000.0)
     state = load(tmp_path / "saved" / "rank_0" / "step_00000008.pt")
-    log = RunLog.resume(tmp_path / "result_0.txt", clock=clock)
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, clock=clock, **state["log"])
     with timed(toy_config(), log=log, resume_from=state) as run:
         train(run, clock, [2.0, 1.0, 1.0, 1.0], [0.1, 0.95])
     told = record.read(tmp_path / "result_0.txt")
@@ -220,8 +220,8 @@ def test_read_ahead_is_refused_before_the_clock_and_logged_once_after_it(
             run.read_ahead([data], 100_000)
         run.start_clock(train_samples=20, eval_samples=5, hyperparameters={})
         run.read_ahead([data], 100_000)
-        assert run._read_ahead is not None and run._read_ahead._thread is not None
-        run._read_ahead._thread.join(20)
+        assert run._data.ahead is not None and run._data.ahead._thread is not None
+        run._data.ahead._thread.join(20)
         train(run, clock, [2.0, 1.0], [0.95])
     log = record.read(tmp_path / "result_0.txt")
     (event,) = log.all(keys.READ_AHEAD)

@@ -13,10 +13,11 @@ from hypothesis import given
 from mlevents import keys, official, record
 from mlevents.check import check
 from mlevents.runlog import RunLog
+from timedrun.block import plan_blocks
 from timedrun.card import Card
 from timedrun.checkpoint import load
 from timedrun.config import EvaluationConfig, RunConfig
-from timedrun.run import Outcome, TimedRun, plan_blocks
+from timedrun.run import Outcome, TimedRun
 from timedrun.stop import StopRequest
 
 BERT = Card(
@@ -100,13 +101,14 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
                 measurement.value = 0.1
     assert run.outcome is Outcome.STOPPED
     state = load(tmp_path / "saved" / "rank_0" / f"step_{stop_after:08d}.pt")
-    with make_run(config, BERT, resume_from=state, log=RunLog.resume(tmp_path / "result_0.txt")) as resumed:
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
+    with make_run(config, BERT, resume_from=state, log=log) as resumed:
         assert train(resumed, [0.5, 0.95]) == still_owed
-    log = record.read(tmp_path / "result_0.txt")
-    assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [12, 20]
-    assert [event.metadata["first_epoch_num"] for event in log.all(keys.BLOCK_START)] == [1, 13]
-    assert log.all(keys.RESUMED)[0].metadata["epoch_num"] == 4 * stop_after
-    assert log.status == keys.SUCCESS
+    told = record.read(tmp_path / "result_0.txt")
+    assert [event.metadata["epoch_num"] for event in told.all(keys.EVAL_ACCURACY)] == [12, 20]
+    assert [event.metadata["first_epoch_num"] for event in told.all(keys.BLOCK_START)] == [1, 13]
+    assert told.all(keys.RESUMED)[0].metadata["epoch_num"] == 4 * stop_after
+    assert told.status == keys.SUCCESS
 
 
 def test_a_metric_that_falls_is_reached_from_above(

@@ -126,7 +126,8 @@ def test_environment_lists_every_distribution_and_gives_nothing_away() -> None:
     for secret in (str(Path.home()), str(Path(__file__).parents[2]), "://", "file:", " @ "):
         assert secret not in text
     words = set(text.replace("=", " ").replace(",", " ").split())
-    assert not words & {socket.gethostname(), getpass.getuser()} - {"linux", "python", "debian", "ubuntu"}
+    ordinary = {"linux", "python", "debian", "ubuntu", "timedrun"}  # the image's user has the package's name
+    assert not words & {socket.gethostname(), getpass.getuser()} - ordinary
 
 
 def test_a_version_that_is_a_path_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,3 +182,24 @@ def test_provenance_is_unknown_where_git_cannot_tell(
     assert system.provenance(repository / "env") == unknown, "a folder inside a repository that does not hold it"
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     assert system.provenance(repository) == unknown
+
+
+@pytest.mark.parametrize("dirty", [True, False])
+def test_where_git_knows_nothing_the_commit_is_what_the_image_was_built_with(tmp_path: Path, dirty: bool) -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    (tmp_path / system.COMMIT_FILE).write_text(json.dumps({"commit": commit, "dirty": dirty}))
+    assert system.provenance(tmp_path) == {"commit": commit, "dirty": dirty}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"commit": "unknown", "dirty": true}', '{"commit": 7, "dirty": true}', '{"dirty": true}', "\xff"],
+)
+def test_a_file_that_names_no_commit_is_believed_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / system.COMMIT_FILE).write_text(content, encoding="latin-1")
+    assert system.provenance(tmp_path) == {"commit": "unknown", "dirty": "unknown"}
+
+
+def test_git_is_believed_before_the_file_of_an_image(repository: Path) -> None:
+    (repository / system.COMMIT_FILE).write_text(json.dumps({"commit": "0" * 40, "dirty": False}))
+    assert system.provenance(repository)["commit"] == _git(repository, "rev-parse", "HEAD")

@@ -13,6 +13,7 @@ from mlevents.check import CheckReport, usual_ruleset
 from mlevents.finding import Finding
 from mlevents.official import OfficialVerdict, Verdict
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
+from mlevents.submission.files import printable
 from mlevents.submission.tree import check_tree, submission_folders
 from mlevents.summary import RunSummary
 from timedrun.errors import ExitCode, UsageError
@@ -166,11 +167,12 @@ def verdict_line(one: Checked) -> str:
     kind = " (demonstration, no submission)" if one.demonstration else ""
     checker = f" by {one.checker}" if one.checker else ""
     own = f" with today's rule file, {one.own_round} with the round's own" if one.own_round != one.official else ""
-    return f"{one.path}: strict {one.strict}, official {one.official}{checker}{own}, ruleset {one.ruleset}{kind}"
+    words = f"strict {one.strict}, official {one.official}{checker}{own}, ruleset {one.ruleset}{kind}"
+    return printable(f"{one.path}: {words}")
 
 
 def finding_line(finding: Finding, about: str) -> str:
     """A finding below the verdict on `about`: its file is named where it is another."""
     elsewhere = finding.path if finding.path and finding.path != about else None
     place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
-    return f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}"
+    return printable(f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlevents import record
+from mlevents.submission.files import printable_lines
 from timedrun.answers import read_answers
 from timedrun.errors import ExitCode, UsageError
 from timedrun.results import existing, require_ruleset
@@ -28,7 +29,7 @@ def package(arguments: argparse.Namespace) -> ExitCode:
         ruleset=arguments.ruleset,
         answers=read_answers(Path(arguments.answers)) if arguments.answers else None,
     )
-    print(json.dumps(report.as_dict(), indent=2) if arguments.json else report.text)
+    print(json.dumps(report.as_dict(), indent=2) if arguments.json else printable_lines(report.text))
     return ExitCode.OK if report.passed else ExitCode.ERROR
 
 

@@ -13,6 +13,7 @@ import torch
 from mlevents import keys
 from mlevents.finding import Finding, Level
 from mlevents.rounds import RULESETS, Ruleset
+from mlevents.submission.files import printable
 from timedrun import page_cache, rehearsed_set, results
 from timedrun import preflight as checks
 from timedrun.answers import Answers, open_keys, read_answers
@@ -262,4 +263,4 @@ def text(examined: Examined) -> str:
         lines.append(f"    {one.level} [{one.rule}] {one.message}{': ' + change if change else ''}")
     errors = sum(one.level == "error" for one in examined.findings)
     lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and nothing is kept")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))

@@ -7,6 +7,7 @@ import inspect
 import json
 from pathlib import Path
 
+from mlevents.submission.files import printable
 from timedrun.commands.run import settings_of
 from timedrun.errors import ExitCode, UsageError
 
@@ -43,5 +44,5 @@ def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     else:
         print(f"{config.dataset}: ready")
         for key, value in found.items():
-            print(f"  {key}: {'; '.join(value) if isinstance(value, list) else value}")
+            print(printable(f"  {key}: {'; '.join(value) if isinstance(value, list) else value}"))
     return ExitCode.OK

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
+from mlevents.submission.files import printable
 from mlevents.summary import RunSummary
-from timedrun import results
+from timedrun import parent_process, program, results
 from timedrun.card import Card, find
-from timedrun.commands.check import Checked, check_paths, verdict_line
+from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
 from timedrun.commands.configs import print_table
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.submission import compare, package, plot, score
@@ -96,7 +97,7 @@ def run_one(arguments: argparse.Namespace, name: str, folder: Path, number: int,
         TimedrunError: it was aborted or stopped (a target not reached is a result and goes on).
     """
     command = [
-        *(sys.executable, "-m", "timedrun", "run", arguments.benchmark, name),
+        *program.command("run", arguments.benchmark, name),
         *("--results", str(folder), "--number", str(number), "--seed", str(seed)),
         *(
             "--ranks",
@@ -107,11 +108,17 @@ def run_one(arguments: argparse.Namespace, name: str, folder: Path, number: int,
             f"{name} {number + 1}/{arguments.runs}",
         ),
     ]
+    command += ["--checkpoint-minutes", str(arguments.checkpoint_minutes), "--restarts", str(arguments.restarts)]
     if arguments.data_folder:
         command += ["--data-folder", arguments.data_folder]
-    finished = subprocess.run(command, stdout=subprocess.DEVNULL)
-    if finished.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
-        raise TimedrunError(f"run {number} of {name} ended with exit code {finished.returncode}; see {folder}.")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=parent_process.environment()) as run:
+        try:
+            run.wait()
+        except KeyboardInterrupt:  # the run has it too and stops in its own way
+            run.wait()
+            raise
+    if run.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
+        raise TimedrunError(f"run {number} of {name} ended with exit code {run.returncode}; see {folder}.")
 
 
 def seconds(run: RunSummary) -> float | None:
@@ -130,12 +137,6 @@ def compared(sets: dict[str, list[RunSummary]]) -> dict[str, compare.Ratio]:
         except compare.NotComparable as error:
             print(f"{slow} against {fast}: {error}", file=sys.stderr)
     return ratios
-
-
-def interval(ratio: compare.Ratio) -> str:
-    """The ratio of geometric means with its 95 % interval, where there are runs enough for one."""
-    known = f" [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio.low is not None and ratio.high is not None else ""
-    return f"{ratio.ratio:.2f}x{known}"
 
 
 def print_report(
@@ -177,12 +178,13 @@ def print_report(
             print(verdict_line(one))
             for finding in one.findings:
                 if finding.level == "error":
-                    print(f"    {finding.level} [{finding.rule}] {finding.message}")
+                    print(f"    {finding_line(finding, one.path)}")
     print()
     if report is not None:
         verdicts = f"strict {report.strict}, official {report.official.verdict} by {report.official.checker}"
         print(f"package     {verdicts}: {folder / 'package'}")
         if not report.passed:
-            print("\n".join(f"    {message}" for message in (*report.official.messages, *map(str, report.findings))))
+            said = (*report.official.messages, *map(str, report.findings))
+            print("\n".join(f"    {printable(message)}" for message in said))
     print(f"figure      {figure}")
     print(f"logs        {folder}/<config>/result_N.txt, each with run_N/ beside it; figures of this table in race.json")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections import deque
 from pathlib import Path
 
 from mlevents import record
+from mlevents.submission.files import printable
+from timedrun import parent_process, program
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.results import new_folder, read_json, write_json
 from timedrun.submission import reproduce as recomputed
@@ -18,6 +21,8 @@ from timedrun.submission.original import Original, originals, ranks_of, result
 from timedrun.submission.reproduce_run import SetVerdict, judge
 from timedrun.submission.score import NOTICE
 
+MOST_RANKS = 64
+"""Processes that are started because a result says that it had so many; on a larger machine, one a processor."""
 LAST_LINES = 12
 """Of what a run said before it failed, kept for the verdict."""
 
@@ -93,21 +98,30 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
 def run_one(arguments: argparse.Namespace, one: Original, folder: Path, label: str) -> str:
     """Run `one` again into `folder` in a process of its own, its progress shown; why that failed, or nothing."""
     settings = read_json(one.config)
+    ranks = arguments.ranks or ranks_of(one)
+    if ranks > (most := max(MOST_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
+        return f"it says that it had {ranks} ranks, which are not started unasked (at most {most}); give --ranks"
     command = [
-        *(sys.executable, "-m", "timedrun", "run", settings["benchmark"], str(one.config)),
-        *("--results", str(folder), "--number", str(one.number), "--label", label),
-        *("--ranks", str(arguments.ranks or ranks_of(one)), "--threads", str(arguments.threads)),
+        *program.command("run", settings["benchmark"], str(one.config)),
+        *("--results", str(folder), "--number", str(one.number), f"--label={label}"),
+        *("--ranks", str(ranks), "--threads", str(arguments.threads)),
     ]
+    command += ["--checkpoint-minutes", str(arguments.checkpoint_minutes), "--restarts", str(arguments.restarts)]
     if arguments.data_folder:
         command += ["--data-folder", arguments.data_folder]
     last: deque[str] = deque(maxlen=LAST_LINES)
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+        command,
+        env=parent_process.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
     ) as run:
         assert run.stderr is not None
         try:
             for line in run.stderr:
-                sys.stderr.write(line)
+                sys.stderr.write(printable(line.removesuffix("\n")) + "\n")
                 last.append(line.strip())
         except KeyboardInterrupt:  # the run has it too and ends in its own way, before anything is judged
             run.wait()

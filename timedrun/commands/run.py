@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import re
 import shlex
 import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mlevents import record
-from timedrun import launch, preflight, results
+from mlevents import keys, record
+from mlevents.submission.files import printable
+from timedrun import launch, preflight, results, supervisor
 from timedrun.card import Benchmark, find
 from timedrun.config import RunConfig, load, override
 from timedrun.errors import ExitCode, UsageError
+from timedrun.place import LAUNCHED, Place
+from timedrun.place import find as find_place
 from timedrun.worker import LaunchOptions, execute
 
 
@@ -29,18 +34,37 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
     if arguments.config.endswith(".json"):
         if rest:
             raise UsageError(f"a config read from a file is run as it is; leave out {' '.join(rest)}.")
-        values = results.read_json(Path(arguments.config))
-        return benchmark, load(kind_of(benchmark, values), values)
+        return benchmark, config_of(benchmark, Path(arguments.config))
     config = benchmark.config(arguments.config, arguments.data)
     prog = f"timedrun run {benchmark.name} {arguments.config}"
     return benchmark, override(config, rest, only=arguments.only, without=arguments.without, prog=prog)
 
 
+def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
+    """The config in the JSON file `path`, which may be somebody else's.
+
+    Raises:
+        UsageError: it is none of this benchmark, or its name, which names folders, is no plain word.
+    """
+    values = results.read_json(path)
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}: no JSON object, so no config; `timedrun show --json` prints one.")
+    config = load(kind_of(benchmark, values), values)
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", config.name, re.ASCII):
+        raise UsageError(
+            f"{path}: its name is {ascii(config.name)[:120]}, which is no name for a folder of results: use up to 100"
+            " letters, digits and _ . + -."
+        )
+    return config
+
+
 def leave_process(code: ExitCode) -> NoReturn:
-    """End a rank's process at once, everything being written. Threads of torch's that outlive the process group can
-    abort it while Python is taken down, and a launcher would take the abort for the run's outcome."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """End a rank's process at once, everything being written, its supervisor told. Threads of torch's that outlive the
+    process group can abort it while Python is taken down, and a launcher would take the abort for the run's outcome."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    supervisor.leave(code)
     os._exit(int(code))
 
 
@@ -52,6 +76,7 @@ def kind_of(benchmark: Benchmark, values: dict[str, Any]) -> type[RunConfig]:
 
 def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:
     """Check everything, run as one process or several, and print the verdict of the log."""
+    place, starts_ranks = launch_place(arguments)
     benchmark, config = settings_of(arguments, rest)
     folder = Path(arguments.results or Path("runs") / benchmark.name / config.name)
     number = arguments.number if arguments.number is not None else results.next_number(folder)
@@ -65,26 +90,55 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         data_folder=Path(arguments.data_folder) if arguments.data_folder else None,
         resume=arguments.resume,
         label=arguments.label or f"{config.name} #{number}",
-        command=shlex.join(["timedrun", *without_paths(argv)]),
+        command=shlex.join(["timedrun", *without_places(argv)]),
+        checkpoint_minutes=arguments.checkpoint_minutes,
+        restarts=arguments.restarts,
+        nodes=arguments.nodes,
+        node_rank=arguments.node_rank,
+        master=arguments.master,
+        launcher=arguments.launcher,
     )
-    if launch.under_launcher():
+    if not starts_ranks and place.kind != "none":
+        os.environ.update(place.variables())
         code = execute(benchmark, config, options)
-        if int(os.environ["RANK"]) == 0 and launch.LAUNCHED not in os.environ:
-            say_verdict(paths, as_json=arguments.json)
+        if place.rank == 0 and LAUNCHED not in os.environ:
+            say_verdict(paths, *launch.verdict(paths), as_json=arguments.json)
         leave_process(code)
-    preflight.check(
-        benchmark, config, ranks=options.ranks, data_folder=options.data_folder, paths=paths, resume=options.resume
-    )
-    if options.ranks > 1:
-        launch.launch([*argv, "--number", str(number)], options.ranks, options.threads)
-    else:
+    preflight.check(benchmark, config, options, place)
+    if not starts_ranks:
         execute(benchmark, config, options)
-    return say_verdict(paths, as_json=arguments.json)
+        return say_verdict(paths, *launch.verdict(paths), as_json=arguments.json)
+    code, words = launch.launch(
+        argv,
+        place,
+        paths,
+        threads=options.threads,
+        restarts=options.restarts,
+        resumable=config.submission.division != keys.CLOSED,
+    )
+    return say_verdict(paths, code, words, as_json=arguments.json)
 
 
-def say_verdict(paths: results.ResultPaths, *, as_json: bool) -> ExitCode:
-    """Print what the log on disk says of the run; the exit code that goes with it."""
-    code, words = launch.verdict(paths.log, paths.checkpoints)
+def launch_place(arguments: argparse.Namespace) -> tuple[Place, bool]:
+    """Where this process stands, and whether it starts ranks instead of being one.
+
+    Raises:
+        UsageError: the options and what a launcher says do not go together.
+    """
+    place = find_place(arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
+    if LAUNCHED in os.environ:
+        return place, False
+    starts_ranks = arguments.ranks > 1 or arguments.restarts > 0
+    if starts_ranks and arguments.ranks == 1 and place.kind != "none":
+        raise UsageError(
+            f"--restarts {arguments.restarts}: this process is one rank ({place.kind}) and starts none that it could"
+            " start again; leave it out, or start one task a node, each with --ranks."
+        )
+    return place, starts_ranks
+
+
+def say_verdict(paths: results.ResultPaths, code: ExitCode, words: str, *, as_json: bool) -> ExitCode:
+    """Print the verdict on a run; the exit code that goes with it."""
     if as_json:
         run = record.read(paths.log) if paths.log.is_file() else None
         found = {
@@ -99,19 +153,20 @@ def say_verdict(paths: results.ResultPaths, *, as_json: bool) -> ExitCode:
         }
         print(json.dumps(found, indent=2))
     else:
-        print(words, file=sys.stderr if code else sys.stdout)
+        print(printable(words), file=sys.stderr if code else sys.stdout)
     return code
 
 
-def without_paths(argv: list[str]) -> list[str]:
-    """The command line as it may be published: options that name places of this machine are left out."""
+def without_places(argv: list[str]) -> list[str]:
+    """The command line as it may be published: options that name places of this machine, or it, are left out."""
+    places = ("--results", "--data-folder", "--master", "--node-rank")
     kept: list[str] = []
     skip = False
     for word in argv:
         if skip:
             skip = False
-        elif word in ("--results", "--data-folder"):
+        elif word in places:
             skip = True
-        elif not word.startswith(("--results=", "--data-folder=")):
+        elif not word.startswith(tuple(f"{place}=" for place in places)):
             kept.append(Path(word).name if word.endswith(".json") else word)
     return kept

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.results import existing, require_ruleset
+from timedrun.results import existing, replace_text, require_ruleset
 from timedrun.submission import score as scores
 
 MOST_DETAILED = 12
@@ -32,9 +32,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        replace_text(path, text)
     except OSError as error:
         raise TimedrunError(f"{path}: the scores cannot be written there ({error.strerror}).") from None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from timedrun.errors import TimedrunError
+from timedrun.ranks import Entrance
 
 
 class NoEffect(TimedrunError, RuntimeError):
@@ -71,6 +72,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, DistributedDataParallel):
             model = model.module
+        elif isinstance(model, Entrance):
+            model = model.model
         elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
         else:

@@ -16,10 +16,12 @@ class UnsafeArchive(ValueError):
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below `folder`, by its path from there, sorted."""
+    """SHA-256 of every file below `folder`, by its path, sorted; "" for a symbolic link, which is not read."""
     found = {}
     for file in folder.rglob("*"):
-        if file.is_file():
+        if file.is_symlink():
+            found[file.relative_to(folder).as_posix()] = ""
+        elif file.is_file():
             with open(file, "rb") as content:
                 found[file.relative_to(folder).as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
     return dict(sorted(found.items()))
@@ -58,6 +60,8 @@ def archived(archive: Path) -> dict[str, str]:
     try:
         with tarfile.open(archive, mode="r:gz") as tar:
             for entry in tar:
+                if entry.size < 0:  # Python's reader would come to it for ever (CVE-2025-8194)
+                    raise UnsafeArchive(f"{archive}: {entry.name!r} has a negative size")
                 path = PurePosixPath(entry.name)
                 if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in entry.name:
                     raise UnsafeArchive(f"{archive}: holds {entry.name!r}, a path that leads out of it")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mlevents.submission.files import MANIFEST
 from timedrun.errors import TimedrunError
+from timedrun.results import read_text
 
 MOST_DECIMALS: Final = 9
 """Digits beyond which a figure is compared no further: a float's last ones depend on the order of a sum."""
@@ -171,6 +172,6 @@ def _claim(score: dict[str, Any], where: str, folder: str) -> Claim:
 def _read(path: Path) -> Any:
     """The JSON in `path` with every number as the text that stands there, so that its precision is known."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_float=str, parse_int=str, parse_constant=str)
+        return json.loads(read_text(path), parse_float=str, parse_int=str, parse_constant=str)
     except (OSError, ValueError, RecursionError) as error:
         raise ClaimError(f"{path}: cannot be read as JSON ({error}); nothing was compared.") from None

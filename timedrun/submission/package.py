@@ -165,7 +165,9 @@ def _new_folder(out: Path) -> Iterator[Path]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        part.chmod(0o755)
+        mask = os.umask(0o077)
+        os.umask(mask)
+        part.chmod(0o777 & ~mask)  # mkdtemp makes it private
         yield part
     finally:
         if part is not None:

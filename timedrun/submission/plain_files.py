@@ -145,11 +145,13 @@ def copy(path: Path, to: Path, *, sha256: str | None = None) -> None:
 
 
 def write(to: Path, raw: bytes) -> None:
-    """Write a new file with the permissions that a package's files have. Raises OSError."""
+    """Write a new file, a script so that whoever may read it may run it. Raises OSError."""
     to.parent.mkdir(parents=True, exist_ok=True)
     with open(to, "xb") as file:
         file.write(raw)
-    to.chmod(0o755 if to.suffix == ".sh" else 0o644)
+        if to.suffix == ".sh":
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            os.fchmod(file.fileno(), mode | (mode & 0o444) >> 2)
 
 
 def _kind(mode: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
+from mlevents.submission.files import printable
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.submission.score import NOTICE, UNVERIFIED, reached, target
@@ -17,6 +18,8 @@ from timedrun.submission.score import NOTICE, UNVERIFIED, reached, target
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 SHORT_MINUTES = 5.0
 """Runs that all end before this are drawn in seconds."""
+LONGEST_NAME = 80
+"""Characters of a name in a figure."""
 
 
 class PlotError(TimedrunError):
@@ -35,12 +38,20 @@ def plot_quality(sets: Mapping[str, Sequence[RunSummary]], out: Path) -> None:
             cannot be written.
     """
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise PlotError("drawing needs matplotlib: install the extra report, pip install 'timedrun[report]'.") from None
     records = [record for runs in sets.values() for record in runs]
     benchmark = _one_benchmark(sets, records)
-    figure = Figure(figsize=(8.0, 4.8), dpi=160, layout="constrained")
+    with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
+        _draw(Figure, sets, records, benchmark, out)
+
+
+def _draw(
+    kind: Any, sets: Mapping[str, Sequence[RunSummary]], records: Sequence[RunSummary], benchmark: str, out: Path
+) -> None:
+    figure = kind(figsize=(8.0, 4.8), dpi=160, layout="constrained")
     axes = figure.add_subplot()
     longest = max(record.quality[-1].minutes for record in records if record.quality)
     scale, unit = (60.0, "seconds") if longest < SHORT_MINUTES else (1.0, "minutes")
@@ -76,7 +87,7 @@ def _one_benchmark(sets: Mapping[str, Sequence[RunSummary]], records: Sequence[R
 def _draw_set(axes: Any, name: str, runs: Sequence[RunSummary], colour: str, scale: float, unit: str) -> None:
     times = [record.minutes for record in runs if reached(record) and record.minutes is not None]
     middle = f"median {median(times) * scale:.1f} {unit}" if times else "target not reached"
-    label = f"{name}: {middle}, {len(times)} of {len(runs)} runs"
+    label = f"{_name(name)}: {middle}, {len(times)} of {len(runs)} runs"
     for record in runs:
         if not record.quality:
             continue
@@ -99,7 +110,7 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     except ValueError:
         metric, corner = "quality", "best"
     kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
-    axes.set_title(f"Time to train, {benchmark} on {', '.join(datasets)} ({kind})", fontsize=12, loc="left", pad=10)
+    axes.set_title(_title(benchmark, datasets, kind), fontsize=12, loc="left", pad=10)
     axes.set_xlabel(f"{unit} since the clock started", fontsize=10)
     axes.set_ylabel(metric, fontsize=10)
     if metric.endswith("accuracy"):
@@ -111,6 +122,16 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
     axes.legend(loc=corner, fontsize=9, frameon=True, framealpha=0.92, edgecolor="#dddddd")
+
+
+def _title(benchmark: str, datasets: Iterable[str], kind: str) -> str:
+    return f"Time to train, {_name(benchmark)} on {', '.join(map(_name, datasets))} ({kind})"
+
+
+def _name(text: str) -> str:
+    """A name out of a log as a figure can show it."""
+    shown = printable(text)
+    return shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 3] + "..."
 
 
 def _save(figure: Any, out: Path) -> None:

@@ -169,7 +169,7 @@ def changed_files(package: Package) -> list[ChangedFile]:
             change = "missing"
         elif name not in package.files:
             change = "added"
-        elif there[name] != package.files[name]:
+        elif there[name] != package.files[name] or not there[name]:  # a link is no file of a package
             change = "changed"
         else:
             continue

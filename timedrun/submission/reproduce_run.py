@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import Any, Final, Literal
 
 from mlevents.record import read
+from mlevents.submission.files import printable
 from mlevents.summary import RunSummary
 from timedrun.submission.compare import Ratio, compare
 from timedrun.submission.olympic import as_summarized
@@ -119,7 +120,7 @@ class SetVerdict:
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             if shown:
                 lines.append(f"    {kind} then -> now: {'; '.join(shown)}{more}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def judge(

@@ -121,6 +121,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     benchmark = safe_name(logged[keys.SUBMISSION_BENCHMARK], f"{where} {keys.SUBMISSION_BENCHMARK}")
     submitter = safe_name(logged[keys.SUBMISSION_ORG], f"{where} {keys.SUBMISSION_ORG}")
     _refuse_strange_words(records)
+    _refuse_no_results(records)
     score, left_out = _score(records, submitter, system, benchmark, ruleset)
     records = [record for record in records if record.path.name not in left_out]
     paths = [ResultPaths(folder, int(record.path.stem.partition("_")[2])) for record in records]
@@ -206,6 +207,20 @@ def _refuse_strange_words(records: Sequence[RunRecord]) -> None:
                         f"{record.path}, line {event.line}: {key} is {ascii(text[:80])}; a package's README cannot "
                         "hold control characters, markup or more than 200 characters of it."
                     )
+
+
+def _refuse_no_results(records: Sequence[RunRecord]) -> None:
+    """Runs that cannot be results, however they ended."""
+    for record in records:
+        if event := record.first(keys.FAULT):
+            raise PackageError(
+                f"{record.path}, line {event.line}: a fault was asked for in this run, which was a test; run it again."
+            )
+        if record.division == keys.CLOSED and (event := record.first(keys.RESUMED)):
+            raise PackageError(
+                f"{record.path}, line {event.line}: the run was interrupted and resumed, and the closed division allows"
+                " no such run; run it again."
+            )
 
 
 def _score(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."
+FORMULA: Final = ("=", "+", "-", "@")
 LONGEST: Final = 32  # characters of a name in the table; the details have all of it
 
 
@@ -154,8 +155,15 @@ def _short(name: str) -> str:
 
 def _cell(value: object) -> object:
     if isinstance(value, dict):
-        return "; ".join(f"{name} {why}" for name, why in value.items())
+        return _inert("; ".join(f"{name} {why}" for name, why in value.items()))
     if isinstance(value, list | tuple):
-        words = ["" if item is None else str(item) for item in value]
-        return ("; " if any(isinstance(item, str) for item in value) else " ").join(words)
-    return "" if value is None else value
+        if any(isinstance(item, str) for item in value):
+            return _inert("; ".join("" if item is None else str(item) for item in value))
+        return " ".join("" if item is None else str(item) for item in value)
+    return "" if value is None else _inert(value) if isinstance(value, str) else value
+
+
+def _inert(text: str) -> str:
+    """Text out of logs as a cell that no spreadsheet takes for a formula."""
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(FORMULA) else shown

@@ -93,6 +93,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """`text` likewise, with its line breaks kept: for messages that are several lines of our own."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:
     """List what lies below `root`, at most `most` entries, never following a link. Raises nothing."""
     entries: dict[str, Entry] = {}

@@ -220,3 +220,15 @@ def test_a_missing_package_is_named_with_what_installs_it(folder: Path, monkeypa
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"Pillow.*pip install 'timedrun\[vision\]'"):
         PillowLoader(folder, train=True, seed=0, workers=0, device=CPU, eval_resize=RESIZE)
+
+
+@pytest.mark.processes
+def test_too_little_shared_memory_is_told_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)")
+
+    others = psutil.Process().children()  # of tests before this one
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)  # the workers are forked with it
+    with _open(folder, workers=1) as loader, pytest.raises(DataError, match="/dev/shm .* --shm-size"):
+        list(loader.batches([np.arange(4)], 0, 24))
+    assert not [child for child in psutil.Process().children() if child not in others]

@@ -111,6 +111,15 @@ def test_every_idle_method_is_named_and_no_other() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_method_that_did_nothing_keeps_a_run_from_counting(name: str) -> None:
+    """On a model that has none of what it changes, and with no step taken."""
+    with pytest.raises(NoEffect, match=name):
+        speed = stack(REGISTRY[name](**({"steps": 1000} if name == "sequence_length_warmup" else {})))
+        speed.model(nn.Sequential(nn.Flatten()))
+        speed.verify()
+
+
 def test_surgery_that_was_never_applied_counts_as_nothing() -> None:
     with pytest.raises(NoEffect, match="blurpool"):
         stack(BlurPool()).verify()

@@ -80,6 +80,44 @@ def test_resuming_at_any_step_equals_no_interruption(name: str) -> None:
         assert second.speed.report == whole.speed.report
 
 
+class TokenRun:
+    """Six steps of an embedding on tokens that depend on the step alone, with a token method's part in the training
+    loop. What such a method does to a GPT-2 model is weights, which any state dict holds."""
+
+    def __init__(self, name: str) -> None:
+        torch.manual_seed(0)
+        warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=4, max_length=16, step_size=4)
+        self.hooks = (warmup if name == "sequence_length_warmup" else REGISTRY[name]()).hooks()
+        self.model = nn.Sequential(nn.Embedding(11, 8), nn.Dropout(0.5), nn.Linear(8, 11))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+
+    def steps(self, first: int, last: int) -> None:
+        for step in range(first, last + 1):
+            torch.manual_seed(step)
+            tokens = torch.randint(11, (2, 17), generator=torch.Generator().manual_seed(step))
+            inputs, targets = self.hooks.batch(tokens[:, :-1], tokens[:, 1:], (step - 1) / STEPS, 11)
+            self.optimizer.zero_grad()
+            F.cross_entropy(self.model(inputs).flatten(0, 1), targets.flatten()).backward()
+            self.optimizer.step()
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_token_method_resumed_at_any_step_equals_no_interruption(name: str) -> None:
+    whole = TokenRun(name)
+    whole.steps(1, STEPS)
+    assert whole.hooks.effect() is not None
+    for interrupted in range(STEPS + 1):
+        first, second = TokenRun(name), TokenRun(name)
+        first.steps(1, interrupted)
+        second.model.load_state_dict(first.model.state_dict())
+        second.optimizer.load_state_dict(first.optimizer.state_dict())
+        second.hooks.load_state_dict(first.hooks.state_dict())
+        second.steps(interrupted + 1, STEPS)
+        for expected, actual in zip(whole.model.parameters(), second.model.parameters(), strict=True):
+            assert torch.equal(expected, actual), f"resumed after step {interrupted}"
+        assert second.hooks.effect() == whole.hooks.effect()
+
+
 def test_states_of_different_steps_differ() -> None:
     """Without this the test above could pass on methods whose state never changes."""
     early, late = Run("ema"), Run("ema")

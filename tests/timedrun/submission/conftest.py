@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tarfile
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,5 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the published logs (shared/data/mlperf-logs beside the repository) are not there")
     folder = tmp_path_factory.mktemp("published")
     for archive in archives:
-        with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+        subprocess.run(["tar", "-xf", archive, "-C", folder], check=True, timeout=100)
     return folder / "MosaicML"

@@ -106,7 +106,8 @@ def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSe
         names = tar.getnames()
         assert names == sorted(names, key=lambda name: name.split("/")) and names[0] == "Example"
         assert {(entry.uid, entry.gid, entry.mtime, entry.uname) for entry in tar} == {(0, 0, 0, "")}
-        tar.extractall(tmp_path / "unpacked", filter="data")
+    (tmp_path / "unpacked").mkdir()
+    subprocess.run(["tar", "-xf", first.archive, "-C", tmp_path / "unpacked"], check=True, timeout=100)
     script = next((tmp_path / "unpacked").rglob("run_and_time.sh"))
     assert os.access(script, os.X_OK)
 
@@ -186,6 +187,13 @@ def _edit(path: Path, **changes: Any) -> int:
     return path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+def _logged(path: Path, key: str, division: str) -> int:
+    """Log `key` as a last event of the training in the log at `path`, whose division becomes `division`."""
+    lines = path.read_text().replace('"value": "open"', f'"value": "{division}"').splitlines()
+    line = json.loads(lines[-2].removeprefix(":::MLLOG ")) | {"key": key, "event_type": "POINT_IN_TIME", "value": 4}
+    return path.write_text("\n".join([*lines[:-1], f":::MLLOG {json.dumps(line)}", lines[-1], ""]))
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "holds no result_N.txt"),
     "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
@@ -203,6 +211,11 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "number as text": (lambda s: _edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
     "another division": (lambda s: _edit(s / "run_3" / "system.json", division="closed"), "division is 'closed', but"),
     "another submitter": (lambda s: _edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
+    "resumed, in the closed division": (
+        lambda s: [_logged(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
+        "result_0.txt, line .*the closed division allows no such run",
+    ),
+    "a fault on purpose": (lambda s: _logged(s / "result_2.txt", "fault", "open"), "result_2.txt.*was a test"),
     "unknown package": (
         lambda s: [_edit(s / f"run_{n}" / "config.json", benchmark="no_such_benchmark") for n in range(5)],
         "Python finds no package no_such_benchmark",

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -199,8 +198,8 @@ def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path: Path) -
         timeout=100,
     )
     report = package([tmp_path / "set"], tmp_path / "out", submitter="unaffiliated", source=root, check=False)
-    with tarfile.open(report.archive) as tar:
-        tar.extractall(tmp_path / "alone", filter="data")
+    (tmp_path / "alone").mkdir()
+    subprocess.run(["tar", "-xf", report.archive, "-C", tmp_path / "alone"], check=True, timeout=100)
     shutil.rmtree(report.folder)
     (script,) = (tmp_path / "alone").glob("*/benchmarks/*/implementations/*/run_and_time.sh")
     # A module of the checkout would say so here, were it found before the package's own.

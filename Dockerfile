@@ -1,0 +1,107 @@
+# timedrun as an image, in two shapes from this one file; scripts/build_image.sh builds it.
+#   GPU, the default: NVIDIA's PyTorch image. Its torch, apex and flash-attn stay as they are, or the build fails.
+#   CPU: --build-arg BASE=docker.io/library/python:3.11-slim-bookworm
+#        --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu    (without it: CUDA's libraries, several GB)
+ARG BASE=nvcr.io/nvidia/pytorch:26.07-py3
+
+# FFCV is published as source only. Its compilers and headers stay in this stage: of it, the wheel goes on, and the names
+# of the packages that hold the libraries it was linked with (Debian and Ubuntu name them differently).
+FROM ${BASE} AS ffcv
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        binutils g++ libopencv-dev libturbojpeg0-dev pkg-config python3-dev \
+    && rm -rf /var/lib/apt/lists/*
+COPY constraints.txt /tmp/
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels "$(grep '^ffcv==' /tmp/constraints.txt)" \
+    && python -m zipfile -e /wheels/ffcv-*.whl /tmp/ffcv \
+    && find /tmp/ffcv -name '*.so' -exec objdump -p {} + > /tmp/linked \
+    && awk '/NEEDED/ {print "*/" $2}' /tmp/linked > /tmp/libraries \
+    && { xargs -a /tmp/libraries -n 1 dpkg -S > /tmp/found || true; } \
+    && awk -F: '!seen[$1]++ {print $1}' /tmp/found > /wheels/packages
+
+FROM ${BASE}
+ARG EXTRAS=digits,vision,imagenet,language,report,gpu,dev
+ARG TORCH_INDEX=
+ARG USER_ID=1000
+
+COPY --from=ffcv /wheels /tmp/wheels
+# git: the tests make repositories. A base may have given the user's number to somebody already.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive xargs -a /tmp/wheels/packages \
+        apt-get install -y --no-install-recommends --no-upgrade git \
+    && rm -rf /var/lib/apt/lists/* \
+    && if taken="$(getent passwd "${USER_ID}")"; then userdel "${taken%%:*}"; fi \
+    && useradd --create-home --user-group --uid "${USER_ID}" --shell /bin/bash timedrun \
+    && install -d -m 1777 -o timedrun -g timedrun /results \
+    && install -d /data
+
+# What the base has stays at its version unless a requirement forbids it, and what is bound to its CUDA or numpy stays
+# always: pip is told so, beside the base's own constraints (PIP_CONSTRAINT), which go before ours; versions and files are
+# compared afterwards.
+WORKDIR /timedrun
+COPY pyproject.toml constraints.txt ./
+# hadolint ignore=DL3013,SC2086,SC2185
+RUN kept='(apex|cuda-.*|flash[-_]attn.*|llvmlite|numba|numpy|nvidia-.*|torch.*|transformer[-_]engine.*|triton.*)' \
+    && python -m pip list --format=freeze > /tmp/base \
+    && { grep -iE "^${kept}==" /tmp/base || true; } > /tmp/kept \
+    && python -c "import os, sys; print(*filter(os.path.isdir, sys.path), sep='\0', end='\0')" > /tmp/path \
+    && find -files0-from /tmp/path -maxdepth 2 -regextype posix-extended -iregex ".*/${kept}-[^/]*\.dist-info/RECORD" \
+        -exec sha256sum {} + > /tmp/records \
+    && awk -F '[^A-Za-z0-9._-]' '{name = tolower($1); gsub(/[-_.]+/, "-", name)} \
+        FILENAME != "constraints.txt" {there[name]; next} !(name in there)' \
+        /tmp/base ${PIP_CONSTRAINT:-} constraints.txt > /tmp/constraints \
+    && cat /tmp/kept >> /tmp/constraints \
+    && python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+print(*p['dependencies'], *(r for e in sys.argv[1].split(',') for r in p['optional-dependencies'][e]), sep='\n')" \
+        "${EXTRAS}" > /tmp/requirements \
+    && printf '%s\n' assertpy fastargs numba pytorch-pfn-extras terminaltables tqdm >> /tmp/requirements \
+    && { python -c "import cv2" 2> /tmp/no_opencv || echo opencv-python-headless >> /tmp/requirements; } \
+    && python -m pip install --no-cache-dir --constraint /tmp/constraints --requirement /tmp/requirements \
+        ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} \
+    && python -m pip install --no-cache-dir --no-deps /tmp/wheels/ffcv-*.whl \
+    && python -m pip list --format=freeze > /tmp/installed \
+    && if grep -Fxvf /tmp/installed /tmp/kept; then echo "pip replaced these; the base's own must stay" >&2; exit 1; fi \
+    && if [ -s /tmp/records ]; then sha256sum --check --quiet /tmp/records; fi \
+    && python -c "import torch, ffcv.libffcv; print('torch', torch.__version__, torch.__file__)" \
+    && rm -rf /tmp/* /root/.cache
+
+# The source belongs to root: what runs in the image cannot change the code that its results name as theirs.
+COPY . .
+RUN chmod -R a+rX,go-w . \
+    && python -m pip install --no-cache-dir --no-deps --editable . \
+    && python -m compileall -q benchmarks image_classification language_model logging timedrun \
+    && ln -s /results runs \
+    && rm -rf /tmp/* /root/.cache
+
+# Caches in /tmp, the only place besides /results that must be writable (docker run --read-only --tmpfs /tmp).
+ENV HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    MYPY_CACHE_DIR=/tmp/mypy \
+    NUMBA_CACHE_DIR=/tmp/numba \
+    PYTEST_ADDOPTS="-o cache_dir=/tmp/pytest" \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    RUFF_CACHE_DIR=/tmp/ruff \
+    TIMEDRUN_INSTALLED=1 \
+    USER=timedrun \
+    XDG_CACHE_HOME=/tmp/cache
+
+# There is no .git in an image: timedrun/system.py reads the commit here.
+ARG COMMIT=unknown
+ARG DIRTY=true
+ARG VERSION=unknown
+RUN printf '{"commit": "%s", "dirty": %s}\n' "${COMMIT}" "${DIRTY}" > commit.json
+LABEL org.opencontainers.image.title="timedrun" \
+      org.opencontainers.image.description="MLPerf-style time-to-train harness" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.revision="${COMMIT}" \
+      org.opencontainers.image.version="${VERSION}" \
+      timedrun.dirty="${DIRTY}"
+
+USER ${USER_ID}
+# A shell first: NVIDIA's images fit the libraries' path to the driver in what bash reads at its start (BASH_ENV). exec, so
+# that signals reach the command. NVIDIA's own entry point would print a banner into --json.
+ENTRYPOINT ["/bin/bash", "-c", "exec \"$@\"", "bash"]
+CMD ["timedrun", "--help"]

@@ -1,0 +1,143 @@
+"""Code is run where the user names it, and nowhere because a file of somebody else names it or lies nearby."""
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.security.hostile_logs import write_log
+from timedrun import checkpoint, program
+from timedrun.card import find
+from timedrun.checkpoint import CheckpointError
+from timedrun.cli import main, parser
+from timedrun.commands import reproduce
+from timedrun.errors import UsageError
+from timedrun.submission.original import digest_of, result
+
+TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the import path with a module, a package and a package in a package that each leave a mark when they
+    are imported; the mark's path."""
+    mark = tmp_path / "imported"
+    folder = tmp_path / "path"
+    for place in ("trap_module.py", "trap_package/__init__.py", "trap_package/inner/__init__.py"):
+        file = folder / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(TELLS.format(mark=str(mark)))
+    monkeypatch.syspath_prepend(folder)
+    return mark
+
+
+@pytest.mark.parametrize("name", ["trap_module", "trap_package", "trap_package.inner", "trap_package.absent"])
+def test_what_is_no_benchmark_is_not_even_imported(name: str, trap: Path) -> None:
+    with pytest.raises(UsageError):
+        find(name)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["os", "os.path", "antigravity", "__main__", "..", "../x", "", ".", "a b", "-c", "a..b"]
+)
+def test_a_name_of_anything_else_than_a_benchmark_is_refused_in_words(name: str) -> None:
+    with pytest.raises(UsageError, match="benchmark"):
+        find(name)
+    assert "antigravity" not in sys.modules
+
+
+@pytest.mark.processes
+def test_what_is_started_again_looks_for_packages_only_where_this_process_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "imported"
+    (tmp_path / "argparse.py").write_text(TELLS.format(mark=str(mark)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    done = subprocess.run(program.command("--help"), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not mark.exists()
+    monkeypatch.syspath_prepend(tmp_path)  # as `python -m timedrun` has it: the user's own choice, and kept
+    assert "-P" not in program.command()
+
+
+@pytest.mark.processes
+def test_a_result_run_again_imports_nothing_that_its_config_names_or_that_lies_beside_it(
+    trap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "package"
+    config = {"benchmark": "trap_package", "seed": 1}
+    write_log(package / "result_0.txt", {"config_digest": digest_of(config)})
+    (package / "run_0").mkdir()
+    (package / "run_0" / "config.json").write_text(json.dumps(config))
+    (package / "torch.py").write_text(TELLS.format(mark=str(trap)))
+    monkeypatch.setenv("PYTHONPATH", str(trap.parent / "path"))
+    monkeypatch.chdir(package)
+    assert main(["reproduce", ".", "--run", "--results", str(tmp_path / "again")]) == 1
+    assert "is no benchmark" in capsys.readouterr().out
+    assert not trap.exists()
+
+
+def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*arguments: object, **options: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    (tmp_path / "run_0").mkdir()
+    (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
+    (tmp_path / "run_0" / "provenance.json").write_text('{"ranks": 1000000}')
+    arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
+    assert "--ranks" in reproduce.run_one(arguments, result(tmp_path, 0), tmp_path / "again", "again")
+
+
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200])
+def test_a_config_from_a_file_cannot_say_where_results_are_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", "image_classification", "smoke", "--data", "synthetic", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    values = shown.get("config", shown)
+    (tmp_path / "config.json").write_text(json.dumps(values | {"name": name}))
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "image_classification", "config.json"]) == 2
+    assert "no name for a folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("text", ["[]", "1", '"x"', "null", "{", "[" * 100_000, "\xff"])
+def test_what_is_no_config_is_refused_in_words(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("latin-1"))
+    assert main(["run", "image_classification", str(path)]) in (1, 2)
+    assert str(path) in capsys.readouterr().err
+
+
+class Payload:
+    """Unpickled, it would call a function of the attacker's choice."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.touch, (self.mark,)
+
+
+def test_no_checkpoint_runs_code_though_its_digest_is_right(tmp_path: Path) -> None:
+    path, mark = tmp_path / "step_1.pt", tmp_path / "ran"
+    checkpoint.save(path, {"state": torch.zeros(1)})
+    buffer = io.BytesIO()
+    torch.save({"state": Payload(mark)}, buffer)
+    body = buffer.getvalue()
+    path.write_bytes(body + b"timedrun-sha256:" + hashlib.sha256(body).hexdigest().encode())
+    with pytest.raises(CheckpointError):
+        checkpoint.load(path)
+    assert not mark.exists()
+    assert checkpoint.newest_valid(tmp_path, skipped=lambda message: None) is None

@@ -1,0 +1,136 @@
+"""What commands print of untrusted files reaches a terminal, a spreadsheet or a figure as text and as nothing else."""
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from mlevents.record import read
+from mlevents.submission.files import printable, printable_lines
+from tests.security.hostile_logs import ESCAPE, HOSTILE, harmless, write_log
+from timedrun import worker
+from timedrun.cli import main
+from timedrun.errors import ExitCode
+from timedrun.ranks import Ranks
+from timedrun.submission import score as scores
+from timedrun.submission.original import result
+from timedrun.submission.plot import plot_quality
+from timedrun.submission.reproduce_run import judge
+from timedrun.submission.score_table import as_csv
+
+NAMES = ("submission_org", "submission_platform", "submission_benchmark", "dataset", "config_name")
+
+
+@pytest.fixture
+def hostile_results(tmp_path: Path) -> Path:
+    """Two runs in which every name is hostile, as are a key that nobody knows and the folder's name."""
+    folder = tmp_path / f"results{ESCAPE}"
+    values = dict.fromkeys(NAMES, HOSTILE) | {HOSTILE: HOSTILE, "opt_name": HOSTILE}
+    for number in range(2):
+        write_log(folder / f"result_{number}.txt", values, seed=number + 1)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "--no-official"],
+        ["check"],
+        ["score"],
+        ["reproduce"],
+        ["reproduce", "--run", "--results", "again"],
+        ["check", "--json", "--no-official"],
+        ["score", "--json"],
+    ],
+)
+def test_no_control_character_of_a_log_or_a_name_reaches_the_terminal(
+    command: list[str],
+    hostile_results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main([*command, str(hostile_results)])
+    said = capfd.readouterr()
+    assert said.out
+    assert harmless(said.out), said.out
+    assert harmless(said.err), said.err
+
+
+@pytest.mark.parametrize("command", [["compare"], ["plot", "--out", "figure.png"], ["package", "--out", "package"]])
+def test_no_control_character_reaches_the_terminal_where_sets_are_refused(
+    command: list[str],
+    hostile_results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other"
+    write_log(other / "result_0.txt", {"dataset": f"other{ESCAPE}"})
+    main([*command, str(hostile_results), str(other)])
+    said = capfd.readouterr()
+    assert said.out or said.err
+    assert harmless(said.out + said.err), said.out + said.err
+
+
+def test_a_name_that_is_no_utf_8_is_shown_and_not_stumbled_over(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / os.fsdecode(b"set-\xff\x9b")
+    write_log(folder / "result_0.txt")
+    assert main(["check", "--no-official", str(folder)]) in (0, 1)
+    assert "\\udcff" in capfd.readouterr().out
+
+
+def test_what_a_machine_says_of_itself_is_shown_harmless_when_a_result_is_judged_again(tmp_path: Path) -> None:
+    for name, word in (("then", ESCAPE), ("now", "plain")):
+        write_log(tmp_path / name / "result_0.txt")
+        side = tmp_path / name / "run_0"
+        side.mkdir()
+        (side / "environment.txt").write_text(f"processor {word} one\n{word}torch==1\n")
+        (side / "system.json").write_text(json.dumps({"cooling": word}))
+    found = judge(f"set{ESCAPE}", [(result(tmp_path / "then", 0), result(tmp_path / "now", 0), "")])
+    assert found.differs["hardware"]
+    assert harmless(found.text)
+
+
+def test_messages_of_several_lines_keep_them_and_nothing_else() -> None:
+    assert printable("a\tb\nc") == "a\\tb\\nc"
+    assert printable_lines(f"one\ntwo{ESCAPE}\rthree") == f"one\ntwo{printable(ESCAPE)}\\rthree"
+
+
+@pytest.mark.parametrize("first", list("=+-@") + ["\t=", "\r="])
+def test_no_cell_of_the_csv_is_a_formula(first: str, tmp_path: Path) -> None:
+    formula = f'{first}cmd|"/c calc"!A1'
+    write_log(tmp_path / "result_0.txt", {"submission_platform": formula, "dataset": formula, "config_name": formula})
+    found = scores.score([tmp_path])
+    assert found[0].system == formula
+    _, *rows = csv.reader(io.StringIO(as_csv(found)))
+    cells = [cell for row in rows for cell in row]
+    assert any("calc" in cell for cell in cells)
+    assert not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@", "\t", "\r") and "calc" in cell]
+    assert all(harmless(cell) for cell in cells)
+
+
+@pytest.mark.parametrize("name", [r"$\frac{1}{$", "$1 and $2", f"$x${ESCAPE}", "a" * 10_000])
+def test_names_in_a_figure_are_text_and_no_formulas(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = write_log(tmp_path / "result_0.txt", {"dataset": name, "config_name": name})
+    plot_quality({name: [read(path).summary]}, tmp_path / "figure.svg")
+    drawn = (tmp_path / "figure.svg").read_text()
+    assert len(drawn) < 1 << 20
+    assert "\x1b" not in drawn
+
+
+def test_the_reason_that_ends_a_run_from_another_thread_is_shown_harmless(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(worker.os, "_exit", lambda code: None)
+    worker.Ending(Ranks(0, 1, 0, torch.device("cpu")))(f"rank 1: DataError: a{ESCAPE}\n.jpeg", ExitCode.ERROR)
+    assert harmless(capsys.readouterr().err)

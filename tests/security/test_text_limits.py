@@ -1,0 +1,88 @@
+"""Text that is made to take long takes no longer than other text: time grows with its length, not with its square."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from language_model.sentences import split_sentences
+from language_model.text import Corpus, clean_line
+from mlevents.event import LogReader
+
+MANY = 200_000
+SECONDS = 10
+"""What each takes is some hundredths; with a square in it, minutes to hours."""
+
+
+@contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    """Fails where the block takes longer of this process's own time; a loop in compiled code notices at its end."""
+
+    def late(number: int, frame: object) -> None:
+        raise AssertionError(f"not done after {seconds} s of work")
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (clean_line, "<b a=" + " " * MANY + "<"),
+        (clean_line, "<b a= " * MANY),
+        (clean_line, "(" + " " * MANY + "x"),
+        (clean_line, "(" + "&#32;" * MANY + "x"),
+        (clean_line, "(" + "( )" * MANY + "x"),
+        (clean_line, "(" + "," * MANY + "x"),
+        (clean_line, "(" * MANY + "x"),
+        (split_sentences, "." * MANY + "x"),
+        (split_sentences, '."' * MANY + "x"),
+        (split_sentences, "." + '"' * MANY + "x"),
+        (split_sentences, '. """" ' * MANY + "x"),
+    ],
+    ids=lambda value: ascii(value)[:16] if isinstance(value, str) else value.__name__,
+)
+def test_no_line_of_a_corpus_takes_the_square_of_its_length(use: Callable[[str], object], text: str) -> None:
+    with at_most(SECONDS):
+        use(text)
+
+
+@pytest.mark.parametrize("end", ['">', '" x>', "", '" ">'])
+def test_no_title_of_a_document_takes_the_square_of_its_length(end: str, tmp_path: Path) -> None:
+    file = tmp_path / "wiki_00"
+    file.write_text("<doc id=1" + ' title="' * MANY + end + "\nt\n\nA sentence.\n</doc>\n")
+    with at_most(SECONDS):
+        assert len(list(Corpus([file]).documents())) == 1
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "{" + ",".join(f'"a{number}":0' for number in range(MANY)) + ',"a0":1}',
+        "{ :::MLLOG " * MANY,
+        "{:::MLLOG" * MANY,
+        "[" * MANY,
+        '{"a":' * MANY,
+        '{"key": "a", "time_ms": ' + "1" * MANY + "}",
+    ],
+    ids=["names", "marks", "bare marks", "lists", "objects", "digits"],
+)
+def test_no_record_of_a_log_takes_the_square_of_its_length(record: str) -> None:
+    reader = LogReader("log", b"")
+    with at_most(SECONDS):
+        assert not list(reader.events(1, f":::MLLOG {record}".encode()))
+    assert reader.problems
+    assert len(reader.problems) < 1000
+
+
+def test_a_line_of_unreadable_records_says_that_its_rest_was_not_read() -> None:
+    reader = LogReader("log", b"")
+    list(reader.events(1, b":::MLLOG {" * 1000))
+    assert "what follows was not read" in reader.problems[-1].message

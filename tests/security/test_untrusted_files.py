@@ -1,0 +1,299 @@
+"""Archives, stores, manifests and JSON files of others are refused in words: never unpacked outside, never waited for,
+never read beyond what they have."""
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from image_classification.image_folder import INDEX, make_index, read_index, write_index
+from image_classification.loaders import stored_crops
+from image_classification.preparation.shard import SourceItem
+from image_classification.preparation.tar_listing import list_tar
+from image_classification.preparation.validation_labels import read_labels
+from image_classification.stores import manifest as image_manifest
+from image_classification.stores.beton import BetonImages, beton_name, describe
+from image_classification.stores.encoded import FolderImages, JpegShards
+from image_classification.stores.manifest import StoreConfig
+from image_classification.stores.raw import RawImages
+from image_classification.stores.table import table_files
+from language_model import store as text_store
+from language_model.gpt import tokens
+from language_model.store import RaggedStore
+from language_model.synthetic_store import write_synthetic_store
+from tests.image_classification.stores.small_stores import given, make_store
+from tests.security.hostile_logs import write_log
+from timedrun.errors import DataError, TimedrunError
+from timedrun.results import read_json
+from timedrun.stored_file import StoredFile, write_file
+from timedrun.submission.archive import UnsafeArchive, archived
+from timedrun.submission.claims import ClaimError, packages
+from timedrun.submission.original import original_of
+from timedrun.submission.reproduce import reproduce
+
+DEEP = "[" * 100_000
+NEGATIVE = -512
+
+
+def tar_with_a_size(path: Path, size: int, name: str = "a/x.txt") -> Path:
+    """A tar, packed as its name says, whose one member announces `size` bytes."""
+    member = tarfile.TarInfo(name)
+    member.size = size
+    raw = member.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+    return path
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("size", [NEGATIVE, -1, -(1 << 60)])
+def test_a_member_of_negative_size_does_not_make_a_reader_come_back_to_it_for_ever(size: int, tmp_path: Path) -> None:
+    with pytest.raises(UnsafeArchive):
+        archived(tar_with_a_size(tmp_path / "package.tar.gz", size))
+    with pytest.raises(DataError):
+        list_tar(tar_with_a_size(tmp_path / "images.tar", size, "a/x.jpeg"), tmp_path / "cache", lambda line: None)
+    with pytest.raises(DataError):
+        read_labels(tar_with_a_size(tmp_path / "devkit.tar.gz", size))
+
+
+def test_a_devkit_is_not_unpacked_into_memory_whatever_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "devkit.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        member = tarfile.TarInfo("ILSVRC2012_devkit_t12/data/meta.mat")
+        member.size = (1 << 26) + 1
+        archive.addfile(member, io.BytesIO(bytes(member.size)))
+    with pytest.raises(DataError, match="not ImageNet's"):
+        read_labels(path)
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_among_images_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.jpeg")
+    with pytest.raises(DataError):
+        SourceItem("train/a/x.jpeg", 0, str(tmp_path / "x.jpeg"), 0, 10).read()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", ["manifest.json", "results/system/resnet/scaling.json", "systems/system.json"])
+def test_a_pipe_in_a_package_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    package = tmp_path / "Example"
+    log = write_log(package / "results" / "system" / "resnet" / "result_0.txt")
+    (package / "systems").mkdir()
+    os.mkfifo(package / name)
+    if name == "manifest.json":
+        with pytest.raises(ClaimError, match="plain file"):
+            reproduce(package)
+    else:
+        assert reproduce(package).figures
+    if name.startswith("systems"):
+        with pytest.raises(TimedrunError, match="plain file"):
+            read_json(original_of(log).system)
+
+
+@pytest.mark.parametrize("text", [DEEP, '{"scores":' * 50_000, "1" * 10_000, "\ud800".encode("utf-8", "surrogatepass")])
+def test_json_of_others_that_cannot_be_read_is_refused_in_words(text: str | bytes, tmp_path: Path) -> None:
+    path = tmp_path / "systems" / "x.json"
+    path.parent.mkdir()
+    (tmp_path / "results").mkdir()
+    for file in (path, tmp_path / "manifest.json"):
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(TimedrunError, match="JSON"):
+        read_json(path)
+    with pytest.raises(ClaimError, match="JSON"):
+        packages(tmp_path)
+
+
+def test_json_of_any_size_is_not_read_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)  # a hole
+    with pytest.raises(TimedrunError, match="bytes"):
+        read_json(path)
+
+
+@pytest.mark.parametrize("claimed", ["", "0" * 64])
+def test_a_link_in_a_package_is_told_as_changed_and_not_followed(claimed: str, tmp_path: Path) -> None:
+    package = tmp_path / "Example"
+    write_log(package / "results" / "system" / "resnet" / "result_0.txt")
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    (package / "LICENSE").symlink_to(secret)
+    (package / "manifest.json").write_text(json.dumps({"scores": [], "files": {"LICENSE": claimed}}))
+    changes = {change.file: change.change for change in reproduce(package).files}
+    assert changes["LICENSE"] == "changed"
+
+
+STORES: dict[str, tuple[StoreConfig, Callable[[Path], object]]] = {
+    "raw": (StoreConfig(format="raw", size=16), lambda folder: RawImages(folder, "train")),
+    "jpeg": (StoreConfig(format="jpeg"), lambda folder: JpegShards(folder, "train")),
+    "beton": (StoreConfig(format="beton", size=16), lambda folder: BetonImages(folder, "train")),
+}
+
+
+def changed_store(folder: Path, settings: StoreConfig, change: Callable[[Any], None]) -> None:
+    """A store whose table of images is changed, with a manifest that fits it: nothing but sense can tell."""
+    made = make_store(folder, settings, {"train": given([(20, 24), (30, 20), (16, 16), (40, 18)])})
+    rows_name, _ = table_files("train")
+    rows = np.load(folder / rows_name)
+    change(rows)
+    buffer = io.BytesIO()
+    np.save(buffer, rows)
+    stored = write_file(folder / rows_name, buffer.getvalue())
+    manifest = replace(made, files={**made.files, rows_name: stored})
+    write_file(folder / image_manifest.MANIFEST, manifest.to_json().encode())
+
+
+def set_to(column: str, value: int) -> Callable[[Any], None]:
+    def change(rows: Any) -> None:
+        rows[column][1] = value
+
+    return change
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("offset", (1 << 64) - 10),
+        ("offset", 1 << 63),
+        ("offset", 1 << 40),
+        ("bytes", (1 << 32) - 1),
+        ("shard", 1 << 31),
+    ],
+)
+def test_a_table_that_points_out_of_its_files_is_refused(kind: str, column: str, value: int, tmp_path: Path) -> None:
+    settings, open_store = STORES[kind]
+    changed_store(tmp_path, settings, set_to(column, value))
+    with pytest.raises(DataError):
+        open_store(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["raw", "beton"])
+@pytest.mark.parametrize("column", ["height", "width", "original_height", "original_width"])
+@pytest.mark.parametrize("value", [0, (1 << 32) - 1])
+def test_a_table_with_impossible_sizes_is_refused(kind: str, column: str, value: int, tmp_path: Path) -> None:
+    settings, open_store = STORES[kind]
+    changed_store(tmp_path, settings, set_to(column, value))
+    with pytest.raises(DataError):
+        open_store(tmp_path)
+
+
+def test_sizes_whose_product_passes_64_bits_are_refused(tmp_path: Path) -> None:
+    tall, wide, size = (1 << 32) - 1, 1_431_655_766, (1 << 32) - 2
+    assert tall * wide * 3 == (1 << 64) + size
+    made = make_store(tmp_path, STORES["raw"][0], {"train": given([(20, 24)])})
+    rows_name, _ = table_files("train")
+    rows = np.load(tmp_path / rows_name)
+    rows["height"], rows["width"], rows["bytes"] = tall, wide, size
+    buffer = io.BytesIO()
+    np.save(buffer, rows)
+    stored = write_file(tmp_path / rows_name, buffer.getvalue())
+    os.truncate(tmp_path / "train" / "00000.rgb", size)  # a hole
+    files = {rows_name: stored, "train/00000.rgb": StoredFile(bytes=size, sha256="0" * 64)}
+    write_file(tmp_path / image_manifest.MANIFEST, replace(made, files={**made.files, **files}).to_json().encode())
+    with pytest.raises(DataError, match="sizes and bytes disagree"):
+        RawImages(tmp_path, "train")
+
+
+def test_crops_outside_a_shard_are_an_error_and_no_memory_of_others() -> None:
+    shard, target = torch.zeros(300, dtype=torch.uint8), torch.zeros(1, 4, 4, 3, dtype=torch.uint8)
+    for offset in (-10, 290, 1 << 62):
+        with pytest.raises(RuntimeError):
+            stored_crops.scripted(stored_crops.cut)([shard], [[0, offset, 10, 0, 0, 4, 4, 0]], target)
+
+
+def test_a_beton_file_whose_sums_pass_64_bits_is_refused(tmp_path: Path) -> None:
+    make_store(tmp_path, STORES["beton"][0], {"train": given([(20, 24), (30, 20)])})
+    path = tmp_path / beton_name("train")
+    raw = bytearray(path.read_bytes())
+    size_at = len(raw) - 24 * 2 + 16  # of the first of two allocations (sample_id, ptr, size)
+    raw[size_at : size_at + 8] = ((1 << 64) - 4096).to_bytes(8, "little")
+    path.write_bytes(bytes(raw))
+    with pytest.raises(DataError, match="do not fit"):
+        describe(path)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../x", "", "a\nb"])
+def test_no_manifest_of_a_store_names_files_outside_it(name: str, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    made = make_store(images, STORES["jpeg"][0], {"train": given([(20, 24)])})
+    hostile = replace(made, files={**made.files, name: StoredFile(bytes=1, sha256="0" * 64)})
+    (images / image_manifest.MANIFEST).write_text(hostile.to_json())
+    with pytest.raises(DataError, match="no file of the store"):
+        image_manifest.verify(images)
+    text = tmp_path / "text"
+    write_synthetic_store(text, 20)
+    values = json.loads((text / text_store.MANIFEST).read_text())
+    values["files"][name] = {"bytes": 1, "sha256": "0" * 64}
+    (text / text_store.MANIFEST).write_text(json.dumps(values))
+    with pytest.raises(DataError, match="no file of the store"):
+        text_store.verify(text)
+
+
+def test_an_index_that_announces_more_than_it_has_or_is_an_archive_is_refused(tmp_path: Path) -> None:
+    write_synthetic_store(tmp_path, 20)
+    manifest = json.loads((tmp_path / text_store.MANIFEST).read_text())
+    head, archive, objects = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    shape = (1 << 40, 2)
+    np.lib.format.write_array_header_1_0(head, {"descr": "<u2", "fortran_order": False, "shape": shape})
+    np.savez(archive, a=np.zeros(3))
+    np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
+    for content in (head, archive, objects):
+        (tmp_path / "train" / "index.npy").write_bytes(content.getvalue())
+        manifest["files"]["train/index.npy"]["bytes"] = len(content.getvalue())
+        (tmp_path / text_store.MANIFEST).write_text(json.dumps(manifest))
+        with pytest.raises(DataError):
+            RaggedStore.open(tmp_path, "train")
+
+
+def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_path: Path) -> None:
+    made = make_store(tmp_path, STORES["jpeg"][0], {"train": given([(20, 24)])})
+    name, _ = table_files("train")
+    archive, objects = io.BytesIO(), io.BytesIO()
+    np.savez(archive, a=np.zeros(3))
+    np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
+    for content in (archive, objects):
+        stored = write_file(tmp_path / name, content.getvalue())
+        manifest = replace(made, files={**made.files, name: stored})
+        write_file(tmp_path / image_manifest.MANIFEST, manifest.to_json().encode())
+        with pytest.raises(DataError, match="no table"):
+            JpegShards(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        (image_manifest.MANIFEST, image_manifest.read_manifest),
+        (INDEX, read_index),
+        (text_store.MANIFEST, text_store.read_manifest),
+        (tokens.MANIFEST, tokens.read_manifest),
+    ],
+)
+def test_a_manifest_nested_too_deeply_is_refused_in_words(
+    name: str, read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(DEEP)
+    with pytest.raises(DataError):
+        read(tmp_path)
+
+
+@pytest.mark.timeout(30)
+def test_an_image_file_that_grew_without_end_is_not_read_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for image in (*given([(20, 24)]), *given([(20, 24)], "val")):
+        file = tmp_path / image.name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(image.data)
+    write_index(make_index(tmp_path), tmp_path)
+    images = FolderImages(tmp_path, "train")
+    images.file_of(0).unlink()
+    images.file_of(0).symlink_to("/dev/zero")
+    with pytest.raises(DataError, match="bytes"):
+        images.read(0)

@@ -1,0 +1,100 @@
+"""What is written honours the user's umask and is not written through links that somebody put in its way."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from language_model import topics_store
+from mlevents.runlog import ResultFileExists, RunLog
+from timedrun import checkpoint
+from timedrun.errors import DataError
+from timedrun.results import replace_text, write_json
+from timedrun.stored_file import FileWriter, write_file
+from timedrun.submission import plain_files
+
+
+@pytest.fixture(params=[0o077, 0o022, 0o002])
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A umask for the time of the test."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "result": lambda path: RunLog(path).close(),
+    "json": lambda path: write_json(path, {}),
+    "text": lambda path: replace_text(path, ""),
+    "store": lambda path: write_file(path, b""),
+    "checkpoint": lambda path: checkpoint.save(path, {"a": torch.zeros(1)}),
+    "package.txt": lambda path: plain_files.write(path, b""),
+    "script.sh": lambda path: plain_files.write(path, b""),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_no_file_gives_others_more_than_the_umask_lets(name: str, umask: int, tmp_path: Path) -> None:
+    path = tmp_path / name
+    WRITERS[name](path)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    assert not mode & (umask | 0o002 | stat.S_ISUID | stat.S_ISGID), oct(mode)
+    assert mode & 0o600 == 0o600
+    assert bool(mode & 0o100) == name.endswith(".sh")
+
+
+@pytest.mark.parametrize(("name", "aside"), [("json", ".part"), ("text", ".part"), ("store", ".draft"), ("result", "")])
+def test_nothing_is_written_through_a_link(name: str, aside: str, tmp_path: Path) -> None:
+    victim, path = tmp_path / "victim", tmp_path / name
+    victim.write_text("kept")
+    (tmp_path / f"{name}{aside}").symlink_to(victim)
+    if aside:
+        WRITERS[name](path)
+        assert not path.is_symlink()
+        assert path.is_file()
+    else:
+        with pytest.raises(ResultFileExists):
+            WRITERS[name](path)
+    assert victim.read_text() == "kept"
+
+
+def test_a_draft_that_another_writer_puts_there_meanwhile_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
+    (tmp_path / "a.draft").symlink_to(tmp_path / "victim")
+    with pytest.raises(FileExistsError):
+        FileWriter(tmp_path / "a")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_a_cached_store_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def prepare(out: Path, settings: object) -> None:
+        out.mkdir()
+        (out / "manifest.json").write_text("{}")
+
+    monkeypatch.setattr(topics_store, "prepare_topics", prepare)
+    folder = topics_store.prepared(64)
+    assert stat.S_IMODE((tmp_path / "cache" / "timedrun").stat().st_mode) == 0o700
+    assert topics_store.prepared(64) == folder
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    if folder.stat().st_uid == 0:
+        monkeypatch.setattr(Path, "stat", _owned_by(4242, folder))
+    with pytest.raises(DataError, match="another user"):
+        topics_store.prepared(64)
+
+
+def _owned_by(user: int, folder: Path) -> Callable[..., os.stat_result]:
+    """Path.stat by which `folder` is `user`'s."""
+    original = Path.stat
+
+    def told(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = original(path, follow_symlinks=follow_symlinks)
+        return os.stat_result([*found[:4], user, *found[5:10]]) if path == folder else found
+
+    return told

@@ -1,0 +1,162 @@
+"""The verdict on a run: what its log says, and where it does not say how the run ended, how its ranks did."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from mlevents import keys
+from mlevents.runlog import RunLog
+from timedrun import fault, launch
+from timedrun.errors import ExitCode
+from timedrun.place import Place
+from timedrun.results import ResultPaths
+from timedrun.supervisor import End
+
+KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL, last seen at step 12")
+
+
+def paths_of(folder: Path, *, status: str | None = None, reason: str | None = None) -> ResultPaths:
+    """A result whose log ends in run_stop with this status and reason, or without one."""
+    with_log = RunLog(folder / "result_0.txt")
+    with_log.start(keys.RUN_START)
+    if status == keys.SUCCESS:
+        with_log.end(keys.RUN_STOP, status=status)
+    elif status:
+        with_log.close(status, reason)
+    return ResultPaths(folder, 0)
+
+
+def test_a_success_in_the_log_is_one_whatever_became_of_the_ranks(tmp_path: Path) -> None:
+    code, words = launch.verdict(paths_of(tmp_path, status=keys.SUCCESS), KILLED)
+    assert code == ExitCode.OK
+    assert words.startswith("target reached in")
+
+
+def test_ranks_that_exit_0_without_a_finished_log_are_an_error(tmp_path: Path) -> None:
+    code, words = launch.verdict(paths_of(tmp_path), End((0, 0)))
+    assert code == ExitCode.ERROR
+    assert "no run_stop" in words
+    assert launch.verdict(ResultPaths(tmp_path, 1), End((0, 0)))[0] == ExitCode.ERROR
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("target not reached", 3), ("budget spent", 3), ("stopped by signal", 75), ("DataError: gone", 4)],
+)
+def test_a_lost_rank_is_the_verdict_where_the_log_does_not_say_otherwise(
+    tmp_path: Path, reason: str, expected: int
+) -> None:
+    paths = paths_of(tmp_path, status=keys.ABORTED, reason=reason)
+    paths.checkpoints.mkdir(parents=True)
+    code, words = launch.verdict(paths, KILLED)
+    assert code == expected
+    assert reason in words
+
+
+def test_a_killed_rank_0_is_told_with_the_way_to_go_on(tmp_path: Path) -> None:
+    code, words = launch.verdict(paths_of(tmp_path), KILLED, 10)
+    assert code == ExitCode.RANK_LOST
+    assert KILLED.lost in words and "no run_stop" in words and "--resume goes on from step 10" in words
+    assert "--resume" not in launch.verdict(ResultPaths(tmp_path, 0), KILLED)[1]
+    code, words = launch.verdict(ResultPaths(tmp_path, 7), KILLED)
+    assert code == ExitCode.RANK_LOST
+    assert "no log was written" in words
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_a_signal_ended_at_once_exits_with_its_number(tmp_path: Path, number: signal.Signals) -> None:
+    end = End((-15, -9), signal=number, at_once=True)
+    code, words = launch.verdict(ResultPaths(tmp_path, 0), end)
+    assert code == 128 + number
+    assert "before the run had begun; no log was written" in words
+    assert launch.verdict(paths_of(tmp_path), end)[0] == 128 + number
+
+
+def test_a_node_without_rank_0_says_what_its_ranks_do(tmp_path: Path) -> None:
+    code, words = launch.verdict(ResultPaths(tmp_path, 0), End((0, 0)), first_node=False)
+    assert (code, "log on node 0" in words) == (ExitCode.OK, True)
+    code, words = launch.verdict(ResultPaths(tmp_path, 0), KILLED, 8, first_node=False)
+    assert code == ExitCode.RANK_LOST
+    assert KILLED.lost in words and "step 8" in words
+
+
+def test_a_step_counts_where_every_rank_has_its_checkpoint(tmp_path: Path) -> None:
+    assert launch.common_step(tmp_path, range(2)) is None
+    for rank, steps in ((0, (10, 20, 30)), (1, (10, 20))):
+        (tmp_path / f"rank_{rank}").mkdir()
+        for step in steps:
+            (tmp_path / f"rank_{rank}" / f"step_{step:08d}.pt").touch()
+    (tmp_path / "rank_1" / ".step_00000030.pt.x.partial").touch()
+    assert launch.common_step(tmp_path, range(2)) == 20
+    assert launch.common_step(tmp_path, range(1)) == 30
+    assert launch.common_step(tmp_path, range(3)) is None
+
+
+class Played:
+    """A supervisor whose ranks end as told, one end an attempt."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, ends: list[End]) -> None:
+        self.ends = ends
+        self.started: list[tuple[list[str], bool]] = []
+        monkeypatch.setattr(launch, "Supervisor", self._make)
+        monkeypatch.setenv(fault.VARIABLE, "1:5:kill")
+
+    def _make(self, command: list[str], place: Place, *, environment: dict[str, str], finished: object) -> "Played":
+        self.started.append((list(command), fault.VARIABLE in environment))
+        return self
+
+    def run(self) -> End:
+        return self.ends.pop(0)
+
+
+def launched(paths: ResultPaths, restarts: int, *, resumable: bool = True) -> tuple[ExitCode, str]:
+    place = Place("none", 0, 2, 0, 2, 1, 0, "127.0.0.1", 0)
+    return launch.launch(["run", "x", "y"], place, paths, threads=0, restarts=restarts, resumable=resumable)
+
+
+def with_checkpoints(paths: ResultPaths) -> ResultPaths:
+    for rank in (0, 1):
+        (paths.checkpoints / f"rank_{rank}").mkdir(parents=True)
+        (paths.checkpoints / f"rank_{rank}" / "step_00000010.pt").touch()
+    return paths
+
+
+def test_after_a_lost_rank_the_job_starts_again_from_its_checkpoint_so_often_and_no_oftener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = Played(monkeypatch, [KILLED, KILLED, KILLED])
+    code, words = launched(with_checkpoints(paths_of(tmp_path)), 2)
+    assert code == ExitCode.RANK_LOST
+    assert [command.count("--resume") for command, _ in played.started] == [0, 1, 1]
+    assert [faulty for _, faulty in played.started] == [True, False, False]
+    said = capsys.readouterr().err
+    assert "restart 1 of 2: all ranks start again and go on from step 10" in said
+    assert "restart 2 of 2" in said and "restart 3" not in said
+
+
+def test_a_restart_that_reaches_the_end_is_judged_by_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = with_checkpoints(paths_of(tmp_path))
+    played = Played(monkeypatch, [KILLED, End((0, 0))])
+    monkeypatch.setattr(launch, "verdict", lambda *a, **b: (ExitCode.RANK_LOST if len(played.started) == 1 else 0, ""))
+    assert launched(paths, 5)[0] == ExitCode.OK
+    assert len(played.started) == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "checkpoints", "resumable", "code"),
+    [
+        (KILLED, False, True, ExitCode.RANK_LOST),
+        (KILLED, True, False, ExitCode.RANK_LOST),
+        (End((-9, 4), lost="rank 0 was killed", signal=signal.SIGTERM), True, True, ExitCode.RANK_LOST),
+        (End((1, 1)), True, True, ExitCode.ERROR),
+    ],
+)
+def test_nothing_starts_again_without_a_checkpoint_in_the_closed_division_after_a_signal_or_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End, checkpoints: bool, resumable: bool, code: ExitCode
+) -> None:
+    paths = paths_of(tmp_path)
+    played = Played(monkeypatch, [end])
+    got, words = launched(with_checkpoints(paths) if checkpoints else paths, 3, resumable=resumable)
+    assert (got, len(played.started)) == (code, 1)
+    assert ("not started again" in words) == (code == ExitCode.RANK_LOST and end.signal is None)

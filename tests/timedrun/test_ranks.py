@@ -1,0 +1,44 @@
+"""What a process takes itself for, and how a model is handed to the collectives."""
+
+import pytest
+import torch
+from torch import nn
+
+from timedrun.errors import UsageError
+from timedrun.methods.method import unwrapped
+from timedrun.ranks import Entrance, Ranks
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK='one'"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+        ({"RANK": "0"}, "WORLD_SIZE is not"),
+        ({"RANK": "0", "WORLD_SIZE": "-3"}, "WORLD_SIZE='-3'"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"}, "MASTER_PORT='x'"),
+    ],
+)
+def test_variables_that_cannot_be_are_named(
+    variables: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=words):
+        Ranks.join("cpu")
+
+
+def test_without_variables_a_process_is_the_only_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    assert Ranks.join("cpu") == Ranks(0, 1, 0, CPU)
+
+
+def test_an_entrance_is_no_part_of_a_models_names() -> None:
+    model = nn.Linear(2, 2)
+    assert unwrapped(Entrance(model)) is model
+    assert Entrance(model)(torch.ones(1, 2)).shape == (1, 2)

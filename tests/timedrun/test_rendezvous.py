@@ -1,0 +1,122 @@
+"""Who is missing, what cannot be: ranks are threads over a real store."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from timedrun import rendezvous
+from timedrun.errors import RankLost, UsageError
+from timedrun.place import Place
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.timeout(60)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def place(rank: int, world: int, port: int) -> Place:
+    return Place("torchrun", rank, world, rank, world, 1, 0, "127.0.0.1", port)
+
+
+def in_threads(count: int, function: Callable[[int], Any]) -> list[Any]:
+    """What each call returned or raised."""
+    found: list[Any] = [None] * count
+
+    def call(number: int) -> None:
+        try:
+            found[number] = function(number)
+        except Exception as error:
+            found[number] = error
+
+    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(50)
+        assert not thread.is_alive()
+    return found
+
+
+def test_ranks_that_do_not_come_are_named() -> None:
+    port = free_port()
+    found = in_threads(2, lambda rank: rendezvous.form_group(place(rank, 4, port), CPU, 1.5))
+    assert all(isinstance(error, RankLost) for error in found)
+    assert str(found[0]).startswith("2 of 4 ranks joined within 2 s; missing: 2, 3.")
+
+
+def test_a_rank_whose_first_rank_does_not_come_says_where_it_looked() -> None:
+    port = free_port()
+    with pytest.raises(RankLost, match=f"nobody answers at MASTER_ADDR=127.0.0.1, MASTER_PORT={port}"):
+        rendezvous.form_group(place(1, 2, port), CPU, 1.0)
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"MASTER_PORT={port}: the port is in use"):
+            rendezvous.form_group(place(0, 2, port), CPU, 2.0)
+
+
+def test_two_ranks_on_one_gpu_are_refused() -> None:
+    port = free_port()
+
+    def meet(rank: int) -> None:
+        store = rendezvous._open_store(place(rank, 3, port), 20)
+        rendezvous._await_all(store, place(rank, 3, port), "gpu-b" if rank == 1 else "gpu-a", 20)
+
+    found = in_threads(3, meet)
+    assert all(isinstance(error, UsageError) for error in found if error is not None)
+    assert any("ranks 0, 2 have the same GPU" in str(error) for error in found)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("lost", "how"), [(0, "fails"), (1, "fails"), (1, "is killed")])
+def test_a_rank_that_cannot_join_the_group_ends_the_others_too_with_its_words(lost: int, how: str) -> None:
+    program = """
+import os, signal, sys, time
+import torch
+from timedrun import rendezvous
+from timedrun.errors import RankLost
+from timedrun.place import Place
+rank, port, lost, how = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+def broken(*args, **options):
+    if how == "fails":
+        raise RuntimeError("no route to host")
+    os.kill(os.getpid(), signal.SIGKILL)
+if rank == lost:
+    rendezvous.dist.init_process_group = broken
+try:
+    rendezvous.form_group(Place("torchrun", rank, 2, rank, 2, 1, 0, "127.0.0.1", port), torch.device("cpu"), 6.0)
+except RankLost as error:
+    print(error, file=sys.stderr)
+    sys.exit(4)
+"""
+    port = free_port()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(rank), str(port), str(lost), how], stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    try:
+        words = [process.communicate(timeout=50)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert processes[1 - lost].returncode == 4, words
+    if how == "fails":
+        assert processes[lost].returncode == 4
+        assert f"rank {lost}: the ranks lost each other while they met: no route to host" in words[1 - lost]
+    else:
+        assert processes[lost].returncode == -signal.SIGKILL
+        assert "rank" in words[1 - lost]

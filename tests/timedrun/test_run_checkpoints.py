@@ -1,0 +1,177 @@
+"""A step's checkpoint counts only where every rank has it whole, and what is not whole is never counted on."""
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from timedrun import checkpoint
+from timedrun.errors import TimedrunError
+from timedrun.ranks import Ranks
+from timedrun.run_checkpoints import RunCheckpoints, checkpoint_path, discard_newer, newest_on_all, steps_in
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the threads of a test meet, each standing for a rank's process."""
+
+    world: int
+    values: list[Any] = field(default_factory=list)
+    barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
+
+
+@dataclass(frozen=True)
+class ThreadRanks(Ranks):
+    meeting: Meeting = field(default_factory=lambda: Meeting(1))
+
+    def gather(self, value: Any) -> list[Any]:
+        self.meeting.values[self.rank] = value
+        self.meeting.barrier.wait(30)
+        found = list(self.meeting.values)
+        self.meeting.barrier.wait(30)
+        return found
+
+    def maximum(self, values: list[float]) -> list[float]:
+        return [max(column) for column in zip(*self.gather(values), strict=True)]
+
+
+def on_all(world: int, body: Callable[[Ranks], Any]) -> list[Any]:
+    """What `body` returns, or the error that it raises, on each of `world` ranks."""
+    meeting = Meeting(world, [None] * world, threading.Barrier(world))
+    found: list[Any] = [None] * world
+
+    def run(rank: int) -> None:
+        try:
+            found[rank] = body(ThreadRanks(rank, world, rank, torch.device("cpu"), meeting))
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+def content(step: int, rank: int) -> dict[str, Any]:
+    return {"position": {"step": step}, "state": torch.full((100,), float(step)), "rank": rank}
+
+
+def save_all(folder: Path, steps: list[int], world: int = 2) -> list[list[str | None]]:
+    """Save after each of `steps` on all ranks; what each rank was told."""
+
+    def body(ranks: Ranks) -> list[str | None]:
+        saved = RunCheckpoints(folder, ranks, 0.0, lambda: 0.0)
+        return [saved.save(step, lambda step=step: content(step, ranks.rank)) for step in steps]  # type: ignore[misc]
+
+    return on_all(world, body)
+
+
+def newest(folder: Path, world: int = 2) -> list[Any]:
+    found = on_all(world, lambda ranks: newest_on_all(folder, ranks))
+    return [one if isinstance(one, Exception) else (one["position"]["step"], one["rank"]) for one in found]
+
+
+def damage(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def test_each_rank_keeps_the_newest_two(tmp_path: Path) -> None:
+    assert save_all(tmp_path, [10, 20, 30, 40]) == [[None] * 4] * 2
+    for rank in (0, 1):
+        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [30, 40]
+    assert newest(tmp_path) == [(40, 0), (40, 1)]
+
+
+def test_the_older_are_removed_only_when_the_newer_is_on_disk_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_all(tmp_path, [10, 20])
+    save = checkpoint.save
+
+    def full_on_rank_1(path: Path, state: dict[str, Any]) -> None:
+        if path.parent.name == "rank_1":
+            raise checkpoint.CheckpointError(f"{path} was not written") from OSError(28, "No space left on device")
+        save(path, state)
+
+    monkeypatch.setattr(checkpoint, "save", full_on_rank_1)
+    assert save_all(tmp_path, [30]) == [["rank 1: No space left on device"]] * 2
+    for rank in (0, 1):
+        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]
+    assert newest(tmp_path) == [(20, 0), (20, 1)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(
+    tmp_path: Path, world: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_all(tmp_path, [10, 20], world)
+    checkpoint.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))  # the others were killed before
+    damage(checkpoint_path(tmp_path / "rank_1", 20))
+    assert newest(tmp_path, world) == [(10, rank) for rank in range(world)]
+    assert "step_00000020.pt" in capsys.readouterr().err
+
+
+def test_ranks_whose_whole_checkpoints_alternate_find_the_newest_common_one(tmp_path: Path) -> None:
+    for rank, steps in enumerate(([10, 20, 40], [10, 30, 50])):
+        for step in steps:
+            checkpoint.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
+    assert newest(tmp_path) == [(10, 0), (10, 1)]
+
+
+@pytest.mark.parametrize("has", [(), (0,), (1,)])
+def test_without_a_common_one_every_rank_is_told(tmp_path: Path, has: tuple[int, ...]) -> None:
+    for rank in has:
+        checkpoint.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
+    for error in newest(tmp_path):
+        assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
+
+
+def test_what_lies_after_the_step_that_a_run_goes_on_from_is_removed(tmp_path: Path) -> None:
+    save_all(tmp_path, [10, 20])
+    checkpoint.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
+    on_all(2, lambda ranks: discard_newer(tmp_path, ranks, 20))
+    assert sorted(steps_in(tmp_path / "rank_0")) == [10, 20]
+
+
+def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:
+    alone = Ranks(0, 1, 0, torch.device("cpu"))
+    saved = RunCheckpoints(tmp_path, alone, 0.0, lambda: 0.0)
+    assert saved.save(10, lambda: content(10, 0)) is None
+    assert saved.save(10, lambda: pytest.fail("was asked for again")) is None
+
+
+def test_what_is_due_goes_by_the_interval_from_the_end_of_the_last(tmp_path: Path) -> None:
+    now = [0.0]
+    alone = Ranks(0, 1, 0, torch.device("cpu"))
+    saved = RunCheckpoints(tmp_path, alone, 2.0, lambda: now[0])
+    now[0] = 500.0  # building and compiling
+    saved.start(None)
+    assert not saved.due
+    now[0] += 119.0
+    assert not saved.due
+    now[0] += 1.0
+    assert saved.due
+
+    def slow() -> dict[str, Any]:
+        now[0] += 300.0
+        return content(1, 0)
+
+    saved.save(1, slow)
+    assert not saved.due
+    assert not RunCheckpoints(None, alone, 1e-9, lambda: now[0]).due
+
+
+def test_leftovers_of_a_killed_writer_go_with_the_next_checkpoint(tmp_path: Path) -> None:
+    save_all(tmp_path, [10])
+    (tmp_path / "rank_0" / ".step_00000020.pt.x1.partial").write_bytes(b"half")
+    save_all(tmp_path, [20])
+    assert sorted(os.listdir(tmp_path / "rank_0")) == ["step_00000010.pt", "step_00000020.pt"]

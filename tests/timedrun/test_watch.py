@@ -1,0 +1,285 @@
+"""Who died, fell silent, got stuck or failed is named on all ranks, and nobody else; ranks are threads here."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from timedrun import peers
+from timedrun.errors import DataError, ExitCode, NonFiniteLoss, UsageError
+from timedrun.ranks import Ranks
+from timedrun.watch import SIGNS, STUCK, Watch
+
+pytestmark = pytest.mark.timeout(60)
+WAIT: dict[str, Any] = {"__name__": "torch.distributed.fake"}
+exec("def wait(lock):\n    lock.acquire()", WAIT)  # as a collective: its innermost line is torch.distributed's
+
+
+class ThreadRanks(Ranks):
+    """A rank that is a thread; what rank 0 gives goes through a list."""
+
+    def from_first(self, value: object) -> object:
+        if self.rank == 0:
+            BOARD.append(value)
+        while not BOARD:
+            time.sleep(0.005)
+        return BOARD[0]
+
+
+BOARD: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def board() -> Iterator[None]:
+    BOARD.clear()
+    yield
+    BOARD.clear()
+
+
+def rank(number: int, world: int) -> Ranks:
+    return ThreadRanks(number, world, number, torch.device("cpu"))
+
+
+class Played:
+    """A rank played by a thread of its own, from which its watch was started."""
+
+    def __init__(self, number: int, world: int, play: Callable[[Watch], object], **options: Any) -> None:
+        self.ended: list[tuple[str, ExitCode]] = []
+        settings = {"every_seconds": 0.1, "silent_seconds": 3.0, "stuck_seconds": 60.0, "environment": {}} | options
+        self.watch = Watch(rank(number, world), lambda *told: self.ended.append(told), **settings)
+        self.result: object = None
+        self._play = play
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        self.watch.start()
+        self.result = self._play(self.watch)
+
+    def wait_for_end(self, seconds: float = 30.0) -> tuple[str, ExitCode]:
+        """What `on_end` was told."""
+        deadline = time.monotonic() + seconds
+        while not self.ended:
+            assert time.monotonic() < deadline, "nobody was told anything"
+            time.sleep(0.02)
+        return self.ended[0]
+
+
+def silent_peer(number: int, world: int) -> peers.Peer:
+    """A rank that has joined and says nothing more."""
+    return peers.meet(rank(number, world))[0]
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:
+        return caught
+
+
+def test_a_rank_whose_connection_ends_without_a_word_has_died_and_is_told_at_once() -> None:
+    caught = threading.Lock()
+    caught.acquire()
+    first = Played(0, 2, lambda watch: WAIT["wait"](caught))
+    other = silent_peer(1, 2)
+    other.send({"step": 7, "standing": None})
+    time.sleep(0.3)
+    began = time.monotonic()
+    other.close()
+    words, code = first.wait_for_end()
+    assert words == "rank 1 died (killed, crashed or out of memory); its last step was 7"
+    assert code == ExitCode.RANK_LOST
+    assert time.monotonic() - began < 25
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_how_a_rank_died_is_told_in_its_supervisors_words_where_there_is_one(tmp_path: Path, told: bool) -> None:
+    caught = threading.Lock()
+    caught.acquire()
+    first = Played(0, 2, lambda watch: WAIT["wait"](caught), environment={SIGNS: str(tmp_path)})
+    other = silent_peer(1, 2)
+    other.send({"step": 7, "standing": None})
+    time.sleep(0.3)
+    other.close()
+    if told:
+        time.sleep(0.3)
+        (tmp_path / "rank_1.lost").write_text("rank 1 was killed by SIGKILL, last seen at step 7")
+    words, _ = first.wait_for_end()
+    died = "rank 1 died (killed, crashed or out of memory); its last step was 7"
+    assert words == ("rank 1 was killed by SIGKILL, last seen at step 7" if told else died)
+
+
+def test_a_silent_rank_is_lost_after_the_time_it_is_given() -> None:
+    caught = threading.Lock()
+    caught.acquire()
+    first = Played(0, 2, lambda watch: WAIT["wait"](caught), silent_seconds=1.0)
+    other = silent_peer(1, 2)
+    words, code = first.wait_for_end()
+    assert words == "rank 1 gave no sign of life for 1 s (stopped or cut off); its last step was 0"
+    assert code == ExitCode.RANK_LOST
+    other.close()
+
+
+def test_the_others_notice_that_rank_0_has_died() -> None:
+    watch_0 = threading.Event()
+    done: list[dict[int, peers.Peer]] = []
+
+    def play_0() -> None:
+        done.append(peers.meet(rank(0, 2)))
+        watch_0.wait()
+        done[0][1].close()
+
+    threading.Thread(target=play_0, daemon=True).start()
+    second = Played(1, 2, lambda watch: time.sleep(30))
+    time.sleep(0.3)
+    watch_0.set()
+    words, code = second.wait_for_end()
+    assert words.startswith("rank 0 died")
+    assert code == ExitCode.RANK_LOST
+
+
+def test_an_error_is_every_ranks_reason_with_rank_step_and_words() -> None:
+    def fail(watch: Watch) -> str:
+        watch.at(120)
+        return watch.failed(raised(DataError("shard 3 is damaged")))
+
+    def notice(watch: Watch) -> str:
+        time.sleep(0.5)
+        return watch.failed(raised(dist.DistError("Connection closed by peer")))
+
+    ranks = [Played(0, 3, notice), Played(1, 3, fail), Played(2, 3, notice)]
+    for one in ranks:
+        one.thread.join(20)
+        assert one.result == "rank 1, step 120: DataError: shard 3 is damaged"
+        assert one.watch.verdict is not None
+        assert one.watch.verdict.code == ExitCode.ERROR
+        assert one.ended == []
+
+
+def test_a_rank_that_trains_on_unaware_of_an_error_elsewhere_is_ended() -> None:
+    first = Played(0, 2, lambda watch: time.sleep(30))
+    Played(1, 2, lambda watch: watch.failed(raised(ValueError("bad"))))
+    assert first.wait_for_end() == ("rank 1, step 0: ValueError: bad", ExitCode.ERROR)
+
+
+def test_a_collective_that_fails_because_a_rank_died_is_told_as_that_death() -> None:
+    def notice(watch: Watch) -> str:
+        time.sleep(0.2)
+        return watch.failed(raised(dist.DistError("Connection closed by peer [10.0.0.7]:4711. GLHF")))
+
+    first = Played(0, 2, notice)
+    other = silent_peer(1, 2)
+    time.sleep(0.5)
+    other.close()
+    first.thread.join(20)
+    assert first.result == "rank 1 died (killed, crashed or out of memory); its last step was 0"
+
+
+def test_a_collective_that_fails_for_no_known_reason_is_told_without_addresses() -> None:
+    words = raised(dist.DistError("[pair.cc:1] Connection closed by peer [10.0.0.7]:4711. GLHF"))
+    ranks = [Played(number, 2, lambda watch: watch.failed(words)) for number in (0, 1)]
+    for one in ranks:
+        one.thread.join(20)
+        assert str(one.result).endswith(
+            "step 0: a collective failed, and no rank said why: DistError: Connection closed by peer"
+        )
+
+
+def test_an_error_that_all_ranks_raise_alike_is_told_as_it_is() -> None:
+    error = raised(NonFiniteLoss("rank 1, step 3: the training loss is nan"))
+    ranks = [Played(number, 2, lambda watch: watch.failed(error)) for number in (0, 1)]
+    for one in ranks:
+        one.thread.join(20)
+        assert one.result == "NonFiniteLoss: rank 1, step 3: the training loss is nan"
+
+
+def test_ranks_that_have_left_are_not_lost_however_long_another_goes_on() -> None:
+    def leave(watch: Watch) -> None:
+        watch.stop()
+
+    def stay(watch: Watch) -> None:
+        time.sleep(2.5)
+        watch.stop()
+
+    for first, second in ((leave, stay), (stay, leave)):
+        BOARD.clear()
+        ranks = [Played(0, 2, first, silent_seconds=0.6), Played(1, 2, second, silent_seconds=0.6)]
+        for one in ranks:
+            one.thread.join(20)
+            assert not one.thread.is_alive()
+            assert one.ended == []
+            assert one.watch.verdict is None
+
+
+def idle_and_waiting(stuck_seconds: float, work: Callable[[], object]) -> tuple[Played, Played, threading.Lock]:
+    caught = threading.Lock()
+    caught.acquire()
+    options = {"stuck_seconds": stuck_seconds, "every_seconds": 0.2}
+    first = Played(0, 2, lambda watch: WAIT["wait"](caught), **options)
+
+    def play(watch: Watch) -> None:
+        watch.at(5)
+        work()
+
+    return first, Played(1, 2, play, **options), caught
+
+
+def test_an_idle_rank_that_another_waits_for_in_a_collective_is_stuck_and_its_place_told() -> None:
+    first, second, _ = idle_and_waiting(1.5, lambda: time.sleep(40))
+    words, code = first.wait_for_end()
+    assert words.startswith("rank 1 has done nothing for ")
+    assert "while rank 0 waits for it: it is stuck after step 5 in " in words
+    assert words.endswith("(<lambda>)")
+    assert "/work/" not in words
+    assert code == ExitCode.RANK_LOST
+    assert second.wait_for_end()[0] == words
+
+
+def test_a_rank_that_computes_while_another_waits_is_not_stuck() -> None:
+    end = time.monotonic() + 5
+
+    def compute() -> None:
+        while time.monotonic() < end:
+            torch.ones(200, 200).sum()
+
+    first, second, caught = idle_and_waiting(1.0, compute)
+    second.thread.join(20)
+    assert first.ended == second.ended == []
+    caught.release()
+    first.watch.stop()
+    second.watch.stop()
+
+
+def test_ranks_that_are_all_busy_or_idle_outside_collectives_are_not_stuck() -> None:
+    ranks = [Played(number, 2, lambda watch: time.sleep(4), stuck_seconds=1.0) for number in (0, 1)]
+    for one in ranks:
+        one.thread.join(20)
+        assert one.ended == []
+        one.watch.stop()
+
+
+def test_a_rank_keeps_its_sign_for_whoever_started_it(tmp_path: Path) -> None:
+    alone = Ranks(0, 1, 0, torch.device("cpu"))
+    watch = Watch(alone, lambda *told: None, every_seconds=0.1, environment={SIGNS: str(tmp_path)}).start()
+    watch.at(42)
+    sign = tmp_path / "rank_0.json"
+    deadline = time.monotonic() + 20
+    while not sign.is_file() or json.loads(sign.read_text())["step"] != 42:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert json.loads(sign.read_text())["seconds"] == pytest.approx(time.monotonic(), abs=20)
+    assert watch.failed(ValueError("no")) == "ValueError: no"
+    assert json.loads(sign.read_text())["words"] == "ValueError: no"
+    watch.stop()
+
+
+def test_seconds_that_are_none_are_refused() -> None:
+    for text in ("soon", "0", "nan", "inf"):
+        with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):
+            Watch(rank(0, 2), lambda *told: None, environment={STUCK: text})

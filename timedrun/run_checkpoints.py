@@ -1,0 +1,124 @@
+"""The checkpoints of a run on all its ranks: each keeps its own state, and a step counts only where all have it."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from timedrun import checkpoint
+from timedrun.checkpoint import CheckpointError, plain_reason
+from timedrun.errors import TimedrunError
+from timedrun.ranks import Ranks
+
+KEPT = 2
+"""Newest steps that each rank keeps: where the newest turns out to be damaged, there is one before it."""
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where a rank keeps its state after optimizer step `step`."""
+    return folder / f"step_{step:08d}.pt"
+
+
+class RunCheckpoints:
+    """This rank's part of a run's checkpoints, below `folder` (None: nothing is ever saved). All ranks call its methods
+    together.
+
+    every_minutes: how often `due` is true, by this rank's clock; 0: never.
+    """
+
+    def __init__(self, folder: Path | None, ranks: Ranks, every_minutes: float, monotonic: Callable[[], float]) -> None:
+        self.folder = None if folder is None else folder / f"rank_{ranks.rank}"
+        self.ranks = ranks
+        self.newest: int | None = None
+        """The step of the newest one that all ranks have."""
+        self._every = every_minutes * 60
+        self._monotonic = monotonic
+        self._last = monotonic()
+
+    def start(self, newest: int | None) -> None:
+        """The next is due a whole interval from now; `newest` is the step that the run was resumed from."""
+        self.newest, self._last = newest, self._monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save again. Rank 0's clock decides for all."""
+        return self.folder is not None and 0 < self._every <= self._monotonic() - self._last
+
+    def save(self, step: int, content: Callable[[], dict[str, Any]]) -> str | None:
+        """Save `content()` as the state after `step` on all ranks, and remove those older than the newest two; None, or
+        on all ranks alike why a rank could not: then none keeps it, and what is older stays.
+
+        The reason names no place of the machine, since logs are published; where this rank fails, its own words go to
+        standard error.
+        """
+        if self.folder is None or self.newest == step:  # never twice: ranks could be left with unequal ones
+            return None
+        path = checkpoint_path(self.folder, step)
+        reason = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            checkpoint.remove_partial(path.parent)  # of a process that was killed while it saved
+            checkpoint.save(path, content())
+        except (CheckpointError, OSError) as error:
+            reason = plain_reason(error) or type(error.__cause__ or error).__name__
+            print(f"timedrun run: rank {self.ranks.rank}: {error}", file=sys.stderr, flush=True)
+        (failures,) = self.ranks.maximum([float(reason is not None)])
+        self._last = self._monotonic()  # after it: what takes longer than the interval does not follow itself
+        if failures:
+            if reason is None:
+                path.unlink(missing_ok=True)
+            reasons = self.ranks.gather(reason)
+            return next(f"rank {rank}: {words}" for rank, words in enumerate(reasons) if words is not None)
+        self.newest = step
+        older = sorted((one for one in steps_in(self.folder) if one < step), reverse=True)
+        discard(self.folder, older[KEPT - 1 :])
+        return None
+
+
+def newest_on_all(folder: Path, ranks: Ranks) -> dict[str, Any]:
+    """This rank's part of the newest checkpoint below `folder` that is whole on every rank. One that is not is named on
+    standard error.
+
+    Raises:
+        TimedrunError: there is none.
+    """
+    mine = folder / f"rank_{ranks.rank}"
+    bound: float = math.inf
+    while True:
+        found = checkpoint.newest_valid(mine, _tell, at_most=bound)
+        step = float(found[1]["position"]["step"]) if found else -1.0
+        lowest, highest = (sign * value for sign, value in zip((-1, 1), ranks.maximum([-step, step]), strict=True))
+        if lowest < 0:
+            raise TimedrunError(
+                f"{folder}: the run cannot be resumed: not every rank has a whole checkpoint of the same step. Nothing"
+                " was changed; run it again from the start under another number."
+            )
+        if found and lowest == highest:
+            return found[1]
+        bound = lowest
+
+
+def discard_newer(folder: Path, ranks: Ranks, step: int) -> None:
+    """Remove this rank's checkpoints after `step`, to which the run and its log were taken back."""
+    mine = folder / f"rank_{ranks.rank}"
+    discard(mine, [one for one in steps_in(mine) if one > step])
+
+
+def steps_in(folder: Path) -> list[int]:
+    """Steps of the checkpoints in a rank's `folder`, whole or not."""
+    found = (re.fullmatch(r"step_(\d+)\.pt", path.name) for path in folder.glob("step_*.pt"))
+    return [int(match[1]) for match in found if match]
+
+
+def discard(folder: Path, steps: list[int]) -> None:
+    """Remove a rank's checkpoints after these steps."""
+    for step in steps:
+        checkpoint_path(folder, step).unlink(missing_ok=True)
+
+
+def _tell(message: str) -> None:
+    print(f"timedrun run: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,394 @@
+"""This node's ranks as processes: started, listened to, signalled, named where one dies, and none of them left
+behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from timedrun import oom_kills, rank_guard
+from timedrun.errors import ExitCode, TimedrunError
+from timedrun.place import LAUNCHED, Place
+
+SIGNS: Final = "TIMEDRUN_SIGNS"
+"""The folder where each rank keeps `rank_<r>.json`, how far it is, and leaves `rank_<r>.left` when its work is over.
+The supervisor writes `rank_<r>.lost` there, in words, when one died."""
+LOG_SECONDS: Final = 15.0
+"""What the others get, when a rank is lost, to notice it and to write the log: more than `watch.SILENT_SECONDS`."""
+TERM_SECONDS: Final = 3.0
+"""Then between SIGTERM and SIGKILL."""
+TEARDOWN_SECONDS: Final = 600.0
+"""The same where the log has its success already: rank 0 may still be digesting the data."""
+NAMING_SECONDS: Final = 0.4
+"""A rank that ends with an error is named if others still run after that: where all end alike, the log says why."""
+LONGEST_LINE: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class End:
+    """How the ranks of this node ended."""
+
+    codes: tuple[int, ...]
+    """Exit codes in the order of ranks; a signal's number is negative, as subprocess has it."""
+    lost: str = ""
+    """The rank that was lost first and how, in words; empty: none was."""
+    signal: signal.Signals | None = None
+    """What asked this process to stop, if anything did."""
+    at_once: bool = False
+    """It asked twice, or before every rank could save: ranks were killed."""
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the ranks alone say; on the node of rank 0 the log says more."""
+        if self.lost:
+            return ExitCode.RANK_LOST
+        return next((ExitCode(code) for code in self.codes if code in set(ExitCode)), ExitCode.ERROR)
+
+
+class _Rank:
+    """A rank's process, and how it ended."""
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
+        self.number = number
+        self.process = process
+        self.code: int | None = None
+        self.ended = 0.0
+        self.rest = b""
+        """Of its output, after the last whole line."""
+        self.words = ""
+        """How it was lost, if it was."""
+        self.killed = False
+        self.told = False
+
+    @property
+    def running(self) -> bool:
+        return self.code is None
+
+    def look(self) -> bool:
+        """Whether it has just ended. Its group ends with it, while its number cannot be another process's yet."""
+        if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return False
+        self.kill_group()
+        return True
+
+    def reap(self) -> None:
+        """Take its exit code; from now on its number may be another process's."""
+        self.code = self.process.wait()
+        self.ended = time.monotonic()
+
+    def kill_group(self) -> None:
+        """SIGKILL to it and to what it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether a signal (SIGSTOP) or a debugger has stopped it; proc_pid_stat(5)."""
+        try:
+            text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return text[text.rindex(")") + 2] in "Tt"
+
+
+class Supervisor:
+    """The ranks of one node, from their start to the end of the last.
+
+    command: what starts a rank, in the environment that `place` gives it.
+    place: of the first of them; its port 0 is replaced by a free one.
+    finished: whether the run's log has its success already.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        place: Place,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        finished: Callable[[], bool] = lambda: False,
+        log_seconds: float = LOG_SECONDS,
+        term_seconds: float = TERM_SECONDS,
+    ) -> None:
+        self.command = list(command)
+        self.place = place if place.port else replace(place, port=free_port())
+        self.environment = dict(environment)
+        self.finished = finished
+        self.log_seconds = log_seconds
+        self.term_seconds = term_seconds
+        self._ranks: list[_Rank] = []
+        self._signals: list[signal.Signals] = []
+        self._sent = False
+        self._given_up = False
+        """Stopped before all ranks could save, or asked twice: how the rest ends says nothing."""
+        self._deadline: float | None = None
+        self._kill_after = term_seconds
+        self._first_lost: _Rank | None = None
+        self._output = selectors.DefaultSelector()
+        self._signs = Path()
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._oom_kills: int | None = None
+
+    def run(self) -> End:
+        """Start them and wait for all. SIGTERM and SIGINT are theirs meanwhile; call it from the main thread, with
+        whose end theirs is tied.
+
+        Raises:
+            TimedrunError: a process could not be started; none is left.
+        """
+        self._signs = Path(tempfile.mkdtemp(prefix="timedrun-"))
+        self._oom_kills = oom_kills.count()
+        previous = {number: signal.signal(number, self._receive) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self._start()
+            while self._running:
+                self._pass_output(0.1)
+                self._pass_signals()
+                ended = [rank for rank in self._running if rank.look()]
+                for rank in ended:
+                    self._tell_guard(-rank.process.pid)
+                    rank.reap()
+                for rank in sorted(ended, key=lambda rank: rank.code != -signal.SIGTERM):
+                    self._judge(rank)
+                self._name_lost()
+                self._end_others()
+            self._name_lost(all_ended=True)
+            elsewhere = self._told_of_another()
+        finally:
+            for rank in self._running:
+                rank.kill_group()
+                self._tell_guard(-rank.process.pid)
+                rank.process.wait()
+            if self._guard is not None:
+                self._guard.kill()  # nothing is left for it to do
+                self._guard.communicate()
+            self._drain()
+            self._output.close()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            shutil.rmtree(self._signs, ignore_errors=True)
+        first = self._first_lost
+        codes = tuple(rank.code if rank.code is not None else -signal.SIGKILL for rank in self._ranks)
+        told_of_one = ExitCode.RANK_LOST in codes
+        alike = set(codes) <= {ExitCode.ERROR, ExitCode.USAGE}
+        lost = first.words if first and not alike else elsewhere if told_of_one else ""
+        asked = self._signals[0] if self._signals else None
+        return End(codes, lost, asked, at_once=asked is not None and any(code < 0 for code in codes))
+
+    @property
+    def _running(self) -> list[_Rank]:
+        return [rank for rank in self._ranks if rank.running]
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(signal.Signals(number))
+
+    def _tell_guard(self, group: int) -> None:
+        if self._guard is not None and self._guard.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # somebody killed it; ranks then end by parent_process alone
+                self._guard.stdin.write(b"%d\n" % group)
+                self._guard.stdin.flush()
+
+    def _start(self) -> None:
+        guard = [sys.executable, "-I", rank_guard.__file__]
+        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
+        for local in range(self.place.local_world):
+            number = self.place.rank + local
+            environment = {
+                **self.environment,
+                **self.place.variables(local),
+                LAUNCHED: str(os.getpid()),
+                SIGNS: str(self._signs),
+                "PYTHONUNBUFFERED": "1",  # what a killed rank had printed is not lost
+            }
+            first = number == 0
+            try:
+                process = subprocess.Popen(
+                    self.command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=None if first else subprocess.PIPE,
+                    stderr=None if first else subprocess.STDOUT,
+                    start_new_session=True,  # a terminal's Ctrl-C comes here alone, and its workers can be ended too
+                )
+            except OSError as error:
+                raise TimedrunError(
+                    f"rank {number} could not be started ({error.strerror}); no rank is left."
+                ) from None
+            rank = _Rank(number, process)
+            self._ranks.append(rank)
+            self._tell_guard(process.pid)
+            if process.stdout is not None:
+                os.set_blocking(process.stdout.fileno(), False)
+                self._output.register(process.stdout, selectors.EVENT_READ, rank)
+
+    def _judge(self, rank: _Rank) -> None:
+        """Note what the end of `rank` means for the others."""
+        assert rank.code is not None
+        left = (self._signs / f"rank_{rank.number}.left").exists()
+        if left and rank.code >= 0:
+            return
+        if self._signals and rank.code == -signal.SIGTERM:  # it could not save yet, so nothing had begun
+            self._given_up = True
+            self._begin_end(1.0, 0.0)
+        if self._given_up:
+            return
+        if left and self.finished():
+            say(f"rank {rank.number} {_ending(rank.code)} after its work was over; the result stands.")
+            return
+        if rank.code != ExitCode.RANK_LOST and not rank.killed:
+            self._lose(rank, f"{_ending(rank.code)}{self._last_step(rank)}{self._memory(rank)}")
+        self._begin_end(TEARDOWN_SECONDS if self.finished() else self.log_seconds, self.term_seconds)
+
+    def _lose(self, rank: _Rank, words: str) -> None:
+        rank.words = f"rank {rank.number} {words}"
+        part = self._signs / f"rank_{rank.number}.part"
+        with contextlib.suppress(OSError):
+            part.write_text(rank.words)
+            part.replace(part.with_suffix(".lost"))
+        self._first_lost = self._first_lost or rank
+
+    def _begin_end(self, log_seconds: float, term_seconds: float) -> None:
+        if self._deadline is None:
+            self._deadline = time.monotonic() + log_seconds
+            self._kill_after = term_seconds
+
+    def _name_lost(self, *, all_ended: bool = False) -> None:
+        """Say which ranks died, once each."""
+        others = "" if all_ended else f"; the others have {self.log_seconds:.0f} s to write the log."
+        for rank in self._ranks:
+            if rank.words and not rank.told and rank.code is not None:
+                if rank.code > 0 and (all_ended or time.monotonic() - rank.ended < NAMING_SECONDS):
+                    continue
+                rank.told = True
+                say(rank.words + (others if self._running else "."))
+
+    def _end_others(self) -> None:
+        """Past the deadline, end who is left; a suspended rank at once, since it can write nothing."""
+        if self._deadline is None:
+            return
+        now = time.monotonic()
+        if now >= self._deadline and not self._sent:
+            self._send(signal.SIGTERM)
+        for rank in self._running:
+            suspended = rank.suspended
+            if (suspended or now >= self._deadline + self._kill_after) and not rank.killed:
+                rank.killed = True
+                if not self._given_up:
+                    how = "was suspended (SIGSTOP, or a debugger) and" if suspended else "did not end and"
+                    self._lose(rank, f"{how} was killed{self._last_step(rank)}")
+                rank.kill_group()
+
+    def _pass_signals(self) -> None:
+        if self._signals and not self._sent:
+            self._send(signal.SIGTERM)  # SIGINT's default would be a traceback
+        if len(self._signals) > 1:
+            self._given_up = True
+            for rank in self._running:
+                rank.kill_group()
+
+    def _send(self, number: signal.Signals) -> None:
+        self._sent = True
+        for rank in self._running:
+            os.kill(rank.process.pid, number)  # Popen's own would reap it
+
+    def _last_step(self, rank: _Rank) -> str:
+        try:
+            step = json.loads((self._signs / f"rank_{rank.number}.json").read_text())["step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return ", no step known"
+        return f", last seen at step {step}"
+
+    def _told_of_another(self) -> str:
+        """What ended these ranks although none of them was lost. Where rank 0 is among them, its log says it."""
+        for rank in self._ranks if self.place.rank else ():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                return str(json.loads((self._signs / f"rank_{rank.number}.json").read_text())["words"])
+        return "a rank was lost"
+
+    def _memory(self, rank: _Rank) -> str:
+        """Whether memory may have been why it was killed."""
+        if rank.code != -signal.SIGKILL or self._oom_kills is None:
+            return ""
+        now = oom_kills.count()
+        if now is None or now == self._oom_kills:
+            return ", not by the kernel's OOM killer"
+        return ": out of memory (the kernel's OOM killer struck in this cgroup meanwhile)"
+
+    def _pass_output(self, seconds: float) -> None:
+        """Wait so long for something that ranks say, and pass it on by whole lines."""
+        if not self._output.get_map():
+            time.sleep(seconds)
+        for key, _ in self._output.select(seconds):
+            try:
+                data = os.read(key.fd, LONGEST_LINE)
+            except BlockingIOError:
+                continue
+            self._pass(key.data, data)
+            if not data:
+                self._output.unregister(key.fileobj)
+                key.data.process.stdout.close()
+
+    def _pass(self, rank: _Rank, data: bytes) -> None:
+        *lines, rank.rest = (rank.rest + data).split(b"\n")
+        if rank.rest and (not data or len(rank.rest) >= LONGEST_LINE):
+            lines.append(rank.rest)
+            rank.rest = b""
+        for line in lines:
+            write(f"rank {rank.number}: {line.decode(errors='replace')}\n")
+
+    def _drain(self) -> None:
+        """What was still in the pipes; a process outside the ranks' groups may hold one open, and is not waited for."""
+        for key in list(self._output.get_map().values()):
+            with contextlib.suppress(BlockingIOError):
+                while data := os.read(key.fd, LONGEST_LINE):
+                    self._pass(key.data, data)
+            self._pass(key.data, b"")
+            key.data.process.stdout.close()
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}" if code else "ended (exit code 0) before the run did"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def say(text: str) -> None:
+    """A line of the supervisor's own."""
+    write(f"timedrun run: {text}\n")
+
+
+def write(text: str) -> None:
+    """To standard error; nobody reading it any more does not end a run."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def leave(code: ExitCode) -> None:
+    """Tell the supervisor, where this process is a rank of one, that its work is over and `code` is no accident."""
+    folder = os.environ.get(SIGNS)
+    if folder:
+        with contextlib.suppress(OSError):  # the supervisor is gone
+            (Path(folder) / f"rank_{os.environ['RANK']}.left").write_text(str(int(code)))
