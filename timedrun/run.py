@@ -226,8 +226,7 @@ class TimedRun:
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
-        """The optimizer steps of `block` that are still to take, numbered over the whole run from 0: for a benchmark
-        that counts samples."""
+        """The optimizer steps of `block` still to take, numbered from 0 over the run: where samples are counted."""
         self._begin_training()
         while self.position.samples < block.last:
             yield self.position.step
