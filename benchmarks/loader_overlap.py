@@ -33,7 +33,7 @@ from image_classification.model import RESNET50, ModelConfig, build_model
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import StoreConfig
 from image_classification.synthetic_images import SyntheticImages, write_images
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 STORES: dict[LoaderName, StoreConfig] = {
     "pillow": StoreConfig(format="jpeg"),

@@ -26,7 +26,7 @@ from timedrun.card import find
 from timedrun.methods import stack
 from timedrun.optim import build_optimizer
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run import TimedRun
 
 

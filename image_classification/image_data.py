@@ -18,7 +18,7 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.prefetch import Prefetched
 from timedrun import order
 from timedrun.errors import DataError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 
 @dataclass(frozen=True)

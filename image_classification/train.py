@@ -19,7 +19,7 @@ from timedrun.loss import binary_cross_entropy, cross_entropy
 from timedrun.methods import stack
 from timedrun.optim import build_optimizer
 from timedrun.precision import Precision
-from timedrun.ranks import Ranks, local_batch
+from timedrun.ranks.group import Ranks, local_batch
 from timedrun.rehearsal import Plan, known_or_declared
 from timedrun.run import Announcement, TimedRun
 

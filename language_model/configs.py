@@ -18,7 +18,7 @@ from language_model.gpt.configs import (
 )
 from language_model.topics_store import WORDPIECES as TOPICS_WORDPIECES
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.schedule import StepSchedule
 
 __all__ = [

@@ -24,7 +24,7 @@ from timedrun import data_folder, order
 from timedrun.config import RunConfig
 from timedrun.errors import DataError, UsageError
 from timedrun.precision import Precision
-from timedrun.ranks import Ranks, choose_device, local_batch
+from timedrun.ranks.group import Ranks, choose_device, local_batch
 
 if TYPE_CHECKING:
     from language_model.configs import BertRunConfig

@@ -20,7 +20,7 @@ from language_model.store import read_manifest
 from language_model.synthetic_store import write_synthetic_store
 from timedrun.errors import DataError
 from timedrun.loader_rates import LoaderPass, LoaderRates, interleaved, measured_pass
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 LOADERS = ("unpadded", "padded")
 """Layouts of a batch: sequences end to end, or each in `data.longest` rows."""

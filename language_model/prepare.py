@@ -31,7 +31,7 @@ from language_model.weights import load_into
 from timedrun.config import RunConfig
 from timedrun.errors import UsageError
 from timedrun.precision import Precision
-from timedrun.ranks import Ranks, choose_device
+from timedrun.ranks.group import Ranks, choose_device
 
 SELF_CHECK_TOLERANCE = 0.01
 """Of MLPerf's initial accuracy: half a percent for sequences that are paired anew from its text, and bf16."""

@@ -32,7 +32,7 @@ from timedrun.errors import UsageError
 from timedrun.methods import stack
 from timedrun.optim import build_optimizer
 from timedrun.precision import Precision
-from timedrun.ranks import Ranks, local_batch
+from timedrun.ranks.group import Ranks, local_batch
 from timedrun.rehearsal import Plan, known_or_declared
 from timedrun.run import Announcement, TimedRun
 from timedrun.tracked import seed_everything

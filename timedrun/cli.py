@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mlevents.submission.files import printable, printable_lines
-from timedrun import parent_process
 from timedrun.errors import ExitCode, TimedrunError
-from timedrun.place import LAUNCHED, LAUNCHERS
+from timedrun.ranks import parent_process
+from timedrun.ranks.place import LAUNCHED, LAUNCHERS
 
 
 def parser() -> argparse.ArgumentParser:

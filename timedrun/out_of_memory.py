@@ -6,7 +6,7 @@ import torch
 
 from timedrun.config import RunConfig
 from timedrun.errors import TimedrunError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 # What torch raises as a plain RuntimeError: its CPU allocator, and libraries that allocate on the device themselves.
 _WORDS = ("DefaultCPUAllocator", "CUDA out of memory", "ALLOC_FAILED")

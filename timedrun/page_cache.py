@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from timedrun.ranks import Ranks
+    from timedrun.ranks.group import Ranks
 
 WRITER = "/usr/bin/tee"
 """Copies its standard input to the file that it is given: in every image, where sysctl often is not."""

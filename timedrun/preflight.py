@@ -19,8 +19,8 @@ from timedrun.card import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
-from timedrun.place import Place
-from timedrun.ranks import Ranks, choose_device, local_batch
+from timedrun.ranks.group import Ranks, choose_device, local_batch
+from timedrun.ranks.place import Place
 from timedrun.results import ResultPaths
 from timedrun.worker import LaunchOptions
 

@@ -19,7 +19,7 @@ from timedrun.card import Benchmark, Card
 from timedrun.config import RunConfig
 from timedrun.errors import DataError, DataFolderMissing
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.remedy import with_remedy
 from timedrun.results import ResultPaths, write_json
 from timedrun.run import Announcement, TimedRun

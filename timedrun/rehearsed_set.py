@@ -17,7 +17,7 @@ from timedrun.answers import Answers
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig, dump
 from timedrun.errors import TimedrunError, UsageError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.rehearsal import Plan, write_set
 from timedrun.results import ResultPaths, read_json
 from timedrun.submission import package as packages

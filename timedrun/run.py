@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mlevents import keys
 from mlevents.runlog import RunLog
-from timedrun import collective_test, page_cache
+from timedrun import page_cache
 from timedrun.announcement import Announcement as Announcement
 from timedrun.announcement import log_settings, log_submission
 from timedrun.block import Block, Measurement, plan_blocks
@@ -25,18 +25,19 @@ from timedrun.check_interval import CheckInterval
 from timedrun.config import RunConfig
 from timedrun.data_reading import DataReading
 from timedrun.errors import NonFiniteLoss
-from timedrun.fault import Fault
 from timedrun.out_of_memory import out_of_memory
 from timedrun.outcome import Outcome as Outcome
-from timedrun.pace import Pace
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks import collective_test
+from timedrun.ranks.fault import Fault
+from timedrun.ranks.group import Ranks
+from timedrun.ranks.pace import Pace
+from timedrun.ranks.watch import Watch
 from timedrun.run_checkpoints import RunCheckpoints
 from timedrun.run_state import RunState
 from timedrun.stop import StopRequest
 from timedrun.tracked import Stateful
 from timedrun.wall_clock import WallClock
-from timedrun.watch import Watch
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 from timedrun import checkpoint
 from timedrun.checkpoint import CheckpointError, plain_reason
 from timedrun.errors import TimedrunError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 KEPT = 2
 """Newest steps that each rank keeps: where the newest turns out to be damaged, there is one before it."""

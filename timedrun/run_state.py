@@ -10,12 +10,12 @@ from typing import Any
 
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
-from timedrun import agreement
 from timedrun.announcement import Announcement
 from timedrun.block import Position
 from timedrun.checkpoint import CheckpointError
 from timedrun.errors import TimedrunError
-from timedrun.ranks import Ranks
+from timedrun.ranks import agreement
+from timedrun.ranks.group import Ranks
 from timedrun.run_checkpoints import RunCheckpoints
 from timedrun.throughput import Throughput
 from timedrun.tracked import Tracked

@@ -15,21 +15,22 @@ import torch
 
 from mlevents.runlog import NotResumable, RunLog
 from mlevents.submission.files import printable
-from timedrun import agreement, config, provenance, results, system
+from timedrun import config, provenance, results, system
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, RankLost, TimedrunError
-from timedrun.fault import Fault
 from timedrun.outcome import Outcome
-from timedrun.place import LAUNCHED
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks import agreement
+from timedrun.ranks.fault import Fault
+from timedrun.ranks.group import Ranks
+from timedrun.ranks.place import LAUNCHED
+from timedrun.ranks.watch import Watch, is_symptom
 from timedrun.results import ResultPaths, write_json
 from timedrun.resumption import require_resumable
 from timedrun.run import TimedRun
 from timedrun.run_checkpoints import discard_newer, newest_on_all
 from timedrun.stop import StopRequest
-from timedrun.watch import Watch, is_symptom
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,7 +52,7 @@ class LaunchOptions:
     restarts: int = 0
     nodes: int | None = None
     node_rank: int | None = None
-    """None: what the launcher says (timedrun/place.py)."""
+    """None: what the launcher says (timedrun/ranks/place.py)."""
     master: str | None = None
     """HOST:PORT where the ranks of several nodes meet."""
     launcher: str = "auto"

@@ -19,7 +19,7 @@ from timedrun import data_folder, order
 from timedrun.config import RunConfig
 from timedrun.errors import DataError
 from timedrun.order import Indices
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 if TYPE_CHECKING:
     from language_model.gpt.model import GptConfig

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from timedrun import cli, place
+from timedrun import cli
+from timedrun.ranks import place
 
 ROOT = Path(__file__).resolve().parents[2]
 SBATCH = ROOT / "scripts" / "slurm.sbatch"

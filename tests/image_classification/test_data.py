@@ -30,7 +30,7 @@ from mlevents import keys
 from timedrun import order
 from timedrun.errors import DataError, UsageError
 from timedrun.methods import ProgressiveResizing
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 CPU = torch.device("cpu")
 ALONE = Ranks(0, 1, 0, CPU)

@@ -23,7 +23,7 @@ from timedrun.errors import DataError
 from timedrun.methods import EMA, ChannelsLast, NoEffect, ProgressiveResizing
 from timedrun.precision import Precision
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run import Outcome, TimedRun
 from timedrun.run_checkpoints import checkpoint_path
 from timedrun.stop import StopRequest

@@ -26,7 +26,7 @@ from timedrun.card import find
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, dump, load
 from timedrun.methods import BlurPool
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 
 def test_the_baseline_is_mlperf_v2_1s_open_baseline() -> None:

@@ -19,7 +19,7 @@ from language_model.store import RaggedStore, read_manifest
 from mlevents import keys, record
 from timedrun.cli import main
 from timedrun.errors import DataError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 
 def opened(

@@ -25,7 +25,7 @@ from timedrun import checkpoint
 from timedrun.errors import UsageError
 from timedrun.precision import Precision
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run import Outcome, TimedRun
 from timedrun.stop import StopRequest
 

@@ -15,7 +15,7 @@ from tests.security.hostile_logs import ESCAPE, HOSTILE, harmless, write_log
 from timedrun import worker
 from timedrun.cli import main
 from timedrun.errors import ExitCode
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.submission import score as scores
 from timedrun.submission.original import result
 from timedrun.submission.plot import plot_quality

@@ -11,7 +11,7 @@ from mlevents.runlog import RunLog
 from timedrun.card import Card
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run import TimedRun
 
 CARD = Card(

@@ -16,7 +16,7 @@ import pytest
 
 from mlevents import keys, record
 from mlevents.record import RunRecord
-from timedrun import launch
+from timedrun.ranks import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
 LONG = [*SMOKE, "--schedule.epochs", "40", "--evaluation.target", "0.99"]

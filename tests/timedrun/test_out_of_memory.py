@@ -9,7 +9,7 @@ import torch
 from mlevents import keys, record
 from timedrun.config import RunConfig
 from timedrun.out_of_memory import OutOfMemory, out_of_memory
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run import TimedRun
 
 CPU, GPU = Ranks(0, 2, 0, torch.device("cpu")), Ranks(5, 8, 1, torch.device("cuda", 1))

@@ -11,7 +11,7 @@ import torch
 
 from timedrun import page_cache
 from timedrun.page_cache import WINDOW_BYTES, Residency, clear_on_every_node, drop_file, evenly, resident
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is told on Linux only")
 

@@ -17,9 +17,9 @@ from timedrun.card import find
 from timedrun.config import RunConfig
 from timedrun.errors import PreflightError, UsageError
 from timedrun.methods import EMA
-from timedrun.place import Place
-from timedrun.place import find as find_place
-from timedrun.ranks import local_batch
+from timedrun.ranks.group import local_batch
+from timedrun.ranks.place import Place
+from timedrun.ranks.place import find as find_place
 from timedrun.results import ResultPaths, next_number
 from timedrun.worker import LaunchOptions
 

@@ -15,7 +15,7 @@ from mlevents.runlog import RunLog
 from timedrun.card import find
 from timedrun.config import RunConfig
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.rehearsal import Plan, SimulatedClock, known_or_declared, unfit, write_log, write_set
 from timedrun.run import TimedRun
 

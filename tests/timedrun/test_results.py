@@ -11,7 +11,7 @@ import torch
 
 from timedrun import results, worker
 from timedrun.config import RunConfig
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.results import ResultPaths
 from timedrun.worker import LaunchOptions
 

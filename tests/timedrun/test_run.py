@@ -21,7 +21,7 @@ from timedrun.checkpoint import load
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.methods import NoEffect
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run import Outcome, TimedRun
 from timedrun.stop import StopRequest
 

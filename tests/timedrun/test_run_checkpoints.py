@@ -12,7 +12,7 @@ import torch
 
 from timedrun import checkpoint
 from timedrun.errors import TimedrunError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run_checkpoints import RunCheckpoints, checkpoint_path, discard_newer, newest_on_all, steps_in
 
 

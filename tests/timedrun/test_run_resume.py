@@ -21,7 +21,7 @@ from timedrun.checkpoint import CheckpointError
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.errors import TimedrunError
 from timedrun.methods import EMA, stack
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run import Outcome, TimedRun
 from timedrun.run_checkpoints import RunCheckpoints, checkpoint_path, discard_newer, newest_on_all
 from timedrun.stop import StopRequest

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from timedrun import fault
 from timedrun.card import find
 from timedrun.errors import ExitCode
+from timedrun.ranks import fault
 from timedrun.results import ResultPaths
 from timedrun.worker import LaunchOptions, execute
 

@@ -21,7 +21,7 @@ from timedrun.card import Benchmark, Card
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.ranks import Ranks, choose_device, local_batch
+from timedrun.ranks.group import Ranks, choose_device, local_batch
 from timedrun.rehearsal import Plan
 from timedrun.rehearsed_set import Rehearsed
 from timedrun.remedy import remedy

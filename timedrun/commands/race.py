@@ -14,11 +14,12 @@ from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
 from mlevents.submission.files import printable
 from mlevents.summary import RunSummary
-from timedrun import parent_process, program, results
+from timedrun import program, results
 from timedrun.card import Card, find
 from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
 from timedrun.commands.configs import print_table
 from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.ranks import parent_process
 from timedrun.submission import compare, package, plot, score
 from timedrun.worker import ROOT
 

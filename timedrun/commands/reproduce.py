@@ -12,8 +12,9 @@ from pathlib import Path
 
 from mlevents import record
 from mlevents.submission.files import printable
-from timedrun import parent_process, program
+from timedrun import program
 from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.ranks import parent_process
 from timedrun.results import new_folder, read_json, write_json
 from timedrun.submission import reproduce as recomputed
 from timedrun.submission.claims import read_claims

@@ -15,12 +15,13 @@ from typing import Any, NoReturn
 
 from mlevents import keys, record
 from mlevents.submission.files import printable
-from timedrun import launch, preflight, results, supervisor
+from timedrun import preflight, results
 from timedrun.card import Benchmark, find
 from timedrun.config import RunConfig, load, override
 from timedrun.errors import ExitCode, UsageError
-from timedrun.place import LAUNCHED, Place
-from timedrun.place import find as find_place
+from timedrun.ranks import launch, supervisor
+from timedrun.ranks.place import LAUNCHED, Place
+from timedrun.ranks.place import find as find_place
 from timedrun.worker import LaunchOptions, execute
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from timedrun.errors import TimedrunError
-from timedrun.ranks import Entrance
+from timedrun.ranks.group import Entrance
 
 
 class NoEffect(TimedrunError, RuntimeError):

@@ -12,7 +12,7 @@ from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.data import preflight
 from language_model.gpt.tokens import TokenStore
 from timedrun.methods import ALiBi, SequenceLengthWarmup
-from timedrun.ranks import local_batch
+from timedrun.ranks.group import local_batch
 
 ALL = [
     function

@@ -14,7 +14,7 @@ from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.data import GptDataConfig, TokenData, facts, preflight, sequence_starts
 from language_model.gpt.tokens import TokenStore, prepare_tokens
 from timedrun.errors import DataError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 CPU = torch.device("cpu")
 Sampling = Literal["windows", "blocks"]

@@ -25,7 +25,7 @@ from timedrun.methods.alibi import ALiBi
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.precision import Precision
 from timedrun.progress import Progress
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 from timedrun.run import Outcome, TimedRun
 from timedrun.stop import StopRequest
 

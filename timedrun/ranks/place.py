@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from timedrun.errors import UsageError
-from timedrun.launcher_task import DEFAULT_PORT, MISSING, READERS, Task, whole_number
+from timedrun.ranks.launcher_task import DEFAULT_PORT, MISSING, READERS, Task, whole_number
 
 Launcher = Literal["auto", "none", "torchrun", "mpi", "slurm", "kubernetes"]
 LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
 """What `--launcher` takes."""
+SIGNS: Final = "TIMEDRUN_SIGNS"
+"""The folder where each rank keeps `rank_<r>.json` for whoever started it: {"step", "seconds"}, the second of the
+monotonic clock, and "words" once it has failed. It leaves `rank_<r>.left` when its work is over; the supervisor writes
+`rank_<r>.lost`, in words, when one died."""
 LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
 """Set for ranks that `timedrun run --ranks N` started itself and will judge itself."""
 

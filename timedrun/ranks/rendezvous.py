@@ -16,9 +16,9 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
 
 from mlevents.submission.files import printable
-from timedrun import interface
 from timedrun.errors import ExitCode, RankLost, UsageError
-from timedrun.place import Place
+from timedrun.ranks import interface
+from timedrun.ranks.place import Place
 
 GROUP_SECONDS: Final = 1800.0
 """Timeout of the process group: the last resort. The Watch tells what is wrong long before; a shorter one would end

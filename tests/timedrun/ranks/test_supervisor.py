@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from timedrun import oom_kills, supervisor
 from timedrun.errors import ExitCode, TimedrunError
-from timedrun.place import Place
-from timedrun.supervisor import End, Supervisor
+from timedrun.ranks import oom_kills, supervisor
+from timedrun.ranks.place import Place
+from timedrun.ranks.supervisor import End, Supervisor
 
 START = """
 import json, os, signal, subprocess, sys, time
@@ -215,7 +215,7 @@ def test_nothing_that_a_rank_says_is_lost_in_a_crash_and_lines_stay_whole(capfd:
 def test_ranks_and_their_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     code = START + textwrap.dedent(
         f"""
-        from timedrun import parent_process
+        from timedrun.ranks import parent_process
         parent_process.end_with(int(os.environ["TIMEDRUN_LAUNCHED"]))
         worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         (Path({str(tmp_path)!r}) / f"rank_{{rank}}.part").write_text(f"{{os.getpid()}} {{worker.pid}}")
@@ -224,7 +224,7 @@ def test_ranks_and_their_workers_end_with_a_killed_supervisor(tmp_path: Path) ->
         """
     )
     script = (
-        "import sys\nfrom timedrun.place import Place\nfrom timedrun.supervisor import Supervisor\n"
+        "import sys\nfrom timedrun.ranks.place import Place\nfrom timedrun.ranks.supervisor import Supervisor\n"
         f"Supervisor([sys.executable, '-c', {code!r}], Place('none', 0, 2, 0, 2, 1, 0, '127.0.0.1', 0)).run()"
     )
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)

@@ -20,13 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from timedrun import oom_kills, rank_guard
 from timedrun.errors import ExitCode, TimedrunError
-from timedrun.place import LAUNCHED, Place
+from timedrun.ranks import oom_kills, rank_guard
+from timedrun.ranks.place import LAUNCHED, SIGNS, Place
 
-SIGNS: Final = "TIMEDRUN_SIGNS"
-"""The folder where each rank keeps `rank_<r>.json`, how far it is, and leaves `rank_<r>.left` when its work is over.
-The supervisor writes `rank_<r>.lost` there, in words, when one died."""
 LOG_SECONDS: Final = 15.0
 """What the others get, when a rank is lost, to notice it and to write the log: more than `watch.SILENT_SECONDS`."""
 TERM_SECONDS: Final = 3.0

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from timedrun import collective_test
-from timedrun.collective_test import WrongCollective, part, prove
-from timedrun.ranks import Ranks
+from timedrun.ranks import collective_test
+from timedrun.ranks.collective_test import WrongCollective, part, prove
+from timedrun.ranks.group import Ranks
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from typing import Any, Final, cast
 
 from timedrun.errors import RankLost
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 LONGEST_LINE: Final = 1 << 16
 """Bytes; whoever sends more is no rank."""

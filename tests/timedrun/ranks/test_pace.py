@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from timedrun.pace import CHECKS, Pace, SlowRank
-from timedrun.ranks import Entrance, Ranks
+from timedrun.ranks.group import Entrance, Ranks
+from timedrun.ranks.pace import CHECKS, Pace, SlowRank
 
 CPU = torch.device("cpu")
 ALONE = Ranks(0, 1, 0, CPU)

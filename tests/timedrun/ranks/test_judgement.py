@@ -3,8 +3,8 @@
 import pytest
 
 from timedrun.errors import ExitCode
-from timedrun.judgement import Seen, judge_standing
-from timedrun.standing import Standing, State
+from timedrun.ranks.judgement import Seen, judge_standing
+from timedrun.ranks.standing import Standing, State
 
 STUCK, BUSY = 15.0, 1200.0
 

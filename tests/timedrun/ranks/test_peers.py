@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from timedrun import peers
 from timedrun.errors import RankLost
-from timedrun.ranks import Ranks
+from timedrun.ranks import peers
+from timedrun.ranks.group import Ranks
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from timedrun import agreement
-from timedrun.agreement import Disagreement
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode
-from timedrun.ranks import Ranks
+from timedrun.ranks import agreement
+from timedrun.ranks.agreement import Disagreement
+from timedrun.ranks.group import Ranks
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Gathered(Ranks):

@@ -18,17 +18,15 @@ from typing import Any, Final, Self
 import torch
 import torch.distributed as dist
 
-from timedrun.agreement import Disagreement
-from timedrun.collective_test import WrongCollective
 from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError, UsageError
-from timedrun.judgement import Seen, Verdict, judge_standing, last_step
-from timedrun.peers import Peer, meet
-from timedrun.ranks import Ranks
-from timedrun.standing import WAITING, Observer, Standing, in_module
+from timedrun.ranks.agreement import Disagreement
+from timedrun.ranks.collective_test import WrongCollective
+from timedrun.ranks.group import Ranks
+from timedrun.ranks.judgement import Seen, Verdict, judge_standing, last_step
+from timedrun.ranks.peers import Peer, meet
+from timedrun.ranks.place import SIGNS
+from timedrun.ranks.standing import WAITING, Observer, Standing, in_module
 
-SIGNS: Final = "TIMEDRUN_SIGNS"
-"""Environment: a folder where each rank keeps rank_<r>.json, for whoever started it: {"step", "seconds"}, the second of
-the monotonic clock, and "words" once it has failed."""
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Environment: another number than STUCK_SECONDS."""
 SILENT_SECONDS: Final = 15.0

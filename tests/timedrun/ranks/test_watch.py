@@ -11,10 +11,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from timedrun import peers
 from timedrun.errors import DataError, ExitCode, NonFiniteLoss, UsageError
-from timedrun.ranks import Ranks
-from timedrun.watch import SIGNS, STUCK, Watch
+from timedrun.ranks import peers
+from timedrun.ranks.group import Ranks
+from timedrun.ranks.place import SIGNS
+from timedrun.ranks.watch import STUCK, Watch
 
 pytestmark = pytest.mark.timeout(60)
 WAIT: dict[str, Any] = {"__name__": "torch.distributed.fake"}

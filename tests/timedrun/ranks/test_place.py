@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timedrun.errors import UsageError
-from timedrun.place import LAUNCHED, Place, find, split_address
+from timedrun.ranks.place import LAUNCHED, Place, find, split_address
 
 # What Slurm 22.05 sets in a job of two nodes, as seen there: in the batch script's body, in a task of srun's, in the
 # shell of an allocation without and with use_interactive_step, and in a batch script submitted from within a step.

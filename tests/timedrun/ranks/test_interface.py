@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from timedrun import interface
+from timedrun.ranks import interface
 
 
 class Routed:

@@ -7,11 +7,11 @@ import pytest
 
 from mlevents import keys
 from mlevents.runlog import RunLog
-from timedrun import fault, launch
 from timedrun.errors import ExitCode
-from timedrun.place import Place
+from timedrun.ranks import fault, launch
+from timedrun.ranks.place import Place
+from timedrun.ranks.supervisor import End
 from timedrun.results import ResultPaths
-from timedrun.supervisor import End
 
 KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL, last seen at step 12")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from timedrun import launcher_task
-from timedrun.launcher_task import first_host
-from timedrun.place import LAUNCHERS
+from timedrun.ranks import launcher_task
+from timedrun.ranks.launcher_task import first_host
+from timedrun.ranks.place import LAUNCHERS
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from timedrun import parent_process
+from timedrun.ranks import parent_process
 
 CHILD = """
 import os, signal, sys, time
 from pathlib import Path
-from timedrun import parent_process
+from timedrun.ranks import parent_process
 folder = Path(sys.argv[1])
 def stop(*_):
     (folder / "stopped").touch()
@@ -26,7 +26,7 @@ time.sleep(60)
 """
 PARENT = """
 import subprocess, sys, time
-from timedrun import parent_process
+from timedrun.ranks import parent_process
 subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], env=parent_process.environment())
 time.sleep(60)
 """
@@ -47,7 +47,7 @@ def test_a_run_stops_in_order_when_the_race_that_started_it_is_killed(tmp_path: 
 
 @pytest.mark.processes
 def test_a_process_whose_parent_has_ended_before_it_asked_ends_too() -> None:
-    code = "import os\nfrom timedrun import parent_process\nparent_process.end_with(os.getppid() + 1)\nprint('went on')"
+    code = "import os\nfrom timedrun.ranks import parent_process\nparent_process.end_with(os.getppid() + 1)\nprint('went on')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (137, "")
 

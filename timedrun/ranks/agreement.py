@@ -13,7 +13,7 @@ import torch
 from timedrun import system
 from timedrun.config import RunConfig, dump
 from timedrun.errors import UsageError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 MOST_TOLD: Final = 12
 """Differences that one message names."""

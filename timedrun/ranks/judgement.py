@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timedrun.errors import ExitCode
-from timedrun.standing import Standing
+from timedrun.ranks.standing import Standing
 
 
 @dataclass(frozen=True)

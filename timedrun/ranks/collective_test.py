@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from timedrun.errors import TimedrunError
-from timedrun.ranks import Ranks
+from timedrun.ranks.group import Ranks
 
 ODD_SIZES: Final = (1, 1027)
 BANDWIDTH_BYTES: Final = 1 << 24

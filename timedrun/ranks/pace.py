@@ -11,7 +11,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from timedrun.ranks import Entrance, Ranks
+from timedrun.ranks.group import Entrance, Ranks
 
 Part = Literal["loading", "computing"]
 PARTS: Final[tuple[Part, ...]] = ("loading", "computing")

@@ -6,7 +6,7 @@ from torch import nn
 
 from timedrun.errors import UsageError
 from timedrun.methods.method import unwrapped
-from timedrun.ranks import Entrance, Ranks
+from timedrun.ranks.group import Entrance, Ranks
 
 CPU = torch.device("cpu")
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mlevents import keys, record
-from timedrun import fault, program
+from timedrun import program
 from timedrun.errors import ExitCode
-from timedrun.place import Place
+from timedrun.ranks import fault
+from timedrun.ranks.place import Place
+from timedrun.ranks.supervisor import End, Supervisor, say
 from timedrun.results import ResultPaths
 from timedrun.run import Outcome
 from timedrun.run_checkpoints import steps_in
-from timedrun.supervisor import End, Supervisor, say
 
 
 def launch(

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from timedrun import rendezvous
 from timedrun.errors import RankLost, UsageError
-from timedrun.place import Place
+from timedrun.ranks import rendezvous
+from timedrun.ranks.place import Place
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.timeout(60)
@@ -85,9 +85,9 @@ def test_a_rank_that_cannot_join_the_group_ends_the_others_too_with_its_words(lo
     program = """
 import os, signal, sys, time
 import torch
-from timedrun import rendezvous
+from timedrun.ranks import rendezvous
 from timedrun.errors import RankLost
-from timedrun.place import Place
+from timedrun.ranks.place import Place
 rank, port, lost, how = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 def broken(*args, **options):
     if how == "fails":

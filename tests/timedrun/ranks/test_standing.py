@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from timedrun.standing import Observer, Standing
+from timedrun.ranks.standing import Observer, Standing
 
 pytestmark = pytest.mark.timeout(60)
 LINE: dict[str, Any] = {"__name__": "torch.distributed.fake"}

@@ -15,7 +15,7 @@ import torch
 
 from mlevents import keys, record
 from timedrun.errors import ExitCode, UsageError
-from timedrun.fault import VARIABLE, Fault
+from timedrun.ranks.fault import VARIABLE, Fault
 
 PROMISED_SECONDS = 30.0
 
@@ -159,7 +159,7 @@ def test_what_happened_to_rank_1_is_the_logs_reason_within_the_promised_time(
 def test_a_rank_that_hangs_is_named_with_the_line_it_hangs_at_and_both_end(ended: dict[str, Ended]) -> None:
     one = ended["hang"]
     assert one.reason.startswith("rank 1 has done nothing for ")
-    assert "s while rank 0 waits for it: it is stuck after step 12 in timedrun/fault.py:" in one.reason
+    assert "s while rank 0 waits for it: it is stuck after step 12 in timedrun/ranks/fault.py:" in one.reason
     assert one.codes == (ExitCode.RANK_LOST, ExitCode.RANK_LOST)
     assert one.seconds_to_the_end < PROMISED_SECONDS
 

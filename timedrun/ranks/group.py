@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from timedrun.errors import UsageError
-from timedrun.place import find
-from timedrun.rendezvous import form_group
+from timedrun.ranks.place import find
+from timedrun.ranks.rendezvous import form_group
 
 T = TypeVar("T")
 
