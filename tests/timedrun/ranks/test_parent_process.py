@@ -47,7 +47,12 @@ def test_a_run_stops_in_order_when_the_race_that_started_it_is_killed(tmp_path: 
 
 @pytest.mark.processes
 def test_a_process_whose_parent_has_ended_before_it_asked_ends_too() -> None:
-    code = "import os\nfrom timedrun.ranks import parent_process\nparent_process.end_with(os.getppid() + 1)\nprint('went on')"
+    code = """
+import os
+from timedrun.ranks import parent_process
+parent_process.end_with(os.getppid() + 1)
+print('went on')
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (137, "")
 
