@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mlevents.submission.files import printable, printable_lines
-from timedrun.errors import ExitCode, TimedrunError
+from timedrun import streams
+from timedrun.errors import ExitCode, in_words
 from timedrun.ranks import parent_process
-from timedrun.ranks.place import LAUNCHED, LAUNCHERS
+from timedrun.ranks.place import LAUNCHERS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -201,33 +201,28 @@ def not_negative(text: str) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit code (0 fine, 1 error or findings, 2 usage, 3 target not reached, 4 a rank was
-    lost, 75 resumable, 130 interrupted, 141 nobody reads the output)."""
-    if LAUNCHED in os.environ:  # a rank ends with its supervisor
-        parent_process.end_with(int(os.environ[LAUNCHED]))
-    else:
-        parent_process.obey_environment()
+    lost, 75 resumable, 129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM, 141 nobody reads the output)."""
+    streams.open_closed()
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
     arguments, rest = top.parse_known_args(words)
     if rest and not _VERBS[arguments.verb][2]:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
+        parent_process.obey_environment()
         code = dispatch(arguments, rest, words)
         sys.stdout.flush()
         return int(code)
-    except TimedrunError as error:
-        print(f"timedrun {arguments.verb}: {printable_lines(str(error))}", file=sys.stderr)
-        return int(error.exit_code)
-    except KeyboardInterrupt:
-        print(f"timedrun {arguments.verb}: interrupted", file=sys.stderr)
-        return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:  # whoever read the output has enough of it, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it at exit
-        return int(ExitCode.BROKEN_PIPE)
-    except OSError as error:
-        said = f"{error.filename or 'a file'}: {error.strerror or error}."
-        print(f"timedrun {arguments.verb}: {printable(said)}", file=sys.stderr)
-        return int(ExitCode.ERROR)
+    except (Exception, KeyboardInterrupt) as error:
+        said = in_words(error)
+        if said is None:
+            raise
+        if said[1]:
+            streams.write(f"timedrun {arguments.verb}: {said[1]}\n")
+        return int(said[0])
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            streams.flush(stream)
 
 
 def dispatch(arguments: argparse.Namespace, rest: list[str], words: list[str]) -> ExitCode:

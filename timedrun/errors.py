@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from mlevents.submission.files import printable, printable_lines
+
 
 class ExitCode(IntEnum):
     """What a `timedrun` command's exit status means."""
@@ -12,6 +14,7 @@ class ExitCode(IntEnum):
     TARGET_NOT_REACHED = 3
     RANK_LOST = 4
     STOPPED_RESUMABLE = 75
+    HUNG_UP = 129
     INTERRUPTED = 130
     BROKEN_PIPE = 141
     TERMINATED = 143
@@ -54,3 +57,18 @@ class DataError(TimedrunError):
 
 class DataFolderMissing(DataError):
     """The folder that the data lie in was not given, or is not on this machine."""
+
+
+def in_words(error: BaseException) -> tuple[ExitCode, str] | None:
+    """What a command that `error` ends exits with and says; None for one that nobody foresaw, whose traceback is all
+    there is to say."""
+    match error:
+        case TimedrunError():
+            return error.exit_code, printable_lines(str(error))
+        case KeyboardInterrupt():
+            return ExitCode.INTERRUPTED, "interrupted"
+        case BrokenPipeError():  # whoever read the output has enough of it, as `head` does
+            return ExitCode.BROKEN_PIPE, ""
+        case OSError():
+            return ExitCode.ERROR, printable(f"{error.filename or 'a file'}: {error.strerror or error}.")
+    return None

@@ -21,6 +21,7 @@ from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
 from timedrun.ranks.group import Ranks, choose_device, local_batch
 from timedrun.ranks.place import Place
+from timedrun.ranks.rendezvous import too_few_open_files
 from timedrun.results import ResultPaths
 from timedrun.worker import LaunchOptions
 
@@ -52,6 +53,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
     failures = [
         *settings_problems(benchmark, config, place.world),
         *device_problems(config, place.local_world),
+        *filter(None, [too_few_open_files(place.world)]),
         *data_problems(benchmark, config, place.world, options.data_folder),
         *restart_problems(config, options),
         *result_problems(
@@ -149,7 +151,8 @@ def result_problems(
     checkpoints: bytes of the largest run's. writes_log: whether rank 0 is here; other nodes have checkpoints only.
     """
     if writes_log and resume and not paths.log.exists():
-        return [f"{paths.log} does not exist: there is nothing to resume."]
+        what = f"{paths.log} does not exist" if paths.number >= 0 else f"{paths.folder} holds no run"
+        return [f"{what}: there is nothing to resume; give the --results folder of the run, or leave out --resume."]
     if writes_log and not resume and (paths.log.exists() or paths.side.exists()):
         taken = paths.log if paths.log.exists() else paths.side
         return [f"{taken} exists; a result is never overwritten. Choose another --number or --results folder."]

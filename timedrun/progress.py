@@ -15,14 +15,16 @@ class Progress:
         self.shown = shown
         self.stream = stream or sys.stderr
         self.every = every_seconds
-        self.began = self.last = time.monotonic()
+        self.start()
         self.live = self.stream.isatty()
         if not self.live:
             self.every = max(every_seconds, 5.0)
 
-    def start(self) -> None:
-        """Count elapsed time from now."""
-        self.began = self.last = time.monotonic()
+    def start(self, seconds_before: float = 0.0, samples_before: int = 0) -> None:
+        """Count elapsed time and samples from now. Of a run that goes on, its clock has run for `seconds_before`, and
+        `samples_before` were trained by then, at another rate."""
+        self.last = time.monotonic()
+        self.began, self._rate_from = self.last - seconds_before, (self.last, samples_before)
 
     @property
     def due(self) -> bool:
@@ -33,7 +35,8 @@ class Progress:
         """The line of a training step; overwritten in place on a terminal."""
         self.last = time.monotonic()
         elapsed = self.last - self.began
-        rate = samples / max(elapsed, 1e-9)
+        since, before = self._rate_from
+        rate = (samples - before) / max(self.last - since, 1e-9)
         text = f"{self.label}  {elapsed:7.1f} s  {position}  {rate:,.0f} samples/s  loss {loss:.4f}"
         self._print(f"\r{text}\033[K" if self.live else f"{text}\n")
 

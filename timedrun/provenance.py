@@ -59,10 +59,11 @@ def add_data(
 ) -> None:
     """Add the data's identity to the provenance in `path`, and the SHA-256 of the state that training ended in (None
     where it did not end by itself). A run that is over is not failed by this: where it cannot be written, that is said
-    on standard error."""
+    on standard error, and the log is what it was."""
     try:
         values: dict[str, Any] = read_json(path)
         state = final_state and {"sha256": final_state, "of": "model, optimizer and methods of rank 0"}
         write_json(path, values | {"data": data_identity(benchmark, settings, folder), "final_state": state})
-    except (TimedrunError, OSError) as error:
-        print(f"{path}: the digest of the data could not be added ({error}); the log is whole.", file=sys.stderr)
+    except (TimedrunError, OSError, MemoryError) as error:
+        reason = str(error) or type(error).__name__
+        print(f"{path}: the digest of the data could not be added ({reason}).", file=sys.stderr)

@@ -145,15 +145,18 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
     """The text in the plain file `path`; a pipe, which might never end, is not opened.
 
     Raises:
-        ValueError: it has more than `longest` bytes, is no UTF-8 or no plain file.
+        ValueError: it has more than `longest` bytes or grows meanwhile, is no UTF-8 or no plain file.
         OSError: it cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("no plain file")
     with open(path, "rb") as file:
-        raw = file.read(longest + 1)
-    if len(raw) > longest:
-        raise ValueError(f"more than {longest:,} bytes")
+        size = os.fstat(file.fileno()).st_size
+        if size > longest:
+            raise ValueError(f"more than {longest:,} bytes")
+        raw = file.read(size + 1)  # so much memory is taken before anything is read
+    if len(raw) > size:
+        raise ValueError("it grew while it was read")
     return raw.decode("utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -53,13 +54,13 @@ def over(settings: RunConfig, paths: ResultPaths) -> list[str]:
 def changed(settings: RunConfig, paths: ResultPaths, *, world: int, platform: str, source: dict[str, Any]) -> list[str]:
     """What is not as it was when the run was started. Every one of these may change the last bits of a weight."""
     found = []
-    was, now = flatten(read_json(paths.config)), flatten(config.dump(settings))
+    was, now = flatten(_beside(paths.config)), flatten(config.dump(settings))
     settings_changed = [name for name in was | now if was.get(name, "-") != now.get(name, "-")]
     found += [f"{name} was {was.get(name, '-')} and is {now.get(name, '-')}" for name in settings_changed[:5]]
     if len(settings_changed) > 5:
         found.append(f"{len(settings_changed) - 5} other settings differ")
-    origin = read_json(paths.provenance)
-    framework = str(read_json(paths.system).get("framework"))
+    origin = _beside(paths.provenance)
+    framework = str(_beside(paths.system).get("framework"))
     facts = {
         "the number of ranks": (origin.get("ranks"), world),
         "timedrun's commit": (origin.get("commit"), source.get("commit")),
@@ -68,3 +69,21 @@ def changed(settings: RunConfig, paths: ResultPaths, *, world: int, platform: st
         "the system": (read(paths.log).platform, platform),
     }
     return found + [f"{what} was {before} and is {here}" for what, (before, here) in facts.items() if before != here]
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """What the interrupted run wrote beside its log.
+
+    Raises:
+        TimedrunError: it cannot be read.
+    """
+    try:
+        values = read_json(path)
+        if not isinstance(values, dict):
+            raise TimedrunError(f"{path}: no JSON object.")
+    except TimedrunError as error:
+        raise TimedrunError(
+            f"the run cannot be resumed, since what it was started with is not known: {error} Nothing was changed; put"
+            " the file back as the run wrote it, or run it again under another number."
+        ) from None
+    return values

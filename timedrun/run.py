@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mlevents import keys
-from mlevents.runlog import RunLog
+from mlevents.runlog import ResultFileGone, RunLog
 from timedrun import page_cache
 from timedrun.announcement import Announcement as Announcement
 from timedrun.announcement import log_settings, log_submission
@@ -24,7 +24,6 @@ from timedrun.card import Card
 from timedrun.check_interval import CheckInterval
 from timedrun.config import RunConfig
 from timedrun.data_reading import DataReading
-from timedrun.errors import NonFiniteLoss
 from timedrun.out_of_memory import out_of_memory
 from timedrun.outcome import Outcome as Outcome
 from timedrun.progress import Progress
@@ -192,7 +191,7 @@ class TimedRun:
         if self._watch is not None:
             self._watch.at(self.position.step)
         self.state.start()
-        self.progress.start()
+        self.progress.start(self.state.minutes_before * 60, self.position.samples)
 
     def blocks(self, total: int) -> Iterator[Block]:
         """The blocks to train, until the target is reached or `total` units (epochs, or samples) are done."""
@@ -307,9 +306,10 @@ class TimedRun:
             self._wall_clock.look(step)
         minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
-        broken, stopping, spent, due, slowest, *paces = self.ranks.maximum(
+        broken, gone, stopping, spent, due, slowest, *paces = self.ranks.maximum(
             [
                 float(not math.isfinite(loss)),
+                float(self.log.is_gone),
                 float(self.stop.requested),
                 float(over_budget),
                 float(self.ranks.is_first and self.state.checkpoints.due),
@@ -321,13 +321,9 @@ class TimedRun:
             self.log.event(keys.SLOW_RANK, slow.rank, step=step, **asdict(slow))
             self.progress.say(slow.words)
         if broken:
-            losses = self.ranks.gather(loss)
-            rank = next(rank for rank, one in enumerate(losses) if not math.isfinite(one))
-            where, loss = f"rank {rank}, " if self.ranks.world > 1 else "", losses[rank]
-            raise NonFiniteLoss(
-                f"{where}step {step}: the training loss is {loss}; the run is aborted. Lower the learning"
-                " rate, lengthen the warm-up or use a wider precision."
-            )
+            raise self.state.not_finite(loss)
+        if gone:  # on all ranks alike, before anything is saved beside it
+            raise ResultFileGone(self.ranks.from_first(self.log.path))
         if stopping:
             self.state.save_to_stop()
             self.outcome = Outcome.STOPPED

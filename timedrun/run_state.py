@@ -4,6 +4,7 @@ a run that was interrupted is taken up from there."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -13,7 +14,7 @@ from mlevents.runlog import RunLog, Scalar
 from timedrun.announcement import Announcement
 from timedrun.block import Position
 from timedrun.checkpoint import CheckpointError
-from timedrun.errors import TimedrunError
+from timedrun.errors import NonFiniteLoss, TimedrunError
 from timedrun.ranks import agreement
 from timedrun.ranks.group import Ranks
 from timedrun.run_checkpoints import RunCheckpoints
@@ -97,6 +98,16 @@ class RunState:
         if self.throughput.seconds:
             elapsed = None if self.is_resumed else self._monotonic() - started  # else it began in another process
             self.log.event(keys.COLD_START, self.throughput.cold_start(elapsed))
+
+    def not_finite(self, loss: float) -> NonFiniteLoss:
+        """The error of a rank whose `loss`, this rank's own, is NaN or infinite; all ranks ask for it together."""
+        losses = self.ranks.gather(loss)
+        rank = next(rank for rank, one in enumerate(losses) if not math.isfinite(one))
+        where = f"rank {rank}, " if self.ranks.world > 1 else ""
+        return NonFiniteLoss(
+            f"{where}step {self.position.step}: the training loss is {losses[rank]}; the run is aborted. Lower the"
+            " learning rate, lengthen the warm-up or use a wider precision."
+        )
 
     def save_to_stop(self) -> None:
         """Save, since the run stops here.

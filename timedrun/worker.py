@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import faulthandler
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +14,13 @@ import torch
 
 from mlevents.runlog import NotResumable, RunLog
 from mlevents.submission.files import printable
-from timedrun import config, provenance, results, system
+from timedrun import config, provenance, results, streams, system
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.outcome import Outcome
 from timedrun.progress import Progress
-from timedrun.ranks import agreement
+from timedrun.ranks import agreement, signs
 from timedrun.ranks.fault import Fault
 from timedrun.ranks.group import Ranks
 from timedrun.ranks.place import LAUNCHED
@@ -87,6 +86,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # Before the log is touched: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
         log = open_log(settings, options, ranks, platform, resume_from)
+        signs.tell_begun()
         ending.log = log
         run = TimedRun(
             settings,
@@ -144,10 +144,10 @@ class Ending:
             if self.log is not None:
                 self.log.close(reason=reason)
         except Exception as error:  # a full or hanging disk must not keep a lost run alive
-            print(printable(f"timedrun run: the log has no run_stop: {error}"), file=sys.stderr, flush=True)
+            streams.write(printable(f"timedrun run: the log has no run_stop: {error}") + "\n")
         finally:
             if speaks(self.ranks):
-                print(printable(f"timedrun run: {reason}"), file=sys.stderr, flush=True)
+                streams.write(printable(f"timedrun run: {reason}") + "\n")
             os._exit(int(code))
 
 
@@ -180,7 +180,9 @@ def open_log(
         try:
             if resume_from is not None:
                 results.hold(options.paths)
-                return RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
+                log = RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
+                signs.tell_begun()
+                return log
             return claim(settings, options, ranks, platform)
         except OSError as error:
             where = error.filename or options.paths.folder
@@ -226,6 +228,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: Ranks, platform: s
     except BaseException:
         paths.side.rmdir()
         raise
+    signs.tell_begun()
     try:
         write_beside(settings, paths, ranks, platform, options.command)
         results.hold(paths)

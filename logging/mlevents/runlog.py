@@ -27,13 +27,24 @@ SYNCED: Final = frozenset(
 ROOM: Final = 1 << 20  # bytes reserved for a log, far more than a run of today's benchmarks writes; then as many again
 CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread whose write the disk does not finish
 
-__all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "RunLog", "Scalar", "TakenBack"]
+__all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "TakenBack"]
 
 _Log = TypeVar("_Log", bound="RunLog")
 
 
 class ResultFileExists(FileExistsError):
     """The result file is there already. A result is never overwritten or appended to."""
+
+
+class ResultFileGone(OSError):
+    """The file that a log is written to was deleted, moved or replaced: what is written now, nobody will find."""
+
+    def __init__(self, path: object) -> None:
+        words = "the result's file was deleted, moved or replaced while it was written: the run ends, since its result"
+        super().__init__(errno.ENOENT, f"{words} could not be found; start it again", str(path))
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
 
 
 class EventOrderError(RuntimeError):
@@ -53,7 +64,9 @@ class RunLog:
     durable: whether clock events are on the disk before the call returns; only a log that is no result does without.
     started: run_start is in the log already; for a rank that writes nothing of a run that is resumed.
     Raises ResultFileExists (a FileExistsError) where the file exists, FileNotFoundError where its folder does not,
-    OSError where the disk has no room for a log (no file is left).
+    OSError where the disk has no room for a log (no file is left). Events of the clock, of blocks and of evaluations
+    raise ResultFileGone where the file is no longer there; run_stop is then written by `close` alone, for whoever moved
+    it.
     """
 
     def __init__(
@@ -72,6 +85,7 @@ class RunLog:
         self._durable = durable
         self._names: dict[str, str] = {}
         self._descriptor: int | None = None
+        self._place = None if path is None else os.path.abspath(path)
         self._started, self._stopped, self._closed = started, False, False
         self._lock = threading.RLock()
         self._size = self._reserved = 0
@@ -121,7 +135,7 @@ class RunLog:
         """
         log = cls(None, root=root, clock=clock, started=True)
         log.taken_back, prefix = take_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
-        log.path = path
+        log.path, log._place = path, os.path.abspath(path)
         log._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         log._size, log._digest = len(prefix), hashlib.sha256(prefix)
         log._reserve_if_it_can()
@@ -136,6 +150,20 @@ class RunLog:
     def stopped(self) -> bool:
         """Whether run_stop was logged; nothing can follow it."""
         return self._stopped
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file is no longer where it was made: deleted, moved or replaced. Never of a log that is closed or
+        writes nothing."""
+        with self._lock:
+            if self._descriptor is None or self._place is None:
+                return False
+            try:
+                own, there = os.fstat(self._descriptor), os.stat(self._place)
+            except OSError as error:  # any other says nothing of the file
+                return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+            # Some network file systems number a file anew: only together with another size is it another file.
+            return own.st_nlink == 0 or (not os.path.samestat(own, there) and there.st_size != self._size)
 
     def event(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
         """Log a point in time. Raises TypeError or ValueError for what cannot be written, EventOrderError for order."""
@@ -198,6 +226,8 @@ class RunLog:
         with self._lock:  # from the event's time on, so that times do not go back from line to line
             line = self._line(event_type, key, value, metadata)
             self._check_order(key, metadata, closing)
+            if key in SYNCED and not closing and self.is_gone:
+                raise ResultFileGone(self.path)
             self._write(line, key)
             self._started = self._started or key == keys.RUN_START
             self._stopped = self._stopped or key == keys.RUN_STOP

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from mlperf_logging.mllog import mllog
 import mlevents
 from mlevents import keys
 from mlevents.record import read
-from mlevents.runlog import EventOrderError, NotResumable, ResultFileExists, RunLog
+from mlevents.runlog import EventOrderError, NotResumable, ResultFileExists, ResultFileGone, RunLog
 
 SCALARS = st.one_of(
     st.none(),
@@ -469,3 +470,44 @@ def test_a_writer_killed_at_any_moment_leaves_whole_lines(tmp_path):
         assert found.events[0].key == "run_start" and found.stopped is None
         counts.append(len(found.events))
     assert len(set(counts)) > kills // 2  # they were killed at different moments
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced", "its folder deleted"])
+def test_a_log_whose_file_is_gone_takes_no_event_that_counts_and_says_why(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "results" / "result_0.txt"
+    path.parent.mkdir()
+    log = RunLog(path)
+    log.start(keys.RUN_START)
+    assert not log.is_gone
+    if how == "moved":
+        path.parent.rename(tmp_path / "elsewhere")
+    elif how == "its folder deleted":
+        shutil.rmtree(path.parent)
+    else:
+        path.unlink()
+        if how == "replaced":
+            path.write_text("another's\n")
+    assert log.is_gone
+    with pytest.raises(ResultFileGone, match=rf"{path}: the result's file was deleted, moved or replaced"):
+        log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=4)
+    with pytest.raises(ResultFileGone):
+        log.end(keys.RUN_STOP, status=keys.SUCCESS)
+    log.close(reason="it is gone")
+    assert not log.is_gone
+    if how == "moved":
+        found = [line["key"] for line in written(tmp_path / "elsewhere" / "result_0.txt")]
+        assert found == [keys.RUN_START, keys.RUN_STOP]
+    else:
+        assert path.exists() == (how == "replaced")
+
+
+def test_a_log_stays_in_its_place_whatever_becomes_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = RunLog(Path("result_0.txt"))
+    monkeypatch.chdir("/")
+    log.start(keys.RUN_START)
+    assert not log.is_gone
+    log.close()
+    assert not RunLog(None).is_gone

@@ -1,6 +1,7 @@
 """What is found before a run: room, rights, ranks, precision; everything at once and nothing written."""
 
 import os
+import resource
 import subprocess
 from collections import namedtuple
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from image_classification.configs import synthetic_smoke
 from timedrun import page_cache, preflight
 from timedrun.card import find
 from timedrun.config import RunConfig
-from timedrun.errors import PreflightError, UsageError
+from timedrun.errors import PreflightError, TimedrunError, UsageError
 from timedrun.methods import EMA
 from timedrun.ranks.group import local_batch
 from timedrun.ranks.place import Place
 from timedrun.ranks.place import find as find_place
+from timedrun.ranks.rendezvous import form_group
 from timedrun.results import ResultPaths, next_number
 from timedrun.worker import LaunchOptions
 
@@ -190,3 +192,23 @@ def test_a_page_cache_that_cannot_be_dropped_is_told_without_dropping_it(tmp_pat
     assert "is not writable" in page_cache.obstacle(command, file)
     file.touch()
     assert page_cache.obstacle(command, file) == ""
+
+
+def test_resuming_where_no_run_is_says_so_in_place_of_a_number_that_none_has(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        (failure,) = preflight.result_problems(ResultPaths(folder, next_number(folder) - 1), True)
+        assert failure.startswith(f"{folder} holds no run: there is nothing to resume; give the --results folder")
+
+
+def test_too_few_open_files_for_so_many_ranks_are_found_before_the_run(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (70, before[1]))
+    try:
+        assert failures(synthetic_smoke(), tmp_path) == []
+        (failure,) = failures(synthetic_smoke(), tmp_path, ranks=2)
+        with pytest.raises(TimedrunError, match="raise the limit") as raised:  # where another launcher starts ranks
+            form_group(find_place(2, "none", 2, 0, "127.0.0.1:1"), torch.device("cpu"), 1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert "70 files and connections open here, and 2 ranks need up to 72; raise the limit (ulimit -n" in failure
+    assert "70 files" in str(raised.value)

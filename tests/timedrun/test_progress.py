@@ -30,3 +30,17 @@ def test_a_closed_stream_ends_no_run() -> None:
     stream.close()
     progress.say("nobody reads this")
     assert not progress.shown
+
+
+def test_a_run_that_goes_on_counts_its_whole_time_and_the_rate_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("timedrun.progress.time.monotonic", lambda: now[0])
+    stream = io.StringIO()
+    progress = Progress("toy", shown=True, stream=stream, every_seconds=0)
+    progress.start(seconds_before=600.0, samples_before=5000)
+    now[0] += 10
+    progress.step("step 60", 6000, 0.5)
+    progress.say("saved")
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith("  610.0 s  step 60  100 samples/s  loss 0.5000")
+    assert second.endswith("  610.0 s  saved")

@@ -64,4 +64,17 @@ def test_a_provenance_that_cannot_be_written_fails_no_run_that_is_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     provenance.add_data(tmp_path / "missing.json", find("image_classification"), synthetic_smoke(), None, None)
-    assert "could not be added" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "could not be added" in said
+    assert "log is whole" not in said  # which is not known here: all of the result may be gone
+
+
+def test_a_lack_of_memory_afterwards_hides_no_error_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def exhausted(path: Path) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(provenance, "read_json", exhausted)
+    provenance.add_data(tmp_path / "p.json", find("image_classification"), synthetic_smoke(), None, None)
+    assert "could not be added (MemoryError)" in capsys.readouterr().err

@@ -3,12 +3,14 @@
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from mlevents.submission.files import LARGEST_JSON
 from timedrun import results, worker
 from timedrun.config import RunConfig
 from timedrun.ranks.group import Ranks
@@ -73,3 +75,21 @@ def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that
         process.kill()
         process.communicate()
     results.hold(paths)
+
+
+def test_little_memory_is_taken_for_a_small_file_however_long_it_might_be(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"name": "toy"}')
+    tracemalloc.start()
+    assert results.read_json(path) == {"name": "toy"}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20 < LARGEST_JSON
+
+
+def test_a_longer_file_than_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("12345")
+    assert results.read_text(path, longest=5) == "12345"
+    with pytest.raises(ValueError, match="more than 4 bytes"):
+        results.read_text(path, longest=4)

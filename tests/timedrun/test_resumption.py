@@ -191,3 +191,19 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint_to_the_numbers_of
     ]
     assert len(found.quality) == 10 and len(found.all(keys.RESUMED)) == 1
     assert (killed / "run_0" / "interrupted_1.txt").read_bytes() == left
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+@pytest.mark.parametrize("name", ["config", "provenance", "system"])
+def test_a_broken_file_beside_the_log_is_named_with_what_to_do(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig], name: str, content: str
+) -> None:
+    started(paths, toy_config())
+    path: Path = getattr(paths, name)
+    path.write_text(content)
+    before = tree(paths.folder)
+    with pytest.raises(
+        TimedrunError, match=f"cannot be resumed.*{path}.*put the file back as the run wrote it, or run"
+    ):
+        require(toy_config(), paths)
+    assert tree(paths.folder) == before

@@ -1,6 +1,7 @@
 """The timed protocol: order of events, first touch of data, warm-up without a trace, every way to end."""
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from torch import nn
 
 from mlevents import keys, official, record
 from mlevents.check import check
-from mlevents.runlog import RunLog
+from mlevents.runlog import ResultFileGone, RunLog
 from timedrun.block import plan_blocks
 from timedrun.checkpoint import load
 from timedrun.config import EvaluationConfig, RunConfig
@@ -283,3 +284,26 @@ def test_a_method_without_effect_keeps_a_run_from_counting(make_run: MakeRun, tm
             with run.evaluation(block, before_success=refuse) as measurement:
                 measurement.value = 1.0
     assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
+
+
+@pytest.mark.parametrize("when", ["in a block", "at its end"])
+def test_a_run_whose_results_are_deleted_ends_early_and_makes_no_folder_anew(
+    make_run: MakeRun, tmp_path: Path, when: str
+) -> None:
+    checkpoints = tmp_path / "run_0" / "checkpoint"
+    # A checkpoint is due at every check; checks come at each step, or only where an epoch ends.
+    every = 1 if when == "in a block" else None
+    run = make_run(checkpoints=checkpoints, checkpoint_minutes=1e-9, check_every=every)
+    toy = Toy([0.5, 0.95])
+
+    def delete(step: int) -> None:
+        if step == 1:
+            shutil.rmtree(tmp_path / "run_0", ignore_errors=True)
+            (tmp_path / "result_0.txt").unlink()
+
+    with pytest.raises(ResultFileGone, match="was deleted, moved or replaced while it was written"), run:
+        toy.train(run, on_batch=delete)
+    assert len(toy.losses) == (2 if when == "in a block" else 3)
+    assert run.outcome is None
+    assert not (tmp_path / "run_0").exists()
+    assert not (tmp_path / "result_0.txt").exists()

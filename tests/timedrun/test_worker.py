@@ -1,18 +1,24 @@
 """A rank's process: several runs one after the other leave it as it was, and one that fails ends without delay."""
 
+import errno
+import io
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+import torch
 
 from timedrun.card import find
 from timedrun.errors import ExitCode
 from timedrun.ranks import fault
+from timedrun.ranks.group import Ranks
 from timedrun.results import ResultPaths
-from timedrun.worker import LaunchOptions, execute
+from timedrun.worker import Ending, LaunchOptions, execute
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -49,3 +55,21 @@ def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatc
     with pytest.raises(RuntimeError, match="asked for"):
         execute(benchmark, benchmark.config("smoke", "synthetic"), LaunchOptions(paths=paths))
     assert json.loads(paths.provenance.read_text())["data"] is None
+
+
+class Broken(io.StringIO):
+    """A standard error that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_rank_that_is_ended_ends_although_nobody_reads_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(sys, "stderr", Broken())
+    with pytest.raises(SystemExit) as left:
+        Ending(Ranks(0, 1, 0, torch.device("cpu")))("rank 1 died", ExitCode.RANK_LOST)
+    assert left.value.code == ExitCode.RANK_LOST

@@ -15,7 +15,6 @@ from mlevents.official import OfficialVerdict, Verdict
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
 from mlevents.submission.files import printable
 from mlevents.submission.tree import check_tree, submission_folders
-from mlevents.summary import RunSummary
 from timedrun.errors import ExitCode, UsageError
 from timedrun.results import existing, require_ruleset
 from timedrun.submission.verdicts import check_logs, official_findings, ruleset_of, verdict
@@ -23,7 +22,8 @@ from timedrun.submission.verdicts import check_logs, official_findings, ruleset_
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The verdicts on one log, one set of logs (strict only) or one package.
+    """The verdicts on one log, one set of logs (strict only) or one package. Of these no one passes that holds a log
+    which fails.
 
     `official` is what MLCommons' installed tools say with today's rule files, `own_round` what they say with the rule
     files as the round had them: another verdict where a defect of today's file is known.
@@ -60,15 +60,15 @@ def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: boo
                 whole.add(file.parent)
     logs: dict[Path, Checked] = {}
     sets: list[Checked] = []
-    summaries: dict[Path, RunSummary] = {}
+    all_reports: dict[Path, CheckReport] = {}
     for folder, files in folders.items():
         reports, of_set = check_logs(list(files), ruleset)
-        summaries |= {report.path: report.summary for report in reports}
+        all_reports |= {report.path: report for report in reports}
         logs |= {report.path: _of_log(report) for report in reports}
         if folder in whole:
             sets.append(_of_set(folder, reports, of_set))
     packages = [
-        _of_package(folder, summaries, ruleset, run_official)
+        _of_package(folder, all_reports, ruleset, run_official)
         for folder in dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
     ]
     if run_official:
@@ -94,22 +94,34 @@ def _of_log(report: CheckReport) -> Checked:
 
 
 def _of_set(folder: Path, logs: Sequence[CheckReport], findings: list[Finding]) -> Checked:
-    """The strict findings that only several results together show."""
+    """The strict findings that only several results together show, and which of them fail by themselves."""
+    found = [*failing(logs, "set"), *findings]
     return Checked(
         path=str(folder),
-        strict=verdict(findings),
+        strict=verdict(found),
         ruleset=ruleset_of(logs),
         demonstration=any(log.demonstration for log in logs),
-        findings=findings,
+        findings=found,
     )
 
 
-def _of_package(folder: Path, summaries: dict[Path, RunSummary], ruleset: str | None, run_official: bool) -> Checked:
+def failing(logs: Sequence[CheckReport], whole: str) -> list[Finding]:
+    """The finding about `whole`, a set or package of `logs`, that some of them fail, if any does."""
+    names = [log.path.name for log in logs if not log.passed]
+    if not names:
+        return []
+    shown = f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+    message = f"{len(names)} of the {whole}'s {len(logs)} logs fail the strict checks: {shown}"
+    return [Finding(level="error", rule="log-fails", message=message)]
+
+
+def _of_package(folder: Path, reports: dict[Path, CheckReport], ruleset: str | None, run_official: bool) -> Checked:
     """The strict findings about a submitter's folder as a whole, and the package checker's verdict on it."""
-    inside = {path: summary for path, summary in summaries.items() if path.is_relative_to(folder)}
+    logs = [report for path, report in reports.items() if path.is_relative_to(folder)]
+    inside = {report.path: report.summary for report in logs}
     rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items() if summary.events}
     chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
-    findings = check_tree(folder, inside, ruleset)
+    findings = [*failing(logs, "package"), *check_tree(folder, inside, ruleset)]
     if len(rounds) > 1:
         message = (
             f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was asked about "

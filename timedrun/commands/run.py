@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import re
 import shlex
 import sys
+import traceback
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mlevents import keys, record
+from mlevents import keys
 from mlevents.submission.files import printable
-from timedrun import preflight, results
+from timedrun import preflight, results, streams
 from timedrun.card import Benchmark, find
 from timedrun.config import RunConfig, load, override
-from timedrun.errors import ExitCode, UsageError
-from timedrun.ranks import launch, supervisor
+from timedrun.errors import ExitCode, UsageError, in_words
+from timedrun.ranks import launch, signs
 from timedrun.ranks.place import LAUNCHED, Place
 from timedrun.ranks.place import find as find_place
 from timedrun.worker import LaunchOptions, execute
@@ -59,13 +59,24 @@ def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
     return config
 
 
-def leave_process(code: ExitCode) -> NoReturn:
-    """End a rank's process at once, everything being written, its supervisor told. Threads of torch's that outlive the
-    process group can abort it while Python is taken down, and a launcher would take the abort for the run's outcome."""
+def be_rank(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: Place, as_json: bool) -> NoReturn:
+    """Run as one rank of several and end this process at once, everything being written, whatever came of it. Threads
+    of torch's that outlive the process group can abort it while Python is taken down, and a launcher would take the
+    abort for the run's outcome."""
+    try:
+        code = execute(benchmark, config, options)
+        if place.rank == 0 and LAUNCHED not in os.environ:
+            say_verdict(options.paths, launch.verdict(options.paths), as_json=as_json)
+        signs.tell_left(code)
+    except BaseException as error:
+        said = in_words(error)
+        if said is None:
+            streams.write(traceback.format_exc())
+        elif said[1] and not signs.tell_error(*said):
+            streams.write(f"timedrun run: {said[1]}\n")
+        code = said[0] if said else ExitCode.ERROR
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-            stream.flush()
-    supervisor.leave(code)
+        streams.flush(stream)
     os._exit(int(code))
 
 
@@ -101,15 +112,12 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     )
     if not starts_ranks and place.kind != "none":
         os.environ.update(place.variables())
-        code = execute(benchmark, config, options)
-        if place.rank == 0 and LAUNCHED not in os.environ:
-            say_verdict(paths, *launch.verdict(paths), as_json=arguments.json)
-        leave_process(code)
+        be_rank(benchmark, config, options, place, arguments.json)
     preflight.check(benchmark, config, options, place)
     if not starts_ranks:
         execute(benchmark, config, options)
-        return say_verdict(paths, *launch.verdict(paths), as_json=arguments.json)
-    code, words = launch.launch(
+        return say_verdict(paths, launch.verdict(paths), as_json=arguments.json)
+    verdict = launch.launch(
         argv,
         place,
         paths,
@@ -117,7 +125,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         restarts=options.restarts,
         resumable=config.submission.division != keys.CLOSED,
     )
-    return say_verdict(paths, code, words, as_json=arguments.json)
+    return say_verdict(paths, verdict, as_json=arguments.json)
 
 
 def launch_place(arguments: argparse.Namespace) -> tuple[Place, bool]:
@@ -138,10 +146,10 @@ def launch_place(arguments: argparse.Namespace) -> tuple[Place, bool]:
     return place, starts_ranks
 
 
-def say_verdict(paths: results.ResultPaths, code: ExitCode, words: str, *, as_json: bool) -> ExitCode:
-    """Print the verdict on a run; the exit code that goes with it."""
+def say_verdict(paths: results.ResultPaths, verdict: launch.Verdict, *, as_json: bool) -> ExitCode:
+    """Print the verdict on a run, to whoever still reads it; the exit code that goes with it."""
+    code, words, run = verdict
     if as_json:
-        run = record.read(paths.log) if paths.log.is_file() else None
         found = {
             "result": str(paths.log),
             "status": run.status if run else None,
@@ -152,9 +160,9 @@ def say_verdict(paths: results.ResultPaths, code: ExitCode, words: str, *, as_js
             "exit_code": int(code),
             "words": words,
         }
-        print(json.dumps(found, indent=2))
+        streams.write(json.dumps(found, indent=2) + "\n", sys.stdout)
     else:
-        print(printable(words), file=sys.stderr if code else sys.stdout)
+        streams.write(printable(words) + "\n", sys.stderr if code else sys.stdout)
     return code
 
 

@@ -3,39 +3,59 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from mlevents import keys, record
+from mlevents.record import RunRecord
 from timedrun import program
-from timedrun.errors import ExitCode
+from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.outcome import Outcome
 from timedrun.ranks import fault
 from timedrun.ranks.place import Place
-from timedrun.ranks.supervisor import End, Supervisor, say
+from timedrun.ranks.supervisor import LAST_SEEN, End, Supervisor, say
 from timedrun.results import ResultPaths
-from timedrun.run import Outcome
 from timedrun.run_checkpoints import steps_in
+
+MOST_ERRORS: Final = 4
+"""Different ones of ranks that a refusal is told with."""
+
+
+class Verdict(NamedTuple):
+    """What became of a run."""
+
+    code: ExitCode
+    words: str
+    run: RunRecord | None = None
+    """Its log, where it has one."""
 
 
 def launch(
     arguments: Sequence[str], place: Place, paths: ResultPaths, *, threads: int, restarts: int, resumable: bool
-) -> tuple[ExitCode, str]:
+) -> Verdict:
     """Run `timedrun ARGUMENTS` as the ranks of this node, and again with --resume after a rank was lost, at most
     `restarts` times; the verdict.
 
     place: of the first of these ranks. resumable: whether a run that was cut off may be finished at all.
     Raises:
-        TimedrunError: the ranks could not be started.
+        TimedrunError: the ranks could not be started, or they refused the run, before anything of it was written.
     """
     command = [*program.command(*arguments), "--number", str(paths.number)]
     environment = dict(os.environ)
     environment.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 1) // place.local_world)))
     mine = range(place.rank, place.rank + place.local_world)
+    ours = False  # whether an attempt has begun the log
     for attempt in range(1, restarts + 2):
         end = Supervisor(command, place, environment=environment, finished=lambda: finished(paths.log)).run()
-        step = common_step(paths.checkpoints, mine) if resumable else None
-        code, words = verdict(paths, end, step, first_node=place.rank == 0)
+        ours = ours or end.begun
+        step = common_step(paths.checkpoints, mine) if resumable and ours else None
+        code, words, run = verdict(paths, end, step, first_node=place.rank == 0, ours=ours)
         if code != ExitCode.RANK_LOST or end.signal or attempt > restarts:
+            break
+        if not ours:  # what is there may be another's, and nothing of it is gone on with
+            words += " Not started again: nothing had begun."
             break
         if step is None:
             words += "; not started again: not every rank has a checkpoint"
@@ -45,9 +65,12 @@ def launch(
         if "--resume" not in command:
             command.append("--resume")
         environment.pop(fault.VARIABLE, None)  # a fault on purpose happens once
+    for _, error in end.errors:
+        if error not in words:
+            say(error)
     if end.lost and code != ExitCode.RANK_LOST:
         say(f"warning: {end.lost}; what the log says stands.")
-    return code, words
+    return Verdict(code, words, run)
 
 
 def common_step(checkpoints: Path, ranks: Iterable[int]) -> int | None:
@@ -61,46 +84,81 @@ def finished(log: Path) -> bool:
 
 
 def verdict(
-    paths: ResultPaths, end: End | None = None, step: int | None = None, *, first_node: bool = True
-) -> tuple[ExitCode, str]:
+    paths: ResultPaths,
+    end: End | None = None,
+    step: int | None = None,
+    *,
+    first_node: bool = True,
+    ours: bool = False,
+) -> Verdict:
     """What the log on disk says of the run, as an exit code and a sentence. No process's exit status is believed where
-    the log says how the run ended.
+    the log says how the run ended. A log that these ranks have neither begun nor taken up is not read.
 
     end: how the ranks ended, where this process started them. step: that of a checkpoint which all of them have.
-    first_node: whether rank 0, which alone writes a log, is among them.
+    first_node: whether rank 0, which alone writes a log, is among them. ours: ranks before them, of the same launch,
+    have begun the log.
+
+    Raises:
+        TimedrunError: what the ranks refused the run with; UsageError, where all of it was that.
     """
+    if end is not None and not end.begun:
+        _raise_refusal(end)
+        if not ours:
+            return _not_begun(paths, end)
     lost = end.lost if end else ""
     at_once = end is not None and end.at_once and not lost
     again = f"; the same command with --resume goes on from step {step}" if step is not None else ""
     if not first_node:
         assert end is not None  # a node of its own has started ranks
         words = f"this node's ranks ended{f': {lost}' if lost else ''}{again if lost else ''}"
-        return end.exit_code, f"{words}; what became of the run, the log on node 0 says."
+        return Verdict(end.exit_code, f"{words}; what became of the run, the log on node 0 says.")
     if not paths.log.is_file():
-        if lost:
-            return ExitCode.RANK_LOST, f"{lost}; the run had not begun and no log was written ({paths.log})."
-        if at_once:
-            return _interrupted(end), f"stopped before the run had begun; no log was written ({paths.log})."
-        return ExitCode.ERROR, f"{paths.log}: no log was written."
+        return Verdict(ExitCode.ERROR, f"{paths.log}: the run began, but its log is gone.")
     run = record.read(paths.log)
     if run.status == keys.SUCCESS and run.minutes is not None:
         minutes = f"{run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified)"
-        return ExitCode.OK, f"target reached in {minutes}: {paths.log}"
+        return Verdict(ExitCode.OK, f"target reached in {minutes}: {paths.log}", run)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
-        return ExitCode.STOPPED_RESUMABLE, f"{reason}; resume with the same command and --resume: {paths.log}"
+        return Verdict(
+            ExitCode.STOPPED_RESUMABLE, f"{reason}; resume with the same command and --resume: {paths.log}", run
+        )
     if reason in {Outcome.NOT_REACHED.value, Outcome.BUDGET_SPENT.value}:
         last = run.final_quality
         quality = last if last is not None else "never measured"
-        return ExitCode.TARGET_NOT_REACHED, f"{reason}; last quality {quality}: {paths.log}"
+        return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}; last quality {quality}: {paths.log}", run)
     if lost:
         said = f"its log says: {reason}" if run.stopped else "its log has no run_stop, since rank 0 could not write one"
-        return ExitCode.RANK_LOST, f"the run was cut off: {lost}; {said}{again}: {paths.log}"
+        if re.search(r"\bstep (was )?\d", reason):  # which the ranks know better than their last sign of life
+            lost = re.sub(rf"{LAST_SEEN} \d+", "", lost)
+        return Verdict(ExitCode.RANK_LOST, f"the run was cut off: {lost}; {said}{again}: {paths.log}", run)
     if at_once:
-        return _interrupted(end), f"ended at once by a signal; the log has no run_stop{again}: {paths.log}"
+        return Verdict(
+            _interrupted(end), f"ended at once by a signal; the log has no run_stop{again}: {paths.log}", run
+        )
     if not run.stopped:
         reason = f"its log has no run_stop: the process was killed{again}"
-    return ExitCode.ERROR, f"the run was aborted: {reason or 'no reason logged'}: {paths.log}"
+    return Verdict(ExitCode.ERROR, f"the run was aborted: {reason or 'no reason logged'}: {paths.log}", run)
+
+
+def _raise_refusal(end: End) -> None:
+    """Raise what the ranks refused the run with, if they did; a rank that was lost is none."""
+    refused = [(code, words) for code, words in end.errors if code != ExitCode.RANK_LOST]
+    if refused and not end.signal:
+        told = [words for _, words in refused]
+        more = [f"and {len(told) - MOST_ERRORS} more of other ranks"] if len(told) > MOST_ERRORS else []
+        usage = all(code == ExitCode.USAGE for code, _ in refused)
+        raise (UsageError if usage else TimedrunError)("\n".join([*told[:MOST_ERRORS], *more]))
+
+
+def _not_begun(paths: ResultPaths, end: End) -> Verdict:
+    """What became of ranks that wrote nothing. A log that is there is another's, or that of a run not taken up."""
+    there = "the log that is there was not touched" if paths.log.is_file() else "no log was written"
+    if end.lost:
+        return Verdict(ExitCode.RANK_LOST, f"{end.lost}; the run had not begun and {there} ({paths.log}).")
+    if end.signal:
+        return Verdict(_interrupted(end), f"stopped before the run had begun; {there} ({paths.log}).")
+    return Verdict(ExitCode.ERROR, f"the ranks ended before the run had begun; {there} ({paths.log}).")
 
 
 def _interrupted(end: End | None) -> ExitCode:

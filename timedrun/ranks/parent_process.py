@@ -7,6 +7,10 @@ import os
 import signal
 from typing import Final
 
+from timedrun.errors import UsageError
+from timedrun.ranks.place import LAUNCHED
+from timedrun.streams import write
+
 VARIABLE: Final = "TIMEDRUN_PARENT"
 """The process that started this one and with which it stops in order, as by SIGTERM."""
 PR_SET_PDEATHSIG: Final = 1
@@ -19,9 +23,22 @@ def environment() -> dict[str, str]:
 
 
 def obey_environment() -> None:
-    """Tie this process to the one that `environment` names, if any; what it starts itself is not tied to that."""
-    if parent := os.environ.pop(VARIABLE, None):
-        end_with(int(parent), signal.SIGTERM)
+    """Tie this process to the supervisor whose rank it is, or to the one that `environment` names, if any; what it
+    starts itself is not tied to the latter.
+
+    Raises:
+        UsageError: the variable that names it holds no process.
+    """
+    if LAUNCHED in os.environ:
+        end_with(_process(LAUNCHED, os.environ[LAUNCHED]))
+    elif parent := os.environ.pop(VARIABLE, None):
+        end_with(_process(VARIABLE, parent), signal.SIGTERM)
+
+
+def _process(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{name}={text!r} names no process; only timedrun itself sets it: unset it.")
+    return int(text)
 
 
 def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
@@ -37,4 +54,8 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     if library.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0):
         raise OSError(ctypes.get_errno(), "the kernel does not tell this process when its parent ends (prctl)")
     if os.getppid() != parent:
+        write(
+            f"timedrun: process {parent}, with which this one is to end, has ended or did not start it. Where nothing"
+            f" of timedrun's did, unset {LAUNCHED} and {VARIABLE}.\n"
+        )
         os._exit(128 + number)

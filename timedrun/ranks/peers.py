@@ -19,6 +19,8 @@ from timedrun.ranks.group import Ranks
 
 LONGEST_LINE: Final = 1 << 16
 """Bytes; whoever sends more is no rank."""
+PIECE: Final = 4096
+"""Bytes received at once: so few are there even in a process that is out of memory."""
 
 
 class Peer:
@@ -45,7 +47,7 @@ class Peer:
     def receive(self) -> list[dict[str, Any]]:
         """What has come since the last call."""
         try:
-            while data := self.connection.recv(LONGEST_LINE):
+            while data := self.connection.recv(PIECE):
                 self._buffer += data
                 if len(self._buffer) > LONGEST_LINE and b"\n" not in self._buffer:
                     break

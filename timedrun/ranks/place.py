@@ -20,8 +20,8 @@ LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
 """What `--launcher` takes."""
 SIGNS: Final = "TIMEDRUN_SIGNS"
 """The folder where each rank keeps `rank_<r>.json` for whoever started it: {"step", "seconds"}, the second of the
-monotonic clock, and "words" once it has failed. It leaves `rank_<r>.left` when its work is over; the supervisor writes
-`rank_<r>.lost`, in words, when one died."""
+monotonic clock, and "words" once it has failed; the supervisor writes `rank_<r>.lost`, in words, when one died. The
+rest is in timedrun/ranks/signs.py."""
 LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
 """Set for ranks that `timedrun run --ranks N` started itself and will judge itself."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-import sys
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -16,16 +17,21 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
 
 from mlevents.submission.files import printable
-from timedrun.errors import ExitCode, RankLost, UsageError
-from timedrun.ranks import interface
+from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
+from timedrun.ranks import interface, master
+from timedrun.ranks.master import POLL_SECONDS
 from timedrun.ranks.place import Place
+from timedrun.ranks.supervisor import say
 
 GROUP_SECONDS: Final = 1800.0
 """Timeout of the process group: the last resort. The Watch tells what is wrong long before; a shorter one would end
 runs in which one rank rightly works by itself, on an evaluation or a compilation, while the others wait."""
 FAILED: Final = "failed"
-"""Key of the words of a rank that could not join the group."""
-POLL_SECONDS: Final = 0.5
+"""Key of the exit code and words of a rank that could not join the group."""
+OWN_FILES: Final = 64
+"""Files and connections that a process has open by itself, about, with loaders of data."""
+FILES_A_RANK: Final = 4
+"""Connections to each other rank: two of the store's while the ranks meet, the process group's, the watch's."""
 
 
 def form_group(place: Place, device: torch.device, timeout_seconds: float) -> None:
@@ -33,8 +39,12 @@ def form_group(place: Place, device: torch.device, timeout_seconds: float) -> No
 
     Raises:
         RankLost: they are not within `timeout_seconds`, or do not reach each other; those that are missing are named.
-        UsageError: the port is taken, or two ranks have the same device.
+        UsageError: the port is taken, the address is not this machine's or leads nowhere, or ranks do not go together:
+            all that are there raise it.
+        TimedrunError: this process may not open as many files as it needs.
     """
+    if words := too_few_open_files(place.world):
+        raise TimedrunError(words)
     store = _open_store(place, timeout_seconds)
     device_id = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
     try:
@@ -48,13 +58,49 @@ def form_group(place: Place, device: torch.device, timeout_seconds: float) -> No
                 rank=place.rank,
                 world_size=place.world,
                 timeout=timedelta(seconds=GROUP_SECONDS),
+                # Else nccl connects at the first collective, beyond the bound.
+                device_id=device if device.type == "cuda" else None,
             )
     except (dist.DistError, RuntimeError) as error:
-        words = f"rank {place.rank}: the ranks lost each other while they met: {_first_line(error)}"
+        lost = RankLost(f"rank {place.rank}: the ranks lost each other while they met: {_first_line(error)}")
         with suppress(dist.DistError, RuntimeError):  # rank 0 is gone, and its store
-            store.set(FAILED, words)
-            time.sleep(2 * POLL_SECONDS)  # rank 0's store goes with it: the others read first
-        raise RankLost(words) from None
+            _tell_failure(store, lost)
+        _linger(place)
+        raise lost from None
+    except TimedrunError:
+        _linger(place)
+        raise
+
+
+def too_few_open_files(world: int) -> str | None:
+    """Why a rank of `world` cannot open what it needs, if it cannot: rank 0 has several connections to each other."""
+    allowed, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], OWN_FILES + FILES_A_RANK * world
+    if world == 1 or allowed == resource.RLIM_INFINITY or allowed >= needed:
+        return None
+    return (
+        f"a process may have {allowed} files and connections open here, and {world} ranks need up to {needed}; raise"
+        f" the limit (ulimit -n {max(needed, 1024)}) on every node."
+    )
+
+
+def _tell_failure(store: Store, error: TimedrunError) -> None:
+    """Have the ranks that wait raise `error` too."""
+    store.set(FAILED, json.dumps([int(error.exit_code), str(error)]))
+
+
+def _failure(store: Store) -> TimedrunError | None:
+    """Why a rank could not join, if one could not."""
+    if not store.check([FAILED]):
+        return None
+    code, words = json.loads(store.get(FAILED))
+    kinds: dict[int, type[TimedrunError]] = {ExitCode.USAGE: UsageError, ExitCode.RANK_LOST: RankLost}
+    return kinds.get(code, TimedrunError)(words)
+
+
+def _linger(place: Place) -> None:
+    """Rank 0's store goes with it: the others read first."""
+    if place.rank == 0:
+        time.sleep(2 * POLL_SECONDS)
 
 
 @contextmanager
@@ -63,10 +109,10 @@ def _bounded(place: Place, timeout_seconds: float) -> Iterator[None]:
     the forming of a group that is shorter than the group's own, and a rank that failed tells nobody."""
     done = threading.Event()
 
-    def end(reason: str) -> None:
+    def end(reason: str, code: ExitCode = ExitCode.RANK_LOST) -> None:
         if not done.is_set():
-            print(printable(f"timedrun run: {reason}"), file=sys.stderr, flush=True)
-            os._exit(int(ExitCode.RANK_LOST))
+            say(printable(reason))
+            os._exit(int(code))
 
     def look() -> None:
         deadline = time.monotonic() + timeout_seconds
@@ -74,8 +120,8 @@ def _bounded(place: Place, timeout_seconds: float) -> Iterator[None]:
             # A connection of its own: the other one is locked while the group forms.
             store = _client(place, timeout_seconds)
             while not done.wait(POLL_SECONDS):
-                if store.check([FAILED]):
-                    end(store.get(FAILED).decode(errors="replace"))
+                if failure := _failure(store):
+                    end(str(failure), failure.exit_code)
                 if time.monotonic() > deadline:
                     end(f"rank {place.rank}: the ranks met, but formed no group within {timeout_seconds:.0f} s.")
         except (dist.DistError, RuntimeError):
@@ -93,26 +139,27 @@ def _bounded(place: Place, timeout_seconds: float) -> Iterator[None]:
 def _open_store(place: Place, timeout_seconds: float) -> Store:
     # torchrun's agent has a server there already, and says so.
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    where = f"MASTER_ADDR={place.master}, MASTER_PORT={place.port}"
+    serves = place.rank == 0 and not agents
     begun = time.monotonic()
+    if serves:
+        master.require_own_address(place, min(timeout_seconds, master.RESOLVE_SECONDS))
+    else:
+        master.await_server(place, timeout_seconds)
     try:
         store = TCPStore(
             place.master,
             place.port,
-            is_master=place.rank == 0 and not agents,
+            is_master=serves,
             timeout=timedelta(seconds=timeout_seconds),
             wait_for_workers=False,
         )
     except (dist.DistError, RuntimeError) as error:
         if "EADDRINUSE" in str(error) or "in use" in str(error):
             raise UsageError(
-                f"rank 0 cannot listen at {where}: the port is in use, by another run perhaps; choose another one, the"
-                " same for all ranks."
+                f"rank 0 cannot listen at {master.shown(place)}: the port is in use, by another run perhaps; choose"
+                " another one, the same for all ranks."
             ) from None
-        raise RankLost(
-            f"rank {place.rank}: nobody answers at {where} after {time.monotonic() - begun:.0f} s; rank 0 did not"
-            " start, or this is not its address."
-        ) from None
+        raise master.nobody(place, begun) from None
     return _prefixed(store)
 
 
@@ -125,34 +172,67 @@ def _prefixed(store: Store) -> Store:
 
 
 def _await_all(store: Store, place: Place, device_id: str, timeout_seconds: float) -> None:
+    _require_one_job(store, place)
     keys = [f"rank {rank}" for rank in range(place.world)]
-    store.set(keys[place.rank], f"{place.world} {device_id}")
-    deadline, pause = time.monotonic() + timeout_seconds, 0.01
+    store.set(keys[place.rank], device_id or "cpu")
+    deadline, pause, notice = time.monotonic() + timeout_seconds, 0.01, master.Notice(place)
+
+    def missing() -> str:
+        ranks = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
+        return f"{', '.join(ranks[:16])}{', ...' if len(ranks) > 16 else ''}"
+
     while not store.check(keys):  # and not wait(), in which Ctrl-C would do nothing
+        if failure := _failure(store):
+            raise failure
         if time.monotonic() > deadline:
-            missing = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
-            shown = ", ".join(missing[:16]) + (", ..." if len(missing) > 16 else "")
+            joined = sum(store.check([key]) for key in keys)
             raise RankLost(
-                f"{place.world - len(missing)} of {place.world} ranks joined within {timeout_seconds:.0f} s; missing:"
-                f" {shown}. Look at what these ranks printed, and whether their nodes reach MASTER_ADDR={place.master},"
-                f" MASTER_PORT={place.port}."
+                f"{joined} of {place.world} ranks joined within {timeout_seconds:.0f} s; missing: {missing()}. Look at"
+                f" what these ranks printed, and whether their nodes reach {master.shown(place)}."
+            )
+        if notice.due():
+            say(
+                f"waiting for ranks {missing()} of {place.world} at {master.shown(place)}, for {timeout_seconds:.0f} s."
             )
         time.sleep(pause)
-        pause = min(1.0, pause * 1.5)
+        pause = min(POLL_SECONDS, pause * 1.5)
+    if failure := _failure(store):
+        raise failure
     by_device: dict[str, list[int]] = {}
     for rank, told in enumerate(store.multi_get(keys)):
-        world, _, device = told.decode().partition(" ")
-        if int(world) != place.world:
-            raise UsageError(f"WORLD_SIZE is {world} on rank {rank} and {place.world} on rank {place.rank}.")
-        if device:
-            by_device.setdefault(device, []).append(rank)
-    for ranks in by_device.values():
-        if len(ranks) > 1:
+        by_device.setdefault(told.decode(), []).append(rank)
+    for device, ranks in by_device.items():
+        if len(ranks) > 1 and device != "cpu":
             named = ", ".join(map(str, ranks))
             raise UsageError(
                 f"ranks {named} have the same GPU: give each rank of a node its own LOCAL_RANK, or each process its own"
                 " CUDA_VISIBLE_DEVICES."
             )
+
+
+def _require_one_job(store: Store, place: Place) -> None:
+    """Nothing, where this rank counts as many ranks as the first that came did, and is the only one of its number.
+
+    Raises:
+        UsageError: it does not; the others that wait raise it too.
+    """
+    own = f"{place.world} {place.rank} {place.local_world} {place.nodes}"
+    world, rank, local_world, nodes = map(int, store.compare_set("world", "", own).decode().split())
+    error = None
+    if world != place.world:
+        error = UsageError(
+            f"WORLD_SIZE is {world} on rank {rank} ({nodes} nodes with {local_world} ranks each) and {place.world} on"
+            f" rank {place.rank} ({place.nodes} nodes with {place.local_world} ranks each): give the same --ranks and"
+            " the same --nodes on every node."
+        )
+    elif store.add(f"processes of rank {place.rank}", 1) > 1:
+        error = UsageError(
+            f"two processes are rank {place.rank}: give each node its own --node-rank, from 0, and each process its own"
+            " RANK where none but variables say it."
+        )
+    if error is not None:
+        _tell_failure(store, error)
+        raise error
 
 
 def _first_line(error: BaseException) -> str:

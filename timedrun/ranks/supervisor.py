@@ -4,7 +4,6 @@ behind."""
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import selectors
 import shutil
@@ -20,9 +19,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from timedrun import streams
 from timedrun.errors import ExitCode, TimedrunError
 from timedrun.ranks import oom_kills, rank_guard
 from timedrun.ranks.place import LAUNCHED, SIGNS, Place
+from timedrun.ranks.signs import Signs
+from timedrun.stop import STOPPING, asked_twice, handled
 
 LOG_SECONDS: Final = 15.0
 """What the others get, when a rank is lost, to notice it and to write the log: more than `watch.SILENT_SECONDS`."""
@@ -32,7 +34,11 @@ TEARDOWN_SECONDS: Final = 600.0
 """The same where the log has its success already: rank 0 may still be digesting the data."""
 NAMING_SECONDS: Final = 0.4
 """A rank that ends with an error is named if others still run after that: where all end alike, the log says why."""
+REFUSED_SECONDS: Final = 5.0
+"""What the others get to refuse too, where a rank ended with an error in words before there was a log to write."""
 LONGEST_LINE: Final = 1 << 16
+LAST_SEEN: Final = ", last seen at step"
+"""Before the step, in the words on a rank that was lost."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,10 @@ class End:
     """What asked this process to stop, if anything did."""
     at_once: bool = False
     """It asked twice, or before every rank could save: ranks were killed."""
+    begun: bool = False
+    """These ranks have begun the run's log or taken it up; otherwise what is there is not theirs."""
+    errors: tuple[tuple[ExitCode, str], ...] = ()
+    """What ranks ended with, where they could say it, in the order of ranks, each once."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -135,20 +145,22 @@ class Supervisor:
         self._kill_after = term_seconds
         self._first_lost: _Rank | None = None
         self._output = selectors.DefaultSelector()
-        self._signs = Path()
+        self._signs = Signs(Path())
+        self._refused = False
+        """A rank ended with an error in words before the run had begun: nothing is lost by ending the others."""
         self._guard: subprocess.Popen[bytes] | None = None
         self._oom_kills: int | None = None
 
     def run(self) -> End:
-        """Start them and wait for all. SIGTERM and SIGINT are theirs meanwhile; call it from the main thread, with
-        whose end theirs is tied.
+        """Start them and wait for all. SIGTERM, SIGINT and SIGHUP are theirs meanwhile; call it from the main thread,
+        with whose end theirs is tied.
 
         Raises:
             TimedrunError: a process could not be started; none is left.
         """
-        self._signs = Path(tempfile.mkdtemp(prefix="timedrun-"))
+        self._signs = Signs(Path(tempfile.mkdtemp(prefix="timedrun-")))
         self._oom_kills = oom_kills.count()
-        previous = {number: signal.signal(number, self._receive) for number in (signal.SIGTERM, signal.SIGINT)}
+        previous = {number: signal.signal(number, self._receive) for number in handled(STOPPING)}
         try:
             self._start()
             while self._running:
@@ -163,7 +175,9 @@ class Supervisor:
                 self._name_lost()
                 self._end_others()
             self._name_lost(all_ended=True)
-            elsewhere = self._told_of_another()
+            begun = self._begun
+            errors = tuple(dict.fromkeys(error for rank in self._ranks if (error := self._signs.error(rank.number))))
+            elsewhere = self._told_of_another(() if begun else errors)
         finally:
             for rank in self._running:
                 rank.kill_group()
@@ -176,18 +190,32 @@ class Supervisor:
             self._output.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            shutil.rmtree(self._signs, ignore_errors=True)
+            shutil.rmtree(self._signs.folder, ignore_errors=True)
         first = self._first_lost
         codes = tuple(rank.code if rank.code is not None else -signal.SIGKILL for rank in self._ranks)
         told_of_one = ExitCode.RANK_LOST in codes
         alike = set(codes) <= {ExitCode.ERROR, ExitCode.USAGE}
         lost = first.words if first and not alike else elsewhere if told_of_one else ""
         asked = self._signals[0] if self._signals else None
-        return End(codes, lost, asked, at_once=asked is not None and any(code < 0 for code in codes))
+        at_once = asked is not None and any(code < 0 for code in codes)
+        return End(codes, lost, asked, at_once, begun, errors)
 
     @property
     def _running(self) -> list[_Rank]:
         return [rank for rank in self._ranks if rank.running]
+
+    @property
+    def _begun(self) -> bool:
+        return self._signs.begun(self._mine)
+
+    @property
+    def _mine(self) -> range:
+        return range(self.place.rank, self.place.rank + self.place.local_world)
+
+    @property
+    def _is_finished(self) -> bool:
+        """Not where the log is that of another launch."""
+        return self._begun and self.finished()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(signal.Signals(number))
@@ -199,7 +227,8 @@ class Supervisor:
                 self._guard.stdin.flush()
 
     def _start(self) -> None:
-        guard = [sys.executable, "-I", rank_guard.__file__]
+        self._signs.expect(self._mine)
+        guard = [sys.executable, "-I", rank_guard.__file__, str(self._signs.folder)]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
         for local in range(self.place.local_world):
             number = self.place.rank + local
@@ -207,7 +236,7 @@ class Supervisor:
                 **self.environment,
                 **self.place.variables(local),
                 LAUNCHED: str(os.getpid()),
-                SIGNS: str(self._signs),
+                SIGNS: str(self._signs.folder),
                 "PYTHONUNBUFFERED": "1",  # what a killed rank had printed is not lost
             }
             first = number == 0
@@ -234,7 +263,7 @@ class Supervisor:
     def _judge(self, rank: _Rank) -> None:
         """Note what the end of `rank` means for the others."""
         assert rank.code is not None
-        left = (self._signs / f"rank_{rank.number}.left").exists()
+        left = self._signs.left(rank.number)
         if left and rank.code >= 0:
             return
         if self._signals and rank.code == -signal.SIGTERM:  # it could not save yet, so nothing had begun
@@ -242,19 +271,21 @@ class Supervisor:
             self._begin_end(1.0, 0.0)
         if self._given_up:
             return
-        if left and self.finished():
+        error = self._signs.error(rank.number)
+        if error and error[0] != ExitCode.RANK_LOST and not self._begun:
+            self._refused = True
+            self._begin_end(REFUSED_SECONDS, self.term_seconds)
+            return
+        if left and self._is_finished:
             say(f"rank {rank.number} {_ending(rank.code)} after its work was over; the result stands.")
             return
         if rank.code != ExitCode.RANK_LOST and not rank.killed:
             self._lose(rank, f"{_ending(rank.code)}{self._last_step(rank)}{self._memory(rank)}")
-        self._begin_end(TEARDOWN_SECONDS if self.finished() else self.log_seconds, self.term_seconds)
+        self._begin_end(TEARDOWN_SECONDS if self._is_finished else self.log_seconds, self.term_seconds)
 
     def _lose(self, rank: _Rank, words: str) -> None:
         rank.words = f"rank {rank.number} {words}"
-        part = self._signs / f"rank_{rank.number}.part"
-        with contextlib.suppress(OSError):
-            part.write_text(rank.words)
-            part.replace(part.with_suffix(".lost"))
+        self._signs.tell_lost(rank.number, rank.words)
         self._first_lost = self._first_lost or rank
 
     def _begin_end(self, log_seconds: float, term_seconds: float) -> None:
@@ -283,7 +314,7 @@ class Supervisor:
             suspended = rank.suspended
             if (suspended or now >= self._deadline + self._kill_after) and not rank.killed:
                 rank.killed = True
-                if not self._given_up:
+                if not self._given_up and not self._refused:
                     how = "was suspended (SIGSTOP, or a debugger) and" if suspended else "did not end and"
                     self._lose(rank, f"{how} was killed{self._last_step(rank)}")
                 rank.kill_group()
@@ -291,7 +322,7 @@ class Supervisor:
     def _pass_signals(self) -> None:
         if self._signals and not self._sent:
             self._send(signal.SIGTERM)  # SIGINT's default would be a traceback
-        if len(self._signals) > 1:
+        if asked_twice(self._signals):
             self._given_up = True
             for rank in self._running:
                 rank.kill_group()
@@ -302,18 +333,15 @@ class Supervisor:
             os.kill(rank.process.pid, number)  # Popen's own would reap it
 
     def _last_step(self, rank: _Rank) -> str:
-        try:
-            step = json.loads((self._signs / f"rank_{rank.number}.json").read_text())["step"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return ", no step known"
-        return f", last seen at step {step}"
+        step = self._signs.step(rank.number)
+        return ", no step known" if step is None else f"{LAST_SEEN} {step}"
 
-    def _told_of_another(self) -> str:
-        """What ended these ranks although none of them was lost. Where rank 0 is among them, its log says it."""
-        for rank in self._ranks if self.place.rank else ():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                return str(json.loads((self._signs / f"rank_{rank.number}.json").read_text())["words"])
-        return "a rank was lost"
+    def _told_of_another(self, errors: Sequence[tuple[ExitCode, str]]) -> str:
+        """What ended these ranks although none of them was lost. Where rank 0 is among them, its log says it, if there
+        is one; else their `errors`."""
+        lost = [words for code, words in errors if code == ExitCode.RANK_LOST]
+        told = (self._signs.words(rank.number) for rank in self._ranks if self.place.rank)
+        return next((words for words in (*lost, *told) if words), "a rank was lost")
 
     def _memory(self, rank: _Rank) -> str:
         """Whether memory may have been why it was killed."""
@@ -344,7 +372,7 @@ class Supervisor:
             lines.append(rank.rest)
             rank.rest = b""
         for line in lines:
-            write(f"rank {rank.number}: {line.decode(errors='replace')}\n")
+            streams.write(f"rank {rank.number}: {line.decode(errors='replace')}\n")
 
     def _drain(self) -> None:
         """What was still in the pipes; a process outside the ranks' groups may hold one open, and is not waited for."""
@@ -373,19 +401,4 @@ def free_port() -> int:
 
 def say(text: str) -> None:
     """A line of the supervisor's own."""
-    write(f"timedrun run: {text}\n")
-
-
-def write(text: str) -> None:
-    """To standard error; nobody reading it any more does not end a run."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-
-def leave(code: ExitCode) -> None:
-    """Tell the supervisor, where this process is a rank of one, that its work is over and `code` is no accident."""
-    folder = os.environ.get(SIGNS)
-    if folder:
-        with contextlib.suppress(OSError):  # the supervisor is gone
-            (Path(folder) / f"rank_{os.environ['RANK']}.left").write_text(str(int(code)))
+    streams.write(f"timedrun run: {text}\n")

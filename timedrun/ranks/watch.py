@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 import torch
 import torch.distributed as dist
 
+from mlevents.runlog import ResultFileGone
 from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError, UsageError
 from timedrun.ranks.agreement import Disagreement
 from timedrun.ranks.collective_test import WrongCollective
@@ -41,12 +42,15 @@ STILL_BEATS: Final = 3
 """A rank whose step has not changed for so many looks at what it is at."""
 SYMPTOM_SECONDS: Final = 5.0
 """For so long a rank's failed collective waits for the news of what made it fail."""
-AGREED: Final = (NonFiniteLoss, RankLost, Disagreement, WrongCollective)
+AGREED: Final = (NonFiniteLoss, RankLost, Disagreement, WrongCollective, ResultFileGone)
 """Errors that all ranks raise alike, and that name the rank themselves."""
 LOST_SECONDS: Final = 3.0
 """For so long after its last word a rank whose connection ended may be told of by its supervisor."""
 GRACE_SECONDS: Final = 3.0
 """For so long a process may go on once it is known why the run ends; then it is ended."""
+
+SPARE_BYTES: Final = 1 << 20
+"""Given up where the watch runs out of memory, to tell of it."""
 
 
 class Watch:
@@ -95,6 +99,7 @@ class Watch:
         self._seen: dict[int, Seen] = {}
         self._awake = self._beaten = 0.0
         self._thread: threading.Thread | None = None
+        self._spare = bytes(SPARE_BYTES)
 
     def start(self) -> Self:
         """Begin to tell and to look; all ranks call it together, each from the thread that trains.
@@ -135,6 +140,7 @@ class Watch:
             return self.verdict.words
         with self._changed:
             self._came = True
+            self._changed.notify_all()
             if self._own_failure is None:
                 self._own_failure = (own, is_symptom(error))
             self._wake()
@@ -167,7 +173,36 @@ class Watch:
 
     def _run(self) -> None:
         with self._selector, self._woken, self._wake_up:
-            self._look_on()
+            try:
+                self._look_on()
+            except Exception as error:  # out of memory, most likely
+                self._break_off(error)
+
+    def _break_off(self, error: Exception) -> None:
+        """This rank cannot watch, nor be watched, any more: it ends, and the others are told why."""
+        if self._leaving:
+            return
+        self._spare = b""
+        with self._changed:  # a process out of memory fails in more than one place: the trainer's error says more
+            self._changed.wait_for(lambda: self._own_failure is not None or self.verdict is not None, 1.0)
+            said, symptom = self._own_failure or (None, False)
+            words = f"rank {self.ranks.rank}, step {self.step}: the watch of the ranks failed: {type(error).__name__}"
+            own = (
+                said
+                if said and not symptom
+                else Verdict(f"{words}: {error}".rstrip(": "), ExitCode.ERROR, self.ranks.rank)
+            )
+            self.verdict = ended = self.verdict or own
+            self._changed.notify_all()
+        if self.ranks.is_first:
+            self._tell({"ended": ended.words, "code": int(ended.code), "rank": ended.rank})
+        else:
+            self._tell(_failure_message(ended, False))
+        self._write_sign(ended.words)
+        with self._changed:
+            came = self._changed.wait_for(lambda: self._came, GRACE_SECONDS)
+        if not came:
+            self.on_end(ended.words, ended.code)
 
     def _look_on(self) -> None:
         """Until all have left or the run ends."""

@@ -1,19 +1,20 @@
 """The verdict on a run: what its log says, and where it does not say how the run ended, how its ranks did."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mlevents import keys
 from mlevents.runlog import RunLog
-from timedrun.errors import ExitCode
+from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.ranks import fault, launch
 from timedrun.ranks.place import Place
 from timedrun.ranks.supervisor import End
 from timedrun.results import ResultPaths
 
-KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL, last seen at step 12")
+KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL, last seen at step 12", begun=True)
 
 
 def paths_of(folder: Path, *, status: str | None = None, reason: str | None = None) -> ResultPaths:
@@ -28,16 +29,16 @@ def paths_of(folder: Path, *, status: str | None = None, reason: str | None = No
 
 
 def test_a_success_in_the_log_is_one_whatever_became_of_the_ranks(tmp_path: Path) -> None:
-    code, words = launch.verdict(paths_of(tmp_path, status=keys.SUCCESS), KILLED)
+    code, words, _ = launch.verdict(paths_of(tmp_path, status=keys.SUCCESS), KILLED)
     assert code == ExitCode.OK
     assert words.startswith("target reached in")
 
 
 def test_ranks_that_exit_0_without_a_finished_log_are_an_error(tmp_path: Path) -> None:
-    code, words = launch.verdict(paths_of(tmp_path), End((0, 0)))
+    code, words, _ = launch.verdict(paths_of(tmp_path), End((0, 0), begun=True))
     assert code == ExitCode.ERROR
     assert "no run_stop" in words
-    assert launch.verdict(ResultPaths(tmp_path, 1), End((0, 0)))[0] == ExitCode.ERROR
+    assert launch.verdict(ResultPaths(tmp_path, 1), End((0, 0), begun=True))[0] == ExitCode.ERROR
 
 
 @pytest.mark.parametrize(
@@ -49,34 +50,34 @@ def test_a_lost_rank_is_the_verdict_where_the_log_does_not_say_otherwise(
 ) -> None:
     paths = paths_of(tmp_path, status=keys.ABORTED, reason=reason)
     paths.checkpoints.mkdir(parents=True)
-    code, words = launch.verdict(paths, KILLED)
+    code, words, _ = launch.verdict(paths, KILLED)
     assert code == expected
     assert reason in words
 
 
 def test_a_killed_rank_0_is_told_with_the_way_to_go_on(tmp_path: Path) -> None:
-    code, words = launch.verdict(paths_of(tmp_path), KILLED, 10)
+    code, words, _ = launch.verdict(paths_of(tmp_path), KILLED, 10)
     assert code == ExitCode.RANK_LOST
     assert KILLED.lost in words and "no run_stop" in words and "--resume goes on from step 10" in words
     assert "--resume" not in launch.verdict(ResultPaths(tmp_path, 0), KILLED)[1]
-    code, words = launch.verdict(ResultPaths(tmp_path, 7), KILLED)
+    code, words, _ = launch.verdict(ResultPaths(tmp_path, 7), replace(KILLED, begun=False))
     assert code == ExitCode.RANK_LOST
     assert "no log was written" in words
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_a_signal_ended_at_once_exits_with_its_number(tmp_path: Path, number: signal.Signals) -> None:
-    end = End((-15, -9), signal=number, at_once=True)
-    code, words = launch.verdict(ResultPaths(tmp_path, 0), end)
+    end = End((-15, -9), signal=number, at_once=True, begun=True)
+    code, words, _ = launch.verdict(ResultPaths(tmp_path, 0), replace(end, begun=False))
     assert code == 128 + number
     assert "before the run had begun; no log was written" in words
     assert launch.verdict(paths_of(tmp_path), end)[0] == 128 + number
 
 
 def test_a_node_without_rank_0_says_what_its_ranks_do(tmp_path: Path) -> None:
-    code, words = launch.verdict(ResultPaths(tmp_path, 0), End((0, 0)), first_node=False)
+    code, words, _ = launch.verdict(ResultPaths(tmp_path, 0), End((0, 0), begun=True), first_node=False)
     assert (code, "log on node 0" in words) == (ExitCode.OK, True)
-    code, words = launch.verdict(ResultPaths(tmp_path, 0), KILLED, 8, first_node=False)
+    code, words, _ = launch.verdict(ResultPaths(tmp_path, 0), KILLED, 8, first_node=False)
     assert code == ExitCode.RANK_LOST
     assert KILLED.lost in words and "step 8" in words
 
@@ -110,7 +111,7 @@ class Played:
         return self.ends.pop(0)
 
 
-def launched(paths: ResultPaths, restarts: int, *, resumable: bool = True) -> tuple[ExitCode, str]:
+def launched(paths: ResultPaths, restarts: int, *, resumable: bool = True) -> launch.Verdict:
     place = Place("none", 0, 2, 0, 2, 1, 0, "127.0.0.1", 0)
     return launch.launch(["run", "x", "y"], place, paths, threads=0, restarts=restarts, resumable=resumable)
 
@@ -126,7 +127,7 @@ def test_after_a_lost_rank_the_job_starts_again_from_its_checkpoint_so_often_and
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played = Played(monkeypatch, [KILLED, KILLED, KILLED])
-    code, words = launched(with_checkpoints(paths_of(tmp_path)), 2)
+    code, words, _ = launched(with_checkpoints(paths_of(tmp_path)), 2)
     assert code == ExitCode.RANK_LOST
     assert [command.count("--resume") for command, _ in played.started] == [0, 1, 1]
     assert [faulty for _, faulty in played.started] == [True, False, False]
@@ -137,8 +138,10 @@ def test_after_a_lost_rank_the_job_starts_again_from_its_checkpoint_so_often_and
 
 def test_a_restart_that_reaches_the_end_is_judged_by_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = with_checkpoints(paths_of(tmp_path))
-    played = Played(monkeypatch, [KILLED, End((0, 0))])
-    monkeypatch.setattr(launch, "verdict", lambda *a, **b: (ExitCode.RANK_LOST if len(played.started) == 1 else 0, ""))
+    played = Played(monkeypatch, [KILLED, End((0, 0), begun=True)])
+    monkeypatch.setattr(
+        launch, "verdict", lambda *a, **b: (ExitCode.RANK_LOST if len(played.started) == 1 else 0, "", None)
+    )
     assert launched(paths, 5)[0] == ExitCode.OK
     assert len(played.started) == 2
 
@@ -148,8 +151,8 @@ def test_a_restart_that_reaches_the_end_is_judged_by_its_log(tmp_path: Path, mon
     [
         (KILLED, False, True, ExitCode.RANK_LOST),
         (KILLED, True, False, ExitCode.RANK_LOST),
-        (End((-9, 4), lost="rank 0 was killed", signal=signal.SIGTERM), True, True, ExitCode.RANK_LOST),
-        (End((1, 1)), True, True, ExitCode.ERROR),
+        (End((-9, 4), lost="rank 0 was killed", signal=signal.SIGTERM, begun=True), True, True, ExitCode.RANK_LOST),
+        (End((1, 1), begun=True), True, True, ExitCode.ERROR),
     ],
 )
 def test_nothing_starts_again_without_a_checkpoint_in_the_closed_division_after_a_signal_or_an_error(
@@ -157,6 +160,86 @@ def test_nothing_starts_again_without_a_checkpoint_in_the_closed_division_after_
 ) -> None:
     paths = paths_of(tmp_path)
     played = Played(monkeypatch, [end])
-    got, words = launched(with_checkpoints(paths) if checkpoints else paths, 3, resumable=resumable)
+    got, words, _ = launched(with_checkpoints(paths) if checkpoints else paths, 3, resumable=resumable)
     assert (got, len(played.started)) == (code, 1)
     assert ("not started again" in words) == (code == ExitCode.RANK_LOST and end.signal is None)
+
+
+def refused(*errors: tuple[ExitCode, str]) -> End:
+    """Ranks that ended with these errors before they had begun."""
+    return End(tuple(int(code) for code, _ in errors), errors=errors)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(keys.SUCCESS, None), (None, None), (keys.ABORTED, "stopped by signal"), (keys.ABORTED, "")]
+)
+def test_a_refusal_is_the_verdict_whatever_a_log_of_another_launch_says(
+    tmp_path: Path, status: str | None, reason: str | None
+) -> None:
+    paths = paths_of(tmp_path, status=status, reason=reason)
+    paths.checkpoints.mkdir(parents=True)
+    with pytest.raises(TimedrunError) as told:
+        launch.verdict(paths, refused((ExitCode.ERROR, "it reached its target. Nothing was changed.")))
+    assert str(told.value) == "it reached its target. Nothing was changed."
+    assert told.value.exit_code == ExitCode.ERROR
+
+
+def test_a_refusal_for_its_usage_alone_exits_2_and_different_ones_are_all_told(tmp_path: Path) -> None:
+    usage, other = (ExitCode.USAGE, "no such device"), (ExitCode.ERROR, "no such file")
+    with pytest.raises(UsageError, match="no such device"):
+        launch.verdict(ResultPaths(tmp_path, 0), refused(usage))
+    with pytest.raises(TimedrunError, match="no such device\nno such file") as told:
+        launch.verdict(ResultPaths(tmp_path, 0), refused(usage, other))
+    assert told.value.exit_code == ExitCode.ERROR
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        (End((-6, 1), lost="rank 0 was killed by SIGABRT"), ExitCode.RANK_LOST, "SIGABRT; the run had not begun"),
+        (End((-15, -9), signal=signal.SIGTERM, at_once=True), ExitCode.TERMINATED, "stopped before the run had begun"),
+        (End((1, 1)), ExitCode.ERROR, "ended before the run had begun"),
+    ],
+)
+def test_ranks_that_end_before_they_had_begun_say_nothing_of_the_log_that_is_there(
+    tmp_path: Path, end: End, code: ExitCode, said: str
+) -> None:
+    got, words, run = launch.verdict(paths_of(tmp_path, status=keys.SUCCESS), end, 10)
+    assert (got, run) == (code, None)
+    assert said in words
+    assert "the log that is there was not touched" in words and "--resume" not in words
+
+
+@pytest.mark.parametrize("restart_refused", [False, True])
+def test_nothing_starts_again_from_checkpoints_of_a_run_that_this_launch_did_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restart_refused: bool
+) -> None:
+    paths = with_checkpoints(paths_of(tmp_path))
+    lost = replace(KILLED, begun=False)
+    played = Played(monkeypatch, [KILLED, lost, refused((ExitCode.ERROR, "it is another's"))][not restart_refused :])
+    if restart_refused:  # the first attempt had begun it, so the second may fail at its start
+        with pytest.raises(TimedrunError, match="it is another's"):
+            launched(paths, 5)
+        assert len(played.started) == 3
+    else:
+        code, words, _ = launched(paths, 5)
+        assert code == ExitCode.RANK_LOST
+        assert words.endswith("Not started again: nothing had begun.")
+        assert len(played.started) == 1
+
+
+def test_a_verdict_has_one_last_step_that_of_the_log(tmp_path: Path) -> None:
+    said = "rank 0 gave no sign of life for 15 s (stopped or cut off); its last step was 120"
+    words = launch.verdict(paths_of(tmp_path, status=keys.ABORTED, reason=said), KILLED).words
+    assert "last step was 120" in words and "rank 0 was killed by SIGKILL" in words
+    assert "last seen" not in words
+
+
+def test_an_error_that_the_verdict_does_not_have_is_said_beside_it_and_one_that_it_has_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    errors = ((ExitCode.ERROR, "DataError: gone"), (ExitCode.ERROR, "the digest is missing"))
+    Played(monkeypatch, [End((1, 1), begun=True, errors=errors)])
+    assert "DataError: gone" in launched(paths_of(tmp_path, status=keys.ABORTED, reason="DataError: gone"), 0).words
+    shown = capsys.readouterr().err
+    assert "the digest is missing" in shown and "gone" not in shown

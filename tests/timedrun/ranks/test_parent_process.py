@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from timedrun.errors import UsageError
 from timedrun.ranks import parent_process
+from timedrun.ranks.place import LAUNCHED
 
 CHILD = """
 import os, signal, sys, time
@@ -55,6 +57,17 @@ print('went on')
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (137, "")
+    assert "with which this one is to end, has ended or did not start it" in done.stderr
+    assert "unset TIMEDRUN_LAUNCHED" in done.stderr
+
+
+@pytest.mark.parametrize("name", [LAUNCHED, parent_process.VARIABLE])
+def test_a_variable_set_by_hand_to_what_is_no_process_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "yes")
+    with pytest.raises(UsageError, match=f"{name}='yes' names no process.*unset it"):
+        parent_process.obey_environment()
 
 
 def test_a_process_that_nobody_ties_to_its_parent_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

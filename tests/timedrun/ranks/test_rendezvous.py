@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from timedrun.errors import RankLost, UsageError
-from timedrun.ranks import rendezvous
+from timedrun.ranks import master, rendezvous
 from timedrun.ranks.place import Place
 
 CPU = torch.device("cpu")
@@ -79,13 +80,57 @@ def test_two_ranks_on_one_gpu_are_refused() -> None:
     assert any("ranks 0, 2 have the same GPU" in str(error) for error in found)
 
 
+def test_ranks_that_count_differently_all_learn_it_at_once_with_what_to_look_at() -> None:
+    port = free_port()
+    # Node 0: --nodes 2 --ranks 2. Node 1: --nodes 2 --ranks 1, by mistake.
+    nodes = [
+        Place("torchrun", 0, 4, 0, 2, 2, 0, "127.0.0.1", port),
+        Place("torchrun", 1, 4, 1, 2, 2, 0, "127.0.0.1", port),
+        Place("torchrun", 1, 2, 0, 1, 2, 1, "127.0.0.1", port),
+    ]
+    found = in_threads(3, lambda number: rendezvous.form_group(nodes[number], CPU, 45.0))
+    for error in found:
+        assert isinstance(error, UsageError)
+        assert "WORLD_SIZE is " in str(error)
+        assert "2 nodes with 2 ranks each" in str(error) and "2 nodes with 1 ranks each" in str(error)
+        assert str(error).endswith("give the same --ranks and the same --nodes on every node.")
+
+
+def test_two_nodes_of_one_number_are_refused_on_all() -> None:
+    port = free_port()
+    ranks = [0, 1, 1]
+    found = in_threads(3, lambda number: rendezvous.form_group(place(ranks[number], 3, port), CPU, 45.0))
+    assert all(isinstance(error, UsageError) for error in found)
+    assert all("two processes are rank 1: give each node its own --node-rank" in str(error) for error in found)
+
+
+def test_a_person_is_told_which_ranks_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(master, "NOTICE_SECONDS", 0.3)
+    port = free_port()
+    found = in_threads(2, lambda rank: rendezvous.form_group(place(rank, 4, port), CPU, 2.0))
+    assert all(isinstance(error, RankLost) for error in found)
+    said = capfd.readouterr().err
+    assert f"timedrun run: waiting for ranks 2, 3 of 4 at MASTER_ADDR=127.0.0.1, MASTER_PORT={port}" in said
+
+
+def test_nccl_is_given_its_device_so_that_it_connects_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(rendezvous.dist, "init_process_group", lambda *kind, **options: given.append(options))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid=f"gpu-{device}"))
+    port, gpus = free_port(), [torch.device("cuda", number) for number in range(2)]
+    assert in_threads(2, lambda rank: rendezvous.form_group(place(rank, 2, port), gpus[rank], 45.0)) == [None, None]
+    assert {options["rank"]: options["device_id"] for options in given} == dict(enumerate(gpus))
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize(("lost", "how"), [(0, "fails"), (1, "fails"), (1, "is killed")])
 def test_a_rank_that_cannot_join_the_group_ends_the_others_too_with_its_words(lost: int, how: str) -> None:
     program = """
 import os, signal, sys, time
 import torch
-from timedrun.ranks import rendezvous
+from timedrun.ranks import master, rendezvous
 from timedrun.errors import RankLost
 from timedrun.ranks.place import Place
 rank, port, lost, how = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -26,6 +27,11 @@ def wait(seconds=60):
         time.sleep(0.02)
 def leave(code):
     (signs / f"rank_{rank}.left").write_text("")
+    os._exit(code)
+def begin():
+    (signs / f"rank_{rank}.waiting").unlink()
+def refuse(words, code=1):
+    (signs / f"rank_{rank}.error").write_text(json.dumps({"code": code, "words": words}))
     os._exit(code)
 def at(step):
     (signs / f"rank_{rank}.json").write_text(json.dumps({"step": step, "seconds": 0.0}))
@@ -144,7 +150,7 @@ def test_a_suspended_rank_is_killed_as_soon_as_another_told_that_it_is_lost(capf
     assert seconds < 15
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_all_ranks_and_they_say_what_came_of_it(number: signal.Signals) -> None:
     end, _ = supervise(f"{HANDLES}\nif rank == 0: os.kill(os.getppid(), {int(number)})\nwait()\nleave(75)")
     assert end == End((75, 75), signal=number)
@@ -186,6 +192,7 @@ def test_a_second_signal_ends_all_ranks_at_once() -> None:
 
 def test_a_rank_that_crashes_after_its_work_is_a_warning(capfd: pytest.CaptureFixture[str]) -> None:
     code = """
+    begin()
     (signs / f"rank_{rank}.left").write_text("")
     all_started()
     if rank == 1: os.abort()
@@ -212,7 +219,7 @@ def test_nothing_that_a_rank_says_is_lost_in_a_crash_and_lines_stay_whole(capfd:
     assert "rank 1: the end" in lines
 
 
-def test_ranks_and_their_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
+def test_ranks_their_workers_and_the_folder_of_signs_go_with_a_killed_supervisor(tmp_path: Path) -> None:
     code = START + textwrap.dedent(
         f"""
         from timedrun.ranks import parent_process
@@ -225,8 +232,10 @@ def test_ranks_and_their_workers_end_with_a_killed_supervisor(tmp_path: Path) ->
     )
     script = (
         "import sys\nfrom timedrun.ranks.place import Place\nfrom timedrun.ranks.supervisor import Supervisor\n"
+        f"import tempfile\ntempfile.tempdir = {str(tmp_path / 'signs')!r}\n"
         f"Supervisor([sys.executable, '-c', {code!r}], Place('none', 0, 2, 0, 2, 1, 0, '127.0.0.1', 0)).run()"
     )
+    (tmp_path / "signs").mkdir()
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     try:
         until(lambda: all((tmp_path / f"rank_{rank}").exists() for rank in (0, 1)))
@@ -236,6 +245,7 @@ def test_ranks_and_their_workers_end_with_a_killed_supervisor(tmp_path: Path) ->
         process.kill()
         process.wait()
         until(lambda: not any(alive(rank) for rank in ranks))
+        until(lambda: not list((tmp_path / "signs").iterdir()))
     finally:
         process.kill()
 
@@ -259,10 +269,10 @@ def test_a_program_that_cannot_be_started_is_an_error_in_words_and_leaves_no_ran
 
 
 def test_handlers_and_the_folder_of_signs_are_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor.tempfile, "tempdir", str(tmp_path))
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
     supervise("leave(0)", ranks=1)
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)] == before
     assert list(tmp_path.iterdir()) == []
 
 
@@ -317,3 +327,46 @@ def test_a_node_whose_ranks_end_because_another_nodes_is_lost_says_which(capfd: 
     assert (end.lost, end.exit_code) == (words, ExitCode.RANK_LOST)
     end, _ = supervise(code)  # rank 0 is here, and its log says it
     assert end.lost == "a rank was lost"
+
+
+def test_ranks_that_refuse_are_heard_once_and_none_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    end, _ = supervise("all_started()\nrefuse('it reached its target')")
+    assert end == End((1, 1), errors=((ExitCode.ERROR, "it reached its target"),))
+    assert said(capfd) == ""
+
+
+def test_a_refusal_of_one_rank_ends_the_others_that_wait_for_it_and_none_is_lost(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(supervisor, "REFUSED_SECONDS", 0.5)
+    end, seconds = supervise(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nall_started()\n"
+        "if rank == 1: refuse('no such device', 2)\ntime.sleep(60)",
+        log_seconds=30.0,
+        finished=lambda: True,  # the log of another launch
+    )
+    assert end == End((-9, 2), errors=((ExitCode.USAGE, "no such device"),))
+    assert seconds < 15
+    assert said(capfd) == ""
+
+
+def test_ranks_tell_that_they_have_begun_even_on_a_full_disk_or_in_a_folder_that_was_cleared() -> None:
+    assert supervise("begin()\nleave(0)")[0] == End((0, 0), begun=True)
+    assert supervise("import shutil; shutil.rmtree(signs, ignore_errors=True); os._exit(3)")[0].begun
+
+
+def test_a_hangup_is_no_second_signal_and_none_where_it_was_ignored_from_the_start() -> None:
+    twice = f"""
+        {HANDLES}
+        for _ in "ab" if rank == 0 else "":
+            os.kill(os.getppid(), signal.SIGHUP)
+            time.sleep(0.3)
+        wait()
+        leave(75)
+        """
+    assert supervise(twice)[0] == End((75, 75), signal=signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert supervise("os.kill(os.getppid(), signal.SIGHUP)\ntime.sleep(0.5)\nleave(0)")[0] == End((0, 0))
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from timedrun.errors import DataError, ExitCode, NonFiniteLoss, UsageError
+from timedrun.out_of_memory import OutOfMemory
 from timedrun.ranks import peers
 from timedrun.ranks.group import Ranks
 from timedrun.ranks.place import SIGNS
@@ -284,3 +285,61 @@ def test_seconds_that_are_none_are_refused() -> None:
     for text in ("soon", "0", "nan", "inf"):
         with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):
             Watch(rank(0, 2), lambda *told: None, environment={STUCK: text})
+
+
+class Exhausted(peers.Peer):
+    """A connection of a process that is out of memory from now on."""
+
+    def __init__(self, peer: peers.Peer) -> None:
+        self.__dict__ = peer.__dict__
+
+    def receive(self) -> list[dict[str, Any]]:
+        raise MemoryError
+
+
+def exhaust(watch: Watch) -> None:
+    watch.at(3)
+    watch._peers = {number: Exhausted(peer) for number, peer in watch._peers.items()}
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_rank_whose_watch_runs_out_of_memory_is_named_on_all_and_ends(broken: int) -> None:
+    caught = threading.Lock()
+    caught.acquire()
+
+    def play(watch: Watch) -> None:
+        if watch.ranks.rank == broken:
+            exhaust(watch)
+        WAIT["wait"](caught)
+
+    ranks = [Played(number, 2, play) for number in (0, 1)]
+    words = f"rank {broken}, step 3: the watch of the ranks failed: MemoryError"
+    for one in ranks:
+        assert one.wait_for_end() == (words, ExitCode.ERROR)
+
+
+def test_where_the_training_thread_runs_out_of_memory_too_its_words_are_told_and_it_does_not_wait_long() -> None:
+    def play(watch: Watch) -> str:
+        exhaust(watch)
+        return watch.failed(raised(OutOfMemory("out of memory at step 3; use a smaller batch")))
+
+    first = Played(0, 2, lambda watch: time.sleep(30))
+    second = Played(1, 2, play)
+    words = "rank 1, step 3: OutOfMemory: out of memory at step 3; use a smaller batch"
+    assert first.wait_for_end() == (words, ExitCode.ERROR)
+    second.thread.join(15)
+    assert second.result == words
+    assert second.ended == []
+
+
+def test_a_rank_that_has_left_is_not_ended_by_its_watch() -> None:
+    def play(watch: Watch) -> None:
+        watch.stop()
+        exhaust(watch)
+        time.sleep(1)
+
+    first = Played(0, 2, lambda watch: time.sleep(1.5) or watch.stop())  # type: ignore[func-returns-value]
+    second = Played(1, 2, play)
+    for one in (first, second):
+        one.thread.join(20)
+        assert (one.ended, one.watch.verdict) == ([], None)

@@ -178,3 +178,21 @@ def test_an_interrupt_is_told_in_a_word_and_exit_code_130(
     monkeypatch.setattr(official, "check_logs", interrupted)
     assert main(["check", str(results)]) == 130
     assert capsys.readouterr().err == "timedrun check: interrupted\n"
+
+
+def test_a_set_or_package_with_a_log_that_fails_does_not_read_as_a_pass(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
+    for number in range(5):
+        write_run(folder, number, minutes=10 + number, **({"qualities": (0.3, 0.758)} if number == 3 else {}))
+    (tmp_path / "Example" / "systems").mkdir()
+    code, found = checked(capsys, "--no-official", tmp_path)
+    by_path = {one["path"]: one for one in found}
+    assert (code, by_path[str(folder)]["strict"], by_path[str(tmp_path / "Example")]["strict"]) == (1, "fail", "fail")
+    for path in (folder, tmp_path / "Example"):
+        first = by_path[str(path)]["findings"][0]
+        assert first["rule"] == "log-fails"
+        assert "1 of the " in first["message"] and first["message"].endswith("result_3.txt")
+    main(["check", "--no-official", str(folder)])
+    assert f"{folder}: strict fail" in capsys.readouterr().out
