@@ -156,7 +156,6 @@ def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resu
     """Start (or resume) the run, strike after `seconds`, and see how it ends."""
     kill = Kill(target, seconds)
     process = job.start(paths.folder, paths.number, resume=resume)
-    output: list[str] = []
     problems: list[str] = []
     try:
         kill.words = process.communicate(timeout=seconds)[0]
@@ -172,7 +171,7 @@ def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resu
         if left or kill.gone_seconds > GONE_SECONDS:
             problems.append(f"{len(left)} processes were left, the last ended after {kill.gone_seconds:.1f} s")
     kill.exit_code = process.returncode
-    output.append(kill.words)
+    kill.words = kill.words.replace(str(paths.folder.parent), "RESULTS")
     if "Traceback" in kill.words:
         problems.append("a traceback was printed")
     if paths.log.is_file():
@@ -232,7 +231,9 @@ def trial(
             kill.refused = process.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
             kill.left_alone = (paths.log.read_bytes() if paths.log.is_file() else b"") == before
             if not kill.refused or not kill.left_alone or "Traceback" in words:
-                found.problems.append(f"--resume without a checkpoint was not refused cleanly: {words[-400:]}")
+                found.problems.append(
+                    f"--resume without a checkpoint was not refused cleanly (exit code {process.returncode})"
+                )
             paths = ResultPaths(folder, next_number(folder))
     while not (paths.log.is_file() and ended(paths.log)):
         process = job.start(folder, paths.number, resume=resume)
