@@ -6,27 +6,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-import torch
 
+from tests.timedrun.ranks.thread_ranks import BOARD, rank
 from timedrun.errors import RankLost
 from timedrun.ranks import peers
-from timedrun.ranks.group import Ranks
 
 pytestmark = pytest.mark.timeout(60)
-
-
-class ThreadRanks(Ranks):
-    """A rank that is a thread; what rank 0 gives goes through a list."""
-
-    def from_first(self, value: object) -> object:
-        if self.rank == 0:
-            BOARD.append(value)
-        while not BOARD:
-            time.sleep(0.005)
-        return BOARD[0]
-
-
-BOARD: list[object] = []
 
 
 @pytest.fixture(autouse=True)
@@ -34,10 +19,6 @@ def board() -> Iterator[None]:
     BOARD.clear()
     yield
     BOARD.clear()
-
-
-def rank(number: int, world: int) -> Ranks:
-    return ThreadRanks(number, world, number, torch.device("cpu"))
 
 
 def test_only_who_knows_the_secret_gets_in() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.timedrun.ranks.thread_ranks import BOARD, rank
 from timedrun.errors import DataError, ExitCode, NonFiniteLoss, UsageError
 from timedrun.out_of_memory import OutOfMemory
 from timedrun.ranks import peers
@@ -23,29 +24,11 @@ WAIT: dict[str, Any] = {"__name__": "torch.distributed.fake"}
 exec("def wait(lock):\n    lock.acquire()", WAIT)  # as a collective: its innermost line is torch.distributed's
 
 
-class ThreadRanks(Ranks):
-    """A rank that is a thread; what rank 0 gives goes through a list."""
-
-    def from_first(self, value: object) -> object:
-        if self.rank == 0:
-            BOARD.append(value)
-        while not BOARD:
-            time.sleep(0.005)
-        return BOARD[0]
-
-
-BOARD: list[object] = []
-
-
 @pytest.fixture(autouse=True)
 def board() -> Iterator[None]:
     BOARD.clear()
     yield
     BOARD.clear()
-
-
-def rank(number: int, world: int) -> Ranks:
-    return ThreadRanks(number, world, number, torch.device("cpu"))
 
 
 class Played:
