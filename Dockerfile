@@ -65,7 +65,7 @@ print(*p['dependencies'], *(r for e in sys.argv[1].split(',') for r in p['option
     && if grep -Fxvf /tmp/installed /tmp/kept; then echo "pip replaced these; the base's own must stay" >&2; exit 1; fi \
     && if [ -s /tmp/records ]; then sha256sum --check --quiet /tmp/records; fi \
     && python -c "import torch, ffcv.libffcv; print('torch', torch.__version__, torch.__file__)" \
-    && rm -rf /tmp/* /root/.cache
+    && rm -rf /tmp/* ~/.cache
 
 # The source belongs to root: what runs in the image cannot change the code that its results name as theirs.
 COPY . .
@@ -73,7 +73,7 @@ RUN chmod -R a+rX,go-w . \
     && python -m pip install --no-cache-dir --no-deps --editable . \
     && python -m compileall -q benchmarks image_classification language_model logging timedrun \
     && ln -s /results runs \
-    && rm -rf /tmp/* /root/.cache
+    && rm -rf /tmp/* ~/.cache
 
 # Caches in /tmp, the only place besides /results that must be writable (docker run --read-only --tmpfs /tmp).
 ENV HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis \

@@ -17,7 +17,7 @@ from image_classification.preparation.formats import effective, source_split
 from image_classification.preparation.inspection import CORRUPT, start_inspecting
 from image_classification.preparation.sources import Source, of_index, open_source, unreadable_files
 from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, read_manifest, verify
-from mlevents.submission.files import printable
+from mlevents.printable import printable
 from timedrun.errors import DataError, UsageError
 from timedrun.work_pool import Progress, results
 

@@ -29,7 +29,7 @@ from language_model.store import (
 )
 from language_model.store_writer import summary, write_manifest, write_split
 from language_model.vocabulary import Vocabulary
-from mlevents.submission.files import printable
+from mlevents.printable import printable
 from timedrun.claimed_folder import claimed
 from timedrun.errors import DataError, UsageError
 from timedrun.stored_file import StoredFile, write_file

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from mlevents.submission.files import printable, printable_lines
+from mlevents.printable import printable, printable_lines
 
 
 class ExitCode(IntEnum):

@@ -36,6 +36,11 @@ def write(text: str, stream: TextIO | None = None) -> None:
         abandon(stream)
 
 
+def say(text: str) -> None:
+    """A line of a run's own on standard error, whoever else prints there."""
+    write(f"timedrun run: {text}\n")
+
+
 def flush(stream: TextIO) -> None:
     """Write what `stream` still holds. Where that cannot be, it goes to the null device from now on, or Python would
     complain at the end and change the exit code."""

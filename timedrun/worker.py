@@ -12,8 +12,8 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from mlevents.printable import printable
 from mlevents.runlog import NotResumable, RunLog
-from mlevents.submission.files import printable
 from timedrun import config, provenance, results, streams, system
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from image_classification.preparation.shard import EncodedImage, MadeShard, SourceImage, StoreFormat
 from image_classification.stores.manifest import StoreConfig, check_size, read_manifest, require_format
-from image_classification.stores.table import ROW, ImageTable, table_files, table_of_shards
+from image_classification.stores.table import ROW, ImageTable, ResizedImages, table_files, table_of_shards
 from timedrun.errors import DataError
 from timedrun.order import random_uniform
 from timedrun.stored_file import FileWriter, StoredFile
@@ -70,7 +69,7 @@ class BetonFacts:
         return int((self.samples["mode"] == JPEG).sum())
 
 
-class BetonImages:
+class BetonImages(ResizedImages):
     """A split ("train", "evaluation") of a store of format beton: its file, and the numbers that lie beside it."""
 
     def __init__(self, folder: Path, split: str) -> None:
@@ -90,32 +89,10 @@ class BetonImages:
     def __reduce__(self) -> tuple[type[BetonImages], tuple[Path, str]]:
         return type(self), (self.folder, self.split)
 
-    def __len__(self) -> int:
-        return len(self.table)
-
     @property
     def files(self) -> list[Path]:
         """The one file of the images."""
         return [self.path]
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """(n,)"""
-        return self.table.labels
-
-    @cached_property
-    def sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width as stored."""
-        return self.table.pair("height", "width")
-
-    @cached_property
-    def original_sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width of the image's file."""
-        return self.table.pair("original_height", "original_width")
-
-    def name(self, index: int) -> str:
-        """train/<class>/<file> or val/<class>/<file>"""
-        return self.table.name(index)
 
 
 def beton_name(split: str) -> str:

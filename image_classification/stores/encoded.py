@@ -21,7 +21,7 @@ from image_classification.stores.manifest import (
     read_manifest,
     require_format,
 )
-from image_classification.stores.table import ROW, ImageTable, shard_name, table_files, table_of_shards
+from image_classification.stores.table import ROW, ImageTable, TabledImages, shard_name, table_files, table_of_shards
 from timedrun.errors import DataError
 from timedrun.stored_file import StoredFile
 
@@ -58,7 +58,7 @@ class EncodedImages(Protocol):
         """Every file that `read` reads from."""
 
 
-class FolderImages:
+class FolderImages(TabledImages):
     """A split ("train", "evaluation") of a folder that has an index."""
 
     def __init__(self, folder: Path, split: str) -> None:
@@ -69,14 +69,6 @@ class FolderImages:
 
     def __reduce__(self) -> tuple[type[FolderImages], tuple[Path, str]]:
         return type(self), (self.folder, self.split)
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """(n,)"""
-        return self.table.labels
 
     def read(self, index: int) -> bytes:
         """The file of image `index`; DataError where it cannot be read or has changed its size."""
@@ -93,10 +85,6 @@ class FolderImages:
             )
         return data
 
-    def name(self, index: int) -> str:
-        """train/<class>/<file> or val/<class>/<file>"""
-        return self.table.name(index)
-
     def file_of(self, index: int) -> Path:
         """The image's file."""
         return self.folder / self.table.name(index)
@@ -107,7 +95,7 @@ class FolderImages:
         return [self.folder / name for name in self.table.names()]
 
 
-class JpegShards:
+class JpegShards(TabledImages):
     """A split ("train", "evaluation") of a store of format jpeg."""
 
     def __init__(self, folder: Path, split: str) -> None:
@@ -121,14 +109,6 @@ class JpegShards:
 
     def __reduce__(self) -> tuple[type[JpegShards], tuple[Path, str]]:
         return type(self), (self.folder, self.split)
-
-    def __len__(self) -> int:
-        return len(self.table)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """(n,)"""
-        return self.table.labels
 
     @property
     def sizes(self) -> NDArray[np.int32]:
@@ -150,10 +130,6 @@ class JpegShards:
                 "prepare the store again."
             )
         return data
-
-    def name(self, index: int) -> str:
-        """train/<class>/<file> or val/<class>/<file>"""
-        return self.table.name(index)
 
     def file_of(self, index: int) -> Path:
         """The image's shard."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from image_classification.preparation.shard import EncodedImage, MadeShard, Sour
 from image_classification.stores.encoded import open_shards
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.mapping import mapped
-from image_classification.stores.table import table_files, table_of_shards
+from image_classification.stores.table import ResizedImages, table_files, table_of_shards
 from timedrun.errors import DataError
 from timedrun.stored_file import StoredFile
 
@@ -22,7 +21,7 @@ SUFFIX = "rgb"
 COLUMNS = ("height", "width", "original_height", "original_width")
 
 
-class RawImages:
+class RawImages(ResizedImages):
     """A split ("train", "evaluation_<resize>") of a store of format raw. Opening it reads no pixel."""
 
     def __init__(self, folder: Path, split_name: str) -> None:
@@ -40,24 +39,6 @@ class RawImages:
     def __reduce__(self) -> tuple[type[RawImages], tuple[Path, str]]:
         return type(self), (self.folder, self.split_name)
 
-    def __len__(self) -> int:
-        return len(self.table)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """(n,)"""
-        return self.table.labels
-
-    @cached_property
-    def sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width as stored."""
-        return self.table.pair("height", "width")
-
-    @cached_property
-    def original_sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width of the image's file."""
-        return self.table.pair("original_height", "original_width")
-
     def image(self, index: int) -> NDArray[np.uint8]:
         """(height, width, 3) a read-only view of the file; a page of it is read when it is first touched."""
         shard, offset, size, height, width = self._rows[index].item()
@@ -73,10 +54,6 @@ class RawImages:
         """(k, 3) shard, offset in it in bytes, and pixels a row, of k images."""
         rows = self._rows[indices]
         return np.stack([rows[name].astype(np.int64) for name in ("shard", "offset", "width")], axis=1)
-
-    def name(self, index: int) -> str:
-        """train/<class>/<file> or val/<class>/<file>"""
-        return self.table.name(index)
 
     def file_of(self, index: int) -> Path:
         """The image's shard."""

@@ -153,6 +153,38 @@ class ImageTable:
             raise DataError(f"{path}: has images beyond the end of their shards; prepare the store again.")
 
 
+class TabledImages:
+    """Images of a split whose rows lie in a table, whatever holds their bytes."""
+
+    table: ImageTable
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(n,)"""
+        return self.table.labels
+
+    def name(self, index: int) -> str:
+        """train/<class>/<file> or val/<class>/<file>"""
+        return self.table.name(index)
+
+
+class ResizedImages(TabledImages):
+    """Images that may be stored smaller than their files show them."""
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int32]:
+        """(n, 2) height and width as stored."""
+        return self.table.pair("height", "width")
+
+    @cached_property
+    def original_sizes(self) -> NDArray[np.int32]:
+        """(n, 2) height and width of the image's file."""
+        return self.table.pair("original_height", "original_width")
+
+
 def table_files(prefix: str) -> tuple[str, str]:
     """The names of a table's files: rows, names."""
     return f"{prefix}.rows.npy", f"{prefix}.names.txt"

@@ -45,6 +45,6 @@ def require_loggable(value: object, what: str, depth: int = 0) -> None:
         )
 
 
-def printable(text: str) -> str:
+def loggable(text: str) -> str:
     """`text` cut and cleaned so that it can always be logged: the reason of a failure must not cause another."""
     return text.encode("ascii", "backslashreplace").decode("ascii").replace(MARK, "::: MLLOG")[:LONGEST_REASON]

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from mlevents import keys
 from mlevents.interrupted_log import NotResumable, TakenBack, take_back
-from mlevents.logged_value import Scalar, printable, require_loggable
+from mlevents.logged_value import Scalar, loggable, require_loggable
 from mlevents.reserved_room import release, reserve
 
 STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
@@ -198,7 +198,7 @@ class RunLog:
             if not self._stopped:
                 said: dict[str, Scalar] = {keys.STATUS: status}
                 if reason is not None:
-                    said["reason"] = printable(reason)
+                    said["reason"] = loggable(reason)
                 # A run that failed before run_start ends here too: its log then has a run_stop and no time.
                 self._log(keys.INTERVAL_END, keys.RUN_STOP, None, said | metadata, closing=True)
         finally:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from mlevents.printable import printable, printable_lines
 from mlevents.record import read
-from mlevents.submission.files import printable, printable_lines
 from tests.security.hostile_logs import ESCAPE, HOSTILE, harmless, write_log
 from timedrun import worker
 from timedrun.cli import main

@@ -12,8 +12,8 @@ from mlevents import official
 from mlevents.check import CheckReport, usual_ruleset
 from mlevents.finding import Finding
 from mlevents.official import OfficialVerdict, Verdict
+from mlevents.printable import printable
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
-from mlevents.submission.files import printable
 from mlevents.submission.tree import check_tree, submission_folders
 from timedrun.errors import ExitCode, UsageError
 from timedrun.results import existing, require_ruleset

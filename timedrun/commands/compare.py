@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from mlevents.submission.files import printable
+from mlevents.printable import printable
 from timedrun.errors import ExitCode, UsageError
 from timedrun.submission.compare import ALLOWABLE, NotComparable, Ratio, compare_sets
 from timedrun.submission.one_set import only_set

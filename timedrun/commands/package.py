@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlevents import record
-from mlevents.submission.files import printable_lines
+from mlevents.printable import printable_lines
 from timedrun.answers import read_answers
 from timedrun.errors import ExitCode, UsageError
 from timedrun.results import existing, require_ruleset

@@ -12,8 +12,8 @@ import torch
 
 from mlevents import keys
 from mlevents.finding import Finding, Level
+from mlevents.printable import printable
 from mlevents.rounds import RULESETS, Ruleset
-from mlevents.submission.files import printable
 from timedrun import page_cache, rehearsed_set, results
 from timedrun import preflight as checks
 from timedrun.answers import Answers, open_keys, read_answers

@@ -7,7 +7,7 @@ import inspect
 import json
 from pathlib import Path
 
-from mlevents.submission.files import printable
+from mlevents.printable import printable
 from timedrun.commands.run import settings_of
 from timedrun.errors import ExitCode, UsageError
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from mlevents.printable import printable
 from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
-from mlevents.submission.files import printable
 from mlevents.summary import RunSummary
 from timedrun import program, results
 from timedrun.card import Card, find

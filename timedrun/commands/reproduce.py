@@ -11,7 +11,7 @@ from collections import deque
 from pathlib import Path
 
 from mlevents import record
-from mlevents.submission.files import printable
+from mlevents.printable import printable
 from timedrun import program
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.ranks import parent_process

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mlevents import keys
-from mlevents.submission.files import printable
+from mlevents.printable import printable
 from timedrun import preflight, results, streams
 from timedrun.card import Benchmark, find
 from timedrun.config import RunConfig, load, override

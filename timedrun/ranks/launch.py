@@ -15,9 +15,10 @@ from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.outcome import Outcome
 from timedrun.ranks import fault
 from timedrun.ranks.place import Place
-from timedrun.ranks.supervisor import LAST_SEEN, End, Supervisor, say
+from timedrun.ranks.supervisor import LAST_SEEN, End, Supervisor
 from timedrun.results import ResultPaths
 from timedrun.run_checkpoints import steps_in
+from timedrun.streams import say
 
 MOST_ERRORS: Final = 4
 """Different ones of ranks that a refusal is told with."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from timedrun.errors import RankLost, UsageError
 from timedrun.ranks.place import Place
-from timedrun.ranks.supervisor import say
+from timedrun.streams import say
 
 NOTICE_SECONDS: Final = 10.0
 """After so long a person is told who is waited for; again each time that the wait has doubled."""

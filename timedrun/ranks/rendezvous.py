@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
 
-from mlevents.submission.files import printable
+from mlevents.printable import printable
 from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
 from timedrun.ranks import interface, master
 from timedrun.ranks.master import POLL_SECONDS
 from timedrun.ranks.place import Place
-from timedrun.ranks.supervisor import say
+from timedrun.streams import say
 
 GROUP_SECONDS: Final = 1800.0
 """Timeout of the process group: the last resort. The Watch tells what is wrong long before; a shorter one would end

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import shutil
 import signal
 import socket
@@ -19,12 +18,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from timedrun import streams
 from timedrun.errors import ExitCode, TimedrunError
 from timedrun.ranks import oom_kills, rank_guard
 from timedrun.ranks.place import LAUNCHED, SIGNS, Place
+from timedrun.ranks.rank_output import RankOutput
 from timedrun.ranks.signs import Signs
 from timedrun.stop import STOPPING, asked_twice, handled
+from timedrun.streams import say
 
 LOG_SECONDS: Final = 15.0
 """What the others get, when a rank is lost, to notice it and to write the log: more than `watch.SILENT_SECONDS`."""
@@ -36,7 +36,6 @@ NAMING_SECONDS: Final = 0.4
 """A rank that ends with an error is named if others still run after that: where all end alike, the log says why."""
 REFUSED_SECONDS: Final = 5.0
 """What the others get to refuse too, where a rank ended with an error in words before there was a log to write."""
-LONGEST_LINE: Final = 1 << 16
 LAST_SEEN: Final = ", last seen at step"
 """Before the step, in the words on a rank that was lost."""
 
@@ -74,8 +73,6 @@ class _Rank:
         self.process = process
         self.code: int | None = None
         self.ended = 0.0
-        self.rest = b""
-        """Of its output, after the last whole line."""
         self.words = ""
         """How it was lost, if it was."""
         self.killed = False
@@ -144,7 +141,7 @@ class Supervisor:
         self._deadline: float | None = None
         self._kill_after = term_seconds
         self._first_lost: _Rank | None = None
-        self._output = selectors.DefaultSelector()
+        self._output = RankOutput()
         self._signs = Signs(Path())
         self._refused = False
         """A rank ended with an error in words before the run had begun: nothing is lost by ending the others."""
@@ -164,7 +161,7 @@ class Supervisor:
         try:
             self._start()
             while self._running:
-                self._pass_output(0.1)
+                self._output.wait(0.1)
                 self._pass_signals()
                 ended = [rank for rank in self._running if rank.look()]
                 for rank in ended:
@@ -186,7 +183,6 @@ class Supervisor:
             if self._guard is not None:
                 self._guard.kill()  # nothing is left for it to do
                 self._guard.communicate()
-            self._drain()
             self._output.close()
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -257,8 +253,7 @@ class Supervisor:
             self._ranks.append(rank)
             self._tell_guard(process.pid)
             if process.stdout is not None:
-                os.set_blocking(process.stdout.fileno(), False)
-                self._output.register(process.stdout, selectors.EVENT_READ, rank)
+                self._output.add(number, process.stdout)
 
     def _judge(self, rank: _Rank) -> None:
         """Note what the end of `rank` means for the others."""
@@ -352,37 +347,6 @@ class Supervisor:
             return ", not by the kernel's OOM killer"
         return ": out of memory (the kernel's OOM killer struck in this cgroup meanwhile)"
 
-    def _pass_output(self, seconds: float) -> None:
-        """Wait so long for something that ranks say, and pass it on by whole lines."""
-        if not self._output.get_map():
-            time.sleep(seconds)
-        for key, _ in self._output.select(seconds):
-            try:
-                data = os.read(key.fd, LONGEST_LINE)
-            except BlockingIOError:
-                continue
-            self._pass(key.data, data)
-            if not data:
-                self._output.unregister(key.fileobj)
-                key.data.process.stdout.close()
-
-    def _pass(self, rank: _Rank, data: bytes) -> None:
-        *lines, rank.rest = (rank.rest + data).split(b"\n")
-        if rank.rest and (not data or len(rank.rest) >= LONGEST_LINE):
-            lines.append(rank.rest)
-            rank.rest = b""
-        for line in lines:
-            streams.write(f"rank {rank.number}: {line.decode(errors='replace')}\n")
-
-    def _drain(self) -> None:
-        """What was still in the pipes; a process outside the ranks' groups may hold one open, and is not waited for."""
-        for key in list(self._output.get_map().values()):
-            with contextlib.suppress(BlockingIOError):
-                while data := os.read(key.fd, LONGEST_LINE):
-                    self._pass(key.data, data)
-            self._pass(key.data, b"")
-            key.data.process.stdout.close()
-
 
 def _ending(code: int) -> str:
     if code >= 0:
@@ -397,8 +361,3 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
-
-
-def say(text: str) -> None:
-    """A line of the supervisor's own."""
-    streams.write(f"timedrun run: {text}\n")

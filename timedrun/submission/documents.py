@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mlevents import keys
+from mlevents.printable import printable
 from mlevents.rounds import Ruleset
-from mlevents.submission.files import printable
 from timedrun.submission.result_folder import NONE_RECORDED, ResultFolder
 from timedrun.submission.score import table
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from mlevents.printable import printable
 from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
-from mlevents.submission.files import printable
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.submission.score import NOTICE, UNVERIFIED, reached, target

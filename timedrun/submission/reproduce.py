@@ -8,8 +8,9 @@ from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from mlevents.printable import printable
 from mlevents.record import result_files
-from mlevents.submission.files import MANIFEST, printable
+from mlevents.submission.files import MANIFEST
 from timedrun.submission.archive import digests
 from timedrun.submission.claims import Claim, Package, decimals, packages
 from timedrun.submission.score import NOTICE, UNVERIFIED, Score, score

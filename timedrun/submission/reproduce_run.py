@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any, Final, Literal
 
+from mlevents.printable import printable
 from mlevents.record import read
-from mlevents.submission.files import printable
 from mlevents.summary import RunSummary
 from timedrun.submission.compare import Ratio, compare
 from timedrun.submission.olympic import as_summarized

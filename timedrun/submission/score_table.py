@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from mlevents.submission.files import printable
+from mlevents.printable import printable
 
 if TYPE_CHECKING:
     from timedrun.submission.score import Score

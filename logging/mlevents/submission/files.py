@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from mlevents.event import short
 from mlevents.finding import Finding, Level
+from mlevents.printable import printable
 
 Kind = Literal["file", "folder", "link", "other"]
 
@@ -86,16 +87,6 @@ class Listing:
 def shown(path: Path) -> str:
     """`path` as text that any terminal can print, on one line."""
     return printable(str(path))
-
-
-def printable(text: str) -> str:
-    """`text` with what no terminal should be sent (line breaks, controls, bytes that are no UTF-8) escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def printable_lines(text: str) -> str:
-    """`text` likewise, with its line breaks kept: for messages that are several lines of our own."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:

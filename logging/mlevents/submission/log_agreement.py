@@ -16,8 +16,9 @@ from typing import Any, Final
 from mlevents import keys
 from mlevents.event import MARK, is_number, short
 from mlevents.finding import Finding, Level
+from mlevents.printable import printable
 from mlevents.result_set import COPIED_SHARE, MOVED_EVALUATIONS, shared_events
-from mlevents.submission.files import printable, shown
+from mlevents.submission.files import shown
 from mlevents.submission.system_description import SystemDescription
 from mlevents.summary import RunSummary
 

@@ -2,15 +2,18 @@
 
 import os
 import threading
+from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, settings
 from hypothesis import given as for_all
-from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
@@ -62,17 +65,28 @@ def loaded(loader: RawLoader, parts: list[list[int]], epoch: int, size: int) -> 
         loader.close()
 
 
-def by_pillow(folder: Path, part: list[int], epoch: int, size: int) -> NDArray[np.int64]:
-    """The law's crops of the stored images."""
+def crops_resized(
+    folder: Path, part: list[int], epoch: int, resize: Callable[[NDArray[np.uint8]], Any]
+) -> NDArray[np.int64]:
+    """The law's crops of the stored images, each resized by `resize`."""
     images = RawImages(folder, "train")
     boxes, flips = train_crops(SEED, epoch, np.array(part), images.original_sizes[part])
     boxes = scaled_boxes(boxes, images.original_sizes[part], images.sizes[part])
     made = []
     for sample, (top, left, height, width), flip in zip(part, boxes.tolist(), flips, strict=True):
-        crop = Image.fromarray(images.image(sample)).crop((left, top, left + width, top + height))
-        pixels = np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
+        pixels = np.asarray(resize(images.image(sample)[top : top + height, left : left + width]))
         made.append(pixels[:, ::-1] if flip else pixels)
     return np.stack(made).astype(np.int64)
+
+
+def by_pillow(pixels: NDArray[np.uint8], size: int) -> Image.Image:
+    return Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR)
+
+
+def by_torch(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    image = torch.from_numpy(pixels.copy()).permute(2, 0, 1).unsqueeze(0)
+    resized = torch.nn.functional.interpolate(image, size=(size, size), mode="bilinear", antialias=True)
+    return resized[0].permute(1, 2, 0).numpy()
 
 
 @settings(max_examples=20, deadline=None)
@@ -81,15 +95,17 @@ def by_pillow(folder: Path, part: list[int], epoch: int, size: int) -> NDArray[n
     epoch=st.integers(1, 1000),
     size=st.integers(1, 110),
 )
+@example(part=[2], epoch=347, size=84)
 def test_training_images_are_the_laws_crops_as_pillow_resizes_them_on_either_path(
     store: Path, part: list[int], epoch: int, size: int
 ) -> None:
     (by_threads,) = loaded(opened(store, on_device=False), [part], epoch, size)
     (on_device,) = loaded(opened(store, on_device=True), [part], epoch, size)
-    wanted = by_pillow(store, part, epoch, size)
-    assert np.abs(wanted - by_threads).max() <= 1
+    assert (by_threads == crops_resized(store, part, epoch, partial(by_torch, size=size))).all()
+    wanted = crops_resized(store, part, epoch, partial(by_pillow, size=size))
     assert np.abs(wanted - on_device).max() <= 1
-    assert np.abs(on_device.astype(int) - by_threads).max() <= 1
+    # torch's own 8-bit kernel, whose weights are shorter than Pillow's: in 25 of 20,000 random crops a value is 2 off.
+    assert np.abs(wanted - by_threads).max() <= 2
 
 
 @pytest.mark.parametrize("on_device", [False, True])
