@@ -9,12 +9,19 @@ import pytest
 import torch
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where there is none."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped where there is none. Under pytest-xdist one worker takes those that start
+    processes, one after another and first, since they mostly wait; all others go by their modules."""
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    if hasattr(config, "workerinput"):
+        for item in items:
+            group = "processes" if item.get_closest_marker("processes") else str(item.path)
+            item.add_marker(pytest.mark.xdist_group(group))
+        items.sort(key=lambda item: item.get_closest_marker("processes") is None)
 
 
 @pytest.fixture(scope="session")
