@@ -7,4 +7,4 @@ scripts/setup.sh
 ruff check .
 ruff format --check .
 mypy
-OMP_NUM_THREADS=1 exec python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder "$@"
+OMP_NUM_THREADS=1 exec python -m pytest -n 2 "$@"

@@ -1,27 +1,47 @@
 """Fixtures that several folders of tests share."""
 
+import functools
 import importlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where there is none. Under pytest-xdist one worker takes those that start
-    processes, one after another and first, since they mostly wait; all others go by their modules."""
+    """Tests marked `gpu` are skipped where there is none. A worker of pytest-xdist begins with the modules that start
+    processes."""
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):
-        for item in items:
-            group = "processes" if item.get_closest_marker("processes") else str(item.path)
-            item.add_marker(pytest.mark.xdist_group(group))
-        items.sort(key=lambda item: item.get_closest_marker("processes") is None)
+        items.sort(key=lambda item: not starts_processes(item.path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker takes all modules that start processes, one after another, since two of those at a time would fight
+    for two processors; the others are shared out."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class OneForProcesses(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module: str = super()._split_scope(nodeid)
+            return "processes" if starts_processes(config.rootpath / module) else module
+
+    config.option.loadscopereorder = False
+    return OneForProcesses(config, log)
+
+
+@functools.cache
+def starts_processes(module: Path) -> bool:
+    """Whether there are tests marked `processes` in it."""
+    return "mark.processes" in module.read_text()
 
 
 @pytest.fixture(scope="session")
