@@ -1,4 +1,4 @@
-"""Real data for tests, where it lies beside the repository, and small stores of images."""
+"""Real data for tests, where it lies beside the repository, and small folders and stores of images."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from image_classification import image_folder
+from image_classification import cifar10, image_folder
 from image_classification.configs import imagenet_methods
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import Format, StoreConfig
@@ -54,3 +54,29 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
             images=[found["folder"]],
         )
     return found
+
+
+@pytest.fixture
+def image_tree(tmp_path: Path) -> Path:
+    """Twelve training and six evaluation images of two classes, of several sizes, modes and formats."""
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 6), ("val", 3)):
+        for label in ("ant", "bee"):
+            folder = tmp_path / split / label
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = generator.integers(0, 256, (30 + 3 * number, 40 - number, 3), dtype=np.uint8)
+                image = Image.fromarray(pixels).convert(["RGB", "P", "L"][number % 3])
+                image.save(folder / f"{number}.{'jpg' if image.mode == 'L' else 'png'}")
+    return tmp_path
+
+
+@pytest.fixture
+def cifar_folder(tmp_path: Path) -> Path:
+    """Files in CIFAR-10's binary format with random pixels."""
+    generator = np.random.default_rng(0)
+    for name in cifar10.FILES:
+        records = generator.integers(0, 256, (cifar10.PER_FILE, cifar10.RECORD), dtype=np.uint8)
+        records[:, 0] %= 10
+        (tmp_path / name).write_bytes(records.tobytes())
+    return tmp_path

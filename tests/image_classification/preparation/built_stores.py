@@ -1,0 +1,58 @@
+"""Stores of each format, built of few images a shard from the samples, whole or until an interruption."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from image_classification.preparation import shard_maker
+from image_classification.preparation.builder import Built, build_store
+from image_classification.preparation.formats import effective
+from image_classification.preparation.sources import open_source
+from image_classification.stores.manifest import StoreConfig
+
+JPEG = StoreConfig(format="jpeg")
+RAW = StoreConfig(format="raw", size=16, evaluation_resizes=(16,))
+BETON = StoreConfig(format="beton", size=24)
+FORMATS = pytest.mark.parametrize("settings", [JPEG, RAW, BETON], ids=lambda settings: settings.format)
+
+
+def silent(_: str) -> None:
+    """No progress."""
+
+
+def build(
+    images: Path | tuple[Path, ...],
+    out: Path,
+    settings: StoreConfig,
+    *,
+    labels: Path | None = None,
+    workers: int = 1,
+    skip_broken: bool = False,
+    report: Callable[[str], None] = silent,
+) -> Built:
+    """A store with 8 images a shard."""
+    paths = (images,) if isinstance(images, Path) else images
+    return build_store(
+        lambda cache: open_source(paths, labels, cache, report),
+        out,
+        effective(settings, 16),
+        workers=workers,
+        skip_broken=skip_broken,
+        report=report,
+        shard_images=8,
+    )
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
+    """The preparation is interrupted when so many shards were made."""
+    left = [shards]
+    save = shard_maker.save_note
+
+    def saved(*arguments: object) -> None:
+        save(*arguments)  # type: ignore[arg-type]
+        left[0] -= 1
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shard_maker, "save_note", saved)

@@ -1,0 +1,30 @@
+"""Each format takes the settings that it uses, and refuses those that cannot be."""
+
+import pytest
+
+from image_classification.preparation.formats import effective
+from image_classification.stores.manifest import StoreConfig
+from tests.image_classification.preparation.built_stores import JPEG
+from timedrun.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (StoreConfig(), "format folder is read where it lies"),
+        (StoreConfig(format="raw"), "raw needs --data.store.size"),
+        (StoreConfig(format="beton", jpeg_quality=0), "jpeg-quality must be from 1 to 100"),
+        (StoreConfig(format="beton", jpeg_share=1.5), "jpeg-share must be from 0 to 1"),
+        (StoreConfig(format="beton", size=-1), "size must not be negative"),
+        (StoreConfig(format="raw", size=8, evaluation_resizes=(0,)), "evaluation-resizes must be positive"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: StoreConfig, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        effective(settings, 16)
+
+
+def test_settings_that_a_format_does_not_use_make_no_other_store() -> None:
+    assert effective(StoreConfig(format="jpeg", size=500, jpeg_quality=80), 16) == JPEG
+    assert effective(StoreConfig(format="raw", size=8, jpeg_share=0.1), 16).evaluation_resizes == (16,)
+    assert effective(StoreConfig(format="raw", size=8, evaluation_resizes=(9, 8, 9)), 16).evaluation_resizes == (8, 9)

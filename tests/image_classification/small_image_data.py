@@ -1,0 +1,53 @@
+"""Small image data as one rank opens it, its batches compared, and the threads that make them ready ahead."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from image_classification.configs import imagenet_methods
+from image_classification.data import DataConfig
+from image_classification.image_data import Batch, ImageData
+from image_classification.loaders.loader import LoaderName
+from image_classification.stores.manifest import StoreConfig
+from timedrun.ranks.group import Ranks
+
+CPU = torch.device("cpu")
+ALONE = Ranks(0, 1, 0, CPU)
+FOLDER = replace(
+    imagenet_methods().data,
+    train_size=16,
+    eval_resize=20,
+    eval_size=16,
+    workers=0,
+    eval_batch=4,
+    drop_last=False,
+    loader="pillow",
+    store=StoreConfig(),
+)
+LOADERS: dict[LoaderName, StoreConfig] = {
+    "pillow": StoreConfig(format="jpeg"),
+    "turbojpeg": StoreConfig(format="jpeg"),
+    "raw": StoreConfig(format="raw", size=24),
+    "ffcv": StoreConfig(format="beton"),
+}
+
+
+def data_of(config: DataConfig, folder: Path | None, rank: int, world: int, global_batch: int) -> ImageData:
+    """What `rank` of `world` trains and evaluates on."""
+    return ImageData(config, folder, Ranks(rank, world, rank, CPU), global_batch=global_batch, seed=1)
+
+
+def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
+    """Whether both hold the same images, labels and counts."""
+    return len(first) == len(second) and all(
+        torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and a.global_samples == b.global_samples
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def threads() -> list[threading.Thread]:
+    """Those alive that make batches ready ahead."""
+    return [thread for thread in threading.enumerate() if thread.name == "prefetch"]

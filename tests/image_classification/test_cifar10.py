@@ -1,0 +1,41 @@
+"""CIFAR-10's binary records: what a record is, and how damaged or wrong files are told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from image_classification import cifar10
+from timedrun.errors import DataError
+
+
+def test_cifar10_records_are_a_label_and_three_colour_planes(cifar_folder: Path) -> None:
+    images, labels = cifar10.read(cifar_folder, "evaluation")
+    raw = np.fromfile(cifar_folder / "test_batch.bin", dtype=np.uint8)
+    assert images.shape == (10_000, 3, 32, 32)
+    assert labels[1] == raw[3073]
+    assert images[1, 2, 5, 7] == raw[3073 + 1 + 2 * 1024 + 5 * 32 + 7]
+    assert len(cifar10.read(cifar_folder, "train")[0]) == 50_000
+
+
+def test_damaged_cifar10_is_named(cifar_folder: Path) -> None:
+    with pytest.raises(DataError, match="SHA-1"):
+        cifar10.verify(cifar_folder)
+    path = cifar_folder / "test_batch.bin"
+    content = bytearray(path.read_bytes())
+    content[3073] = 11
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"test_batch\.bin: image 1 has label 11"):
+        cifar10.read(cifar_folder, "evaluation")
+    path.write_bytes(content[:-1])
+    assert "test_batch.bin: not" in cifar10.problems(cifar_folder)[0]
+    path.unlink()
+    (cifar_folder / "data_batch_1").touch()
+    assert "test_batch.bin missing" in cifar10.problems(cifar_folder)[0]
+    assert "pickled" in cifar10.problems(cifar_folder)[0]
+
+
+def test_real_cifar10_matches_the_published_digests(shared_cifar10: Path) -> None:
+    assert cifar10.verify(shared_cifar10) == cifar10.FILES
+    _, labels = cifar10.read(shared_cifar10, "train")
+    assert np.bincount(labels).tolist() == [5000] * 10

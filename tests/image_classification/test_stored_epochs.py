@@ -1,0 +1,120 @@
+"""Epochs of stored images, with each loader: entered at any step, shared exactly by ranks, damage told by name."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from image_classification import image_folder
+from image_classification.configs import imagenet_methods
+from image_classification.data import facts
+from image_classification.image_data import ImageData
+from image_classification.loaders import choose
+from image_classification.loaders.loader import LoaderName
+from image_classification.prepare import prepare
+from image_classification.stores.manifest import Format
+from tests.image_classification.small_image_data import ALONE, FOLDER, LOADERS, data_of, same, threads
+from timedrun.errors import DataError
+
+
+def test_an_image_folder_is_indexed_decoded_and_counted(image_tree: Path) -> None:
+    config = replace(imagenet_methods(), data=FOLDER)
+    found = prepare(config, image_tree, decode=True, workers=1)
+    assert (found["classes"], found["train"], found["evaluation"]) == (2, 12, 6)
+    known = facts(FOLDER, image_tree)
+    assert (known.train_samples, known.eval_samples, known.classes) == (12, 6, 2)
+    with data_of(FOLDER, image_tree, 0, 1, global_batch=5) as opened:
+        batches = list(opened.train(epoch=1))
+        assert [len(batch.labels) for batch in batches] == [5, 5, 2]
+        assert batches[0].images.shape == (5, 3, 16, 16)
+        assert sum(len(batch.labels) for batch in opened.evaluation()) == 6
+        assert same(batches, list(opened.train(epoch=1)))
+
+
+def test_a_corrupt_image_is_named_by_a_run(image_tree: Path) -> None:
+    image_folder.write_index(image_folder.make_index(image_tree), image_tree)
+    path = image_tree / "train" / "bee" / "3.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\nnot an image".ljust(path.stat().st_size, b"."))
+    with (
+        data_of(FOLDER, image_tree, 0, 1, global_batch=12) as opened,
+        pytest.raises(DataError, match=r"bee/3\.png: cannot be decoded"),
+    ):
+        list(opened.train(epoch=1))
+    assert threads() == []
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_a_store_that_loses_a_file_while_it_is_read_is_an_error_by_the_next_epoch(
+    prepared: dict[Format, Path], tmp_path: Path, damage: str
+) -> None:
+    folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
+    config = replace(FOLDER, loader="pillow", store=LOADERS["pillow"], prefetch=0, workers=0)
+    with ImageData(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3) as data:
+        assert len(list(data.train(1))) == 5
+        (shard,) = (folder / "train").glob("*.jpegs")
+        if damage == "gone":
+            shard.unlink()
+        else:
+            os.truncate(shard, 100)
+        with pytest.raises(DataError, match=shard.name):
+            list(data.train(2))
+
+
+@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_stored_epoch_can_be_entered_at_any_step_with_any_loader(
+    prepared: dict[Format, Path], name: LoaderName, prefetch: int
+) -> None:
+    if words := choose.unavailable(name):
+        pytest.skip(words)
+    store = LOADERS[name]
+    config = replace(FOLDER, loader=name, store=store, prefetch=prefetch, workers=1 if name != "pillow" else 0)
+    folder = prepared[store.format]
+
+    def opened() -> ImageData:
+        return ImageData(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3)
+
+    with opened() as continuous:
+        epochs = {epoch: list(continuous.train(epoch)) for epoch in (1, 2, 3)}
+        assert sum(len(batch.labels) for batch in continuous.evaluation()) == 6
+    assert [len(batch.labels) for batch in epochs[2]] == [6, 6, 6, 6, 5]
+    with opened() as resumed:
+        for first_step in (3, 1, 5):
+            assert same(list(resumed.train(2, first_step)), epochs[2][first_step:])
+        assert same(list(resumed.train(3)), epochs[3])
+        assert same(list(resumed.train(1)), epochs[1])
+    assert threads() == []
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_the_ranks_of_a_stored_epoch_share_it_exactly(prepared: dict[Format, Path], name: LoaderName) -> None:
+    if words := choose.unavailable(name):
+        pytest.skip(words)
+    store = LOADERS[name]
+    config = replace(FOLDER, loader=name, store=store, order="quasi_random", order_block=3, order_window=2)
+    with data_of(config, prepared[store.format], 0, 1, global_batch=6) as alone:
+        whole = list(alone.train(epoch=2))
+    shares = []
+    for rank in range(3):
+        with data_of(config, prepared[store.format], rank, 3, global_batch=6) as opened:
+            shares.append(list(opened.train(epoch=2)))
+    for step, batch in enumerate(whole):
+        assert torch.equal(torch.cat([share[step].images for share in shares]), batch.images)
+        assert [share[step].global_samples for share in shares] == [batch.global_samples] * 3
+
+
+@pytest.mark.parametrize("loader", ["pillow", "turbojpeg", "raw"])
+def test_an_evaluation_with_nothing_made_ready_ahead_is_that_with_it(
+    loader: LoaderName, prepared: dict[Format, Path]
+) -> None:
+    store = LOADERS[loader]
+
+    def images(prefetch: int) -> torch.Tensor:
+        config = replace(FOLDER, loader=loader, store=store, prefetch=prefetch)
+        with torch.inference_mode(), data_of(config, prepared[store.format], 0, 1, 6) as opened:
+            return torch.cat([batch.images for batch in opened.evaluation()])
+
+    assert torch.equal(images(0), images(2))

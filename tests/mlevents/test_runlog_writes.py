@@ -1,0 +1,152 @@
+"""Every event is one whole line on the disk or none, whoever writes, hangs, is killed or fills the disk."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import mlevents
+from mlevents import keys
+from mlevents.record import read
+from mlevents.runlog import EventOrderError, RunLog
+
+
+def test_each_event_is_one_write_and_clock_events_reach_the_disk(tmp_path, monkeypatch):
+    writes, synced = [], []
+    write, fsync = os.write, os.fsync
+    monkeypatch.setattr(os, "write", lambda fd, data: writes.append(data) or write(fd, data))
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(len(writes)) or fsync(fd))
+    log = RunLog(tmp_path / "result_0.txt")
+    log.event("seed", 1)
+    log.end(keys.INIT_STOP)
+    log.start(keys.RUN_START)
+    log.start(keys.EPOCH_START, epoch_num=1)
+    log.event(keys.EVAL_ACCURACY, 0.5, epoch_num=1)
+    log.end(keys.RUN_STOP, status="success")
+    assert [data.count(b"\n") for data in writes] == [1] * 6 and all(data.endswith(b"}}\n") for data in writes)
+    assert synced == [2, 3, 5, 6]
+
+
+def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+    path = tmp_path / "result_0.txt"
+    log = RunLog(path)
+    log.event("first")
+    whole, write = path.read_bytes(), os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:20]))
+    with pytest.raises(OSError, match="disk took"):
+        log.event("second")
+    assert path.read_bytes() == whole
+    monkeypatch.undo()
+    log.close()
+    assert [event.key for event in read(path).events] == ["first", "run_stop"]
+
+
+def test_threads_that_log_at_once_tear_no_line_and_times_do_not_go_back(tmp_path):
+    path = tmp_path / "result_0.txt"
+    log = RunLog(path)
+    log.start(keys.RUN_START)
+    closed = threading.Event()
+
+    def write(name):
+        for number in range(10_000):
+            try:
+                log.event(name, number)
+            except EventOrderError:
+                return
+
+    threads = [threading.Thread(target=write, args=(f"of_{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    while path.stat().st_size < 50_000:
+        time.sleep(0.001)
+    threading.Thread(target=lambda: (log.close(reason="lost a rank"), closed.set())).start()
+    assert closed.wait(30)
+    for thread in threads:
+        thread.join(30)
+    found = read(path)
+    times = [event.time_ms for event in found.events]
+    assert not found.problems and path.read_bytes().endswith(b"}}\n")
+    assert times == sorted(times) and found.events[-1].key == "run_stop"
+    assert sum(event.key == "run_stop" for event in found.events) == 1
+
+
+def test_closing_gives_up_on_a_thread_that_hangs_in_a_write(tmp_path, monkeypatch):
+    """A rank that is lost must end, whatever its disk does."""
+    monkeypatch.setattr("mlevents.runlog.CLOSING_SECONDS", 0.1)
+    log = RunLog(tmp_path / "result_0.txt")
+    inside, released, write = threading.Event(), threading.Event(), os.write
+
+    def hang(descriptor, data):
+        inside.set()
+        released.wait(30)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", hang)
+    thread = threading.Thread(target=log.event, args=("slow",))
+    thread.start()
+    assert inside.wait(30)
+    with pytest.raises(TimeoutError, match="run_stop was not logged"):
+        log.close()
+    released.set()
+    thread.join(30)
+    log.close()
+    assert [event.key for event in read(log.path).events] == ["slow", "run_stop"]
+
+
+WRITER = """
+import os, sys, time
+from mlevents import keys
+from mlevents.runlog import RunLog
+RunLog(None).event("imports")  # what encodes a line is imported with the first one
+for number in range(int(sys.argv[2])):
+    child = os.fork()
+    if child == 0:
+        log = RunLog(os.path.join(sys.argv[1], f"result_{number}.txt"))
+        log.start(keys.RUN_START)
+        while True:
+            log.event("step", "x" * 200)
+    print(child, flush=True)
+    sys.stdin.readline()
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.processes
+def test_a_writer_killed_at_any_moment_leaves_whole_lines(tmp_path):
+    """SIGKILL shows what the process had written, not what a crash of the machine leaves: for that see fsync's test."""
+    kills, draw = 50, random.Random(3)
+    environment = {**os.environ, "PYTHONPATH": str(Path(mlevents.__file__).parents[1])}
+    command = [sys.executable, "-c", WRITER, str(tmp_path), str(kills)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as parent:
+        try:
+            for number in range(kills):
+                child = int(parent.stdout.readline())
+                path = tmp_path / f"result_{number}.txt"
+                while not path.exists() or path.stat().st_size == 0:
+                    time.sleep(0.001)
+                time.sleep(draw.uniform(0, 0.03))
+                os.kill(child, signal.SIGKILL)
+                parent.stdin.write("\n")
+                parent.stdin.flush()
+            assert parent.wait(30) == 0
+        finally:
+            if parent.poll() is None:
+                os.killpg(parent.pid, signal.SIGKILL)
+    counts = []
+    for number in range(kills):
+        path = tmp_path / f"result_{number}.txt"
+        found = read(path)
+        assert not found.problems and path.read_bytes().endswith(b"}}\n")
+        assert found.events[0].key == "run_start" and found.stopped is None
+        counts.append(len(found.events))
+    assert len(set(counts)) > kills // 2  # they were killed at different moments
