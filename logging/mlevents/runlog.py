@@ -25,6 +25,7 @@ SYNCED: Final = frozenset(
     {keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY, keys.BLOCK_START, keys.BLOCK_STOP}
 )
 ROOM: Final = 1 << 20  # bytes reserved for a log, far more than a run of today's benchmarks writes; then as many again
+PAGE: Final = 4096  # bytes; at a multiple of them Linux may break off the write of a process that is killed
 CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread whose write the disk does not finish
 
 __all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "TakenBack"]
@@ -55,7 +56,8 @@ class RunLog:
     """Writes the MLPerf log of one run; with `path` None it checks everything and writes nothing (ranks other than 0).
 
     Lines have the format of mlperf_logging's MLLogger, byte for byte. Unlike it, a value that cannot be written raises
-    before anything is written, and every line is one write that is either whole or absent, whichever thread logs it.
+    before anything is written, and every line is one write that is either whole or absent, whichever thread logs it and
+    whenever the process is killed: blanks fill up a page of the file into which the next line would not fit.
     Room on the disk is reserved when the file is made, so that a disk that fills up later does not keep run_stop out.
 
     path: the new file `result_N.txt`; its folder must exist.
@@ -228,7 +230,7 @@ class RunLog:
             self._check_order(key, metadata, closing)
             if key in SYNCED and not closing and self.is_gone:
                 raise ResultFileGone(self.path)
-            self._write(line, key)
+            self._write(self._filler(len(line)) + line, key)
             self._started = self._started or key == keys.RUN_START
             self._stopped = self._stopped or key == keys.RUN_STOP
 
@@ -269,6 +271,11 @@ class RunLog:
                     f"run_stop needs metadata {keys.STATUS} {keys.SUCCESS!r} or {keys.ABORTED!r}, "
                     f"not {metadata.get(keys.STATUS)!r}; nothing was written"
                 )
+
+    def _filler(self, length: int) -> bytes:
+        """A line of blanks up to the end of the file's page, where one of `length` bytes would go beyond it."""
+        room = PAGE - self._size % PAGE
+        return b" " * (room - 1) + b"\n" if room < length <= PAGE else b""
 
     def _write(self, line: bytes, key: str) -> None:
         if self._descriptor is None:
