@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from mlperf_logging.compliance_checker import mlp_parser
 
 import mlevents
