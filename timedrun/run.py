@@ -36,7 +36,6 @@ from timedrun.run_checkpoints import RunCheckpoints
 from timedrun.run_state import RunState
 from timedrun.stop import StopRequest
 from timedrun.tracked import Stateful
-from timedrun.wall_clock import WallClock
 
 T = TypeVar("T")
 
@@ -89,7 +88,6 @@ class TimedRun:
         self._clear_cache = clear_cache
         self._started: float | None = None
         self._data = DataReading(log)
-        self._wall_clock: WallClock | None = None
         self._last_loss: Tensor | None = None
 
     def __enter__(self) -> Self:
@@ -172,6 +170,7 @@ class TimedRun:
         if self.state.is_resumed:
             self.state.restore()  # where no warm-up did
             self.state.announce(announced)
+            self.state.watch_clock()
             self.state.log_resumed(self.position.samples if self.card.unit == "samples" else self.position.epoch)
             self._log_fault()
         else:
@@ -184,10 +183,10 @@ class TimedRun:
                 self._data.log_page_cache()
             self._synchronize()
             self.log.end(keys.INIT_STOP)
+            self.state.watch_clock()
             self.log.start(keys.RUN_START)
         self._synchronize()
         self._started = self._monotonic()
-        self._wall_clock = WallClock(self.log, self._monotonic) if self.ranks.is_first else None
         if self._watch is not None:
             self._watch.at(self.position.step)
         self.state.start()
@@ -285,8 +284,8 @@ class TimedRun:
                 self.state.log_cold_start(self._started)
                 if not self.state.is_resumed:  # else its clock began in another process
                     known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
-            if self._wall_clock is not None:
-                self._wall_clock.look(self.position.step)
+            if self.state.wall_clock is not None:
+                self.state.wall_clock.look(self.position.step)
             self.log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=block.last, **known)
             self.log.close()
         verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
@@ -302,8 +301,8 @@ class TimedRun:
         step = self.position.step
         loss = float(self._last_loss) if self._last_loss is not None else 0.0
         now = self._monotonic()
-        if self._wall_clock is not None:
-            self._wall_clock.look(step)
+        if self.state.wall_clock is not None:
+            self.state.wall_clock.look(step)
         minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
         broken, gone, stopping, spent, due, slowest, *paces = self.ranks.maximum(

@@ -20,6 +20,7 @@ from timedrun.ranks.group import Ranks
 from timedrun.run_checkpoints import RunCheckpoints
 from timedrun.throughput import Throughput
 from timedrun.tracked import Tracked
+from timedrun.wall_clock import WallClock
 
 
 class RunState:
@@ -45,6 +46,9 @@ class RunState:
         """On the clock before training went on in this process; known to rank 0."""
         self._saved: dict[str, Any] | None = resume_from["state"] if resume_from else None
         self._announced: dict[str, object] | None = resume_from["announced"] if resume_from else None
+        self.wall_clock: WallClock | None = None
+        """Rank 0's, once the clock is watched."""
+        self._clock_saved: dict[str, Any] | None = resume_from["clock"] if resume_from else None
         self._monotonic = monotonic
         self._begun = monotonic()
 
@@ -68,6 +72,11 @@ class RunState:
             told = "; ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in differing)
             raise TimedrunError(f"the run does not go on: its data or settings are not what they were ({told}).")
 
+    def watch_clock(self) -> None:
+        """From now on, or where the run is taken up from its checkpoint on, a wall clock that is set is noticed."""
+        if self.ranks.is_first:
+            self.wall_clock = WallClock(self.log, self._monotonic, self._clock_saved)
+
     def start(self) -> None:
         """The clock runs: the next checkpoint is due a whole interval from now."""
         if self.is_resumed:  # whose clock ran all the while
@@ -81,8 +90,12 @@ class RunState:
             told = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
             if back.step is not None:
                 told["steps_lost"] = back.step - self.position.step
+        if self.wall_clock is not None:
+            told["clock_compared"] = self.wall_clock.follows
         self.log.event(keys.RESUMED, self.position.step, epoch_num=reached, **told)
-        if back is not None and back.clock_set_seconds:  # its time is still wrong by so much
+        if self.wall_clock is not None and self.wall_clock.follows:
+            self.wall_clock.look(self.position.step)
+        elif back is not None and back.clock_set_seconds:  # its time is still wrong by so much
             self.log.event(keys.CLOCK_SET, back.clock_set_seconds, step=self.position.step)
 
     def log_throughput(self, epoch_num: int) -> None:
@@ -139,5 +152,6 @@ class RunState:
             "position": asdict(self.position),
             "announced": self._announced,
             "throughput": self.throughput.state(self.position.samples, self._monotonic()),
+            "clock": self.wall_clock.state() if self.wall_clock is not None else None,
             "log": self.log.mark() if self.ranks.is_first else None,
         }

@@ -108,6 +108,9 @@ def _resumed(run: CheckedRun) -> Iterator[Finding]:
             yield run.finding("error", "resumed", f"{message}, and its time means nothing", event)
         elif run.record.division == keys.CLOSED:
             yield run.finding("error", "resumed", f"{message}, and the closed division allows no such run", event)
+        elif event.metadata.get("clock_compared") is False:
+            message += ", whose length the wall clock alone tells: the machine was another, or booted again"
+            yield run.finding("warning", "resumed", message, event)
         else:
             yield run.finding("note", "resumed", message, event)
 

@@ -31,7 +31,8 @@ class TakenBack:
     step: int | None
     """The optimizer step at which the run was interrupted, where its run_stop says so."""
     clock_set_seconds: float
-    """By how much the wall clock was set, as the lines that were left out say: what since_start_seconds is wrong by."""
+    """By how much the wall clock was set, as the lines that were left out say: what since_start_seconds is wrong by, at
+    least. What else happened to it until now they cannot say."""
 
 
 def take_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) -> tuple[TakenBack, bytes]:
@@ -58,7 +59,7 @@ def take_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) 
     step = record.stopped.metadata.get("step") if record.stopped else None
     found = TakenBack(
         attempt=_keep(data, keep_in),
-        lines=len(data[size:].splitlines()),
+        lines=sum(bool(line.strip()) for line in data[size:].splitlines()),
         gap_seconds=now - record.events[-1].time_ms / 1e3,
         since_start_seconds=now - record.started.time_ms / 1e3,
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,
@@ -72,9 +73,11 @@ def take_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) 
 
 def _clock_set(event: Event) -> float:
     """Seconds by which the wall clock was set, as `event` tells it: while a run went on, or back while it stood still
-    before an earlier resumption."""
+    before an earlier resumption that had no other clock to hold it against, or would have said so."""
     told = {keys.CLOCK_SET: event.value, keys.RESUMED: event.metadata.get("gap_seconds")}.get(event.key)
-    return float(told) if is_number(told) and (event.key == keys.CLOCK_SET or told < 0) else 0.0
+    if not is_number(told) or (event.key == keys.RESUMED and (told > 0 or event.metadata.get("clock_compared"))):
+        return 0.0
+    return float(told)
 
 
 def _keep(data: bytes, folder: Path) -> int:

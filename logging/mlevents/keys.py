@@ -118,7 +118,8 @@ METHOD: Final = "method"  # one event for each speed-up method in use
 ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds since run_start
 RESUMED: Final = (
     "resumed"  # a run that was stopped goes on, on the clock of its first run_start; value: optimizer steps done;
-    # metadata: which attempt, seconds since the last event before, lines of the log and steps that were taken back
+    # metadata: which attempt, seconds since the last event before, lines of the log and steps that were taken back, and
+    # whether the wall clock could be compared with a monotonic one over all that time (clock_compared)
 )
 PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # share, 0..1, of the data's files in rank 0's node's page cache
 COLD_START: Final = "cold_start"  # what the first epoch or block of training took beyond the median later one
@@ -129,8 +130,8 @@ CHECKPOINT: Final = (
     # and where it could not be saved the reason
 )
 CLOCK_SET: Final = (
-    "clock_set"  # the wall clock was set while the run went on; value: by how many seconds. Said again after `resumed`
-    # where the line that said it was taken back
+    "clock_set"  # the wall clock was set while the run went on, or stood still before `resumed`; value: by how many
+    # seconds. Said again after `resumed` where the line that said it was taken back
 )
 COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: what was measured
 READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache while training went on

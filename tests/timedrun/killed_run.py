@@ -1,6 +1,7 @@
 """A run killed at one of its checks, of a program whose every number depends on all before, and its resumption."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def kill_in(run: TimedRun, program: Program) -> None:
 def resume(make_run: MakeRun, folder: Path, **options: Any) -> TimedRun:
     """The run whose log is in `folder`, from its newest checkpoint, as a new process would."""
     state = newest_on_all(folder / "checkpoint", ALONE)
-    log = RunLog.resume(folder / "result_0.txt", keep_in=folder, **state["log"])
+    clock = options.pop("clock", time.time)
+    log = RunLog.resume(folder / "result_0.txt", keep_in=folder, clock=clock, **state["log"])
     discard_newer(folder / "checkpoint", ALONE, state["position"]["step"])
     return make_run(log=log, resume_from=state, checkpoints=folder / "checkpoint", **options)
 

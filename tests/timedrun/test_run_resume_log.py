@@ -1,5 +1,6 @@
 """The log of a resumed run says what was taken back, and its time counts from the first run_start on."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from mlevents import keys, official, record
 from mlevents.check import check
 from mlevents.runlog import RunLog
 from tests.timedrun.killed_run import ALONE, Checks, MakeRun, Program, kill_in, resume
+from timedrun import wall_clock
 from timedrun.config import RunConfig
 from timedrun.run import Outcome, TimedRun
 from timedrun.run_checkpoints import newest_on_all
@@ -94,27 +96,91 @@ def test_the_budget_counts_what_a_resumed_process_took_to_start(
     assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
 
 
+@pytest.mark.parametrize("boots", ["same", "other"])
 def test_a_clock_that_was_set_after_the_checkpoint_spoils_the_resumed_runs_time_too(
-    make_run: MakeRun, tmp_path: Path
+    make_run: MakeRun, tmp_path: Path, boots: str
 ) -> None:
+    ahead = [0.0]
+
+    def clock() -> float:
+        return time.time() + ahead[0]
+
     class Set(Program):
         def take(self, run: TimedRun, number: int) -> None:
             super().take(run, number)
             if run.position.step == 5:
-                run.log.event(keys.CLOCK_SET, -100.0, step=5)
+                ahead[0] = -100.0
 
-    for killed_after in (7, 2):  # the second process dies before it saves: what it found is passed on
+    for attempt, killed_after in enumerate((7, 2)):  # the second dies before it saves: what it found is passed on
         with pytest.MonkeyPatch.context() as patch:
-            Checks(patch, 1 if killed_after == 7 else 99, killed_after)
-            options: dict[str, Any] = {"check_every": 1}
-            if killed_after == 7:
-                run = make_run(checkpoints=tmp_path / "checkpoint", **options)
+            if boots == "other":
+                patch.setattr(wall_clock, "boot_id", lambda: f"boot {attempt}")  # noqa: B023
+            Checks(patch, 99 if attempt else 1, killed_after)
+            if attempt:
+                run = resume(make_run, tmp_path, check_every=1, clock=clock)
             else:
-                run = resume(make_run, tmp_path, **options)
-            kill_in(run, Set() if killed_after == 7 else Program())
-    with resume(make_run, tmp_path) as run:
+                log = RunLog(tmp_path / "result_0.txt", clock=clock)
+                run = make_run(log=log, checkpoints=tmp_path / "checkpoint", check_every=1)
+            kill_in(run, Program() if attempt else Set())
+    with resume(make_run, tmp_path, clock=clock) as run:
         Program().train(run)
     log = record.read(tmp_path / "result_0.txt")
-    assert log.status == keys.SUCCESS and [event.value for event in log.all(keys.CLOCK_SET)] == [-100.0]
+    assert [event.metadata["clock_compared"] for event in log.all(keys.RESUMED)] == [boots == "same"]
+    assert log.status == keys.SUCCESS
+    assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(-100.0, abs=0.2)]
     report = check(tmp_path / "result_0.txt", "2.0.0")
-    assert [f.rule for f in report.findings if f.level == "error"] == ["clock-agreement"]
+    assert "clock-agreement" in {f.rule for f in report.findings if f.level == "error"}
+
+
+@pytest.mark.parametrize("moment", ["it stands still", "it is read back", "it warms up"])
+def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_one_that_ends_it(
+    make_run: MakeRun, tmp_path: Path, moment: str
+) -> None:
+    wall, monotonic = [1_700_000_000.0], [100.0]
+
+    def passes(seconds: float, *, back: float = 0.0) -> None:
+        monotonic[0] += seconds
+        wall[0] += seconds - back
+
+    class Slow(Program):
+        def step(self, inputs: torch.Tensor) -> torch.Tensor:
+            passes(10.0)
+            return super().step(inputs)
+
+    class SetInWarmUp(Slow):
+        def train(self, run: TimedRun) -> None:
+            passes(30.0, back=25.0 if moment == "it warms up" else 0.0)
+            super().train(run)
+
+    clocks: dict[str, Any] = {"monotonic": lambda: monotonic[0], "check_every": 1}
+    log = RunLog(tmp_path / "result_0.txt", clock=lambda: wall[0])
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 1, 7)
+        kill_in(make_run(log=log, checkpoints=tmp_path / "checkpoint", **clocks), Slow())
+    passes(3600.0, back=3000.0 if moment == "it stands still" else 0.0)
+    if moment == "it is read back":  # by a process that is killed before it says so
+        passes(60.0, back=1800.0)
+        resume(make_run, tmp_path, clock=lambda: wall[0], **clocks)
+    with resume(make_run, tmp_path, clock=lambda: wall[0], **clocks) as run:
+        SetInWarmUp().train(run)
+    found = record.read(tmp_path / "result_0.txt")
+    back = {"it stands still": -3000.0, "it is read back": -1800.0, "it warms up": -25.0}[moment]
+    assert found.status == keys.SUCCESS and len(found.all(keys.RESUMED)) == 1
+    assert [event.value for event in found.all(keys.CLOCK_SET)] == [pytest.approx(back)]
+    findings = check(tmp_path / "result_0.txt", "2.0.0").findings
+    assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
+
+
+def test_after_a_boot_the_gap_is_known_from_the_wall_clock_alone_and_check_says_so(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 1, 7)
+        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    monkeypatch.setattr(wall_clock, "boot_id", lambda: "another")
+    with resume(make_run, tmp_path) as run:
+        Program().train(run)
+    report = check(tmp_path / "result_0.txt", "2.0.0")
+    (finding,) = [finding for finding in report.findings if finding.rule == "resumed"]
+    assert finding.level == "warning" and "booted again" in finding.message
+    assert record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET) == []

@@ -1,5 +1,6 @@
 """A wall clock that is set while a run goes on is logged; one that is only slewed is not."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,12 +38,35 @@ def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
         ([(-58.0, 2.0)], [-60.0]),
         ([(2.4, 2.0)], []),
         ([(2.6, 2.0), (1.4, 2.0)], [0.6, -0.6]),
+        ([(1.6, 2.0)] * 5, [-0.8, -0.8]),
     ],
 )
 def test_by_how_much_it_was_set_is_logged_once(
     tmp_path: Path, moves: list[tuple[float, float]], told: list[float]
 ) -> None:
     assert looks(tmp_path, moves) == pytest.approx(told)
+
+
+def test_small_steps_add_up_to_what_was_told(tmp_path: Path) -> None:
+    told = looks(tmp_path, [(1.6, 2.0)] * 200)
+    assert sum(told) == pytest.approx(-80.0, abs=1.0) and len(told) > 20
+
+
+@pytest.mark.parametrize(("boot", "told"), [("one", [-600.0]), ("another", []), ("", [])])
+def test_another_process_goes_on_from_the_saved_clocks_of_the_same_boot_only(
+    tmp_path: Path, boot: str, told: list[float]
+) -> None:
+    now = [1_700_000_000.0, 50.0]
+    log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0], durable=False)
+    saved = WallClock(log, lambda: now[1], boot=boot and "one").state()
+    now[0] += 300.0
+    now[1] += 900.0
+    clock = WallClock(log, lambda: now[1], json.loads(json.dumps(saved)), boot)
+    assert clock.follows == bool(told)
+    for _ in range(3):
+        clock.look(7)
+    log.close(reason="over")
+    assert [event.value for event in record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET)] == told
 
 
 @given(apart=st.floats(0.01, 7200), slew=st.floats(-0.0005, 0.0005))
