@@ -1,7 +1,9 @@
 """Real data for tests, where it lies beside the repository, and small folders and stores of images."""
 
+import gc
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,15 @@ from image_classification.prepare import prepare
 from image_classification.stores.manifest import Format, StoreConfig
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def numbas_garbage_is_collected_where_it_was_made() -> Iterator[None]:
+    """Finalizers of numba's raise errors of their own; in the middle of somebody's ast.parse, CPython 3.11 would take
+    one for a SystemError there."""
+    yield
+    if "numba" in sys.modules:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
