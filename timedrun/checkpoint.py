@@ -107,18 +107,24 @@ def newest_valid(
     skipped: Callable[[str], None] | None = None,
     map_location: str | torch.device = "cpu",
     at_most: float = math.inf,
+    objection: Callable[[Path, dict[str, Any]], str | None] = lambda path, state: None,
 ) -> tuple[Path, dict[str, Any]] | None:
     """The valid checkpoint *.pt in `folder` with the highest number at the end of its name, of those up to `at_most`,
     and its state, or None.
 
     Each newer one that is not valid is named, with the reason, to `skipped` (default: warnings.warn).
+
+    objection: why a state that is whole is not what its place says, if so.
     """
     tell = skipped or (lambda message: warnings.warn(message, stacklevel=3))
     for path in sorted(folder.glob("*.pt"), key=_number, reverse=True):
         if _number(path)[0] > at_most:
             continue
         try:
-            return path, load(path, map_location)
+            state = load(path, map_location)
+            if (reason := objection(path, state)) is None:
+                return path, state
+            tell(f"checkpoint {path} {reason}; it was not used")
         except (CheckpointError, OSError) as error:
             tell(str(error))
     return None

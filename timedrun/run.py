@@ -169,6 +169,7 @@ class TimedRun:
         """
         if self.state.is_resumed:
             self.state.restore()  # where no warm-up did
+            self.state.replicas.require_same(self.position.step)
             self.state.announce(announced)
             self.state.watch_clock()
             self.state.log_resumed(self.position.samples if self.card.unit == "samples" else self.position.epoch)
@@ -179,6 +180,8 @@ class TimedRun:
             self.state.announce(announced)
             if proof := collective_test.prove(self.ranks):
                 self.log.event(keys.COLLECTIVE_TEST, proof)
+            self.state.replicas.require_same(self.position.step)
+            self.state.identify()
             if self.ranks.is_first:
                 self._data.log_page_cache()
             self._synchronize()
@@ -261,8 +264,10 @@ class TimedRun:
         `before_success` may raise to keep a run from counting (a method that changed nothing, say).
 
         Raises:
+            DivergedReplicas: the ranks' weights differ, so that none of them would be what is measured.
             ValueError: the evaluation set no value.
         """
+        self.state.replicas.require_same(self.position.step)
         self.log.start(keys.EVAL_START, epoch_num=block.last)
         measurement = Measurement()
         yield measurement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 from timedrun import checkpoint
 from timedrun.checkpoint import CheckpointError, plain_reason
 from timedrun.errors import TimedrunError
+from timedrun.ranks.agreement import in_words
 from timedrun.ranks.group import Ranks
 
 KEPT = 2
@@ -69,37 +71,70 @@ class RunCheckpoints:
         (failures,) = self.ranks.maximum([float(reason is not None)])
         self._last = self._monotonic()  # after it: what takes longer than the interval does not follow itself
         if failures:
-            if reason is None:
+            with contextlib.suppress(OSError):  # a rank may have failed when the file had its name already
                 path.unlink(missing_ok=True)
             reasons = self.ranks.gather(reason)
             return next(f"rank {rank}: {words}" for rank, words in enumerate(reasons) if words is not None)
         self.newest = step
         older = sorted((one for one in steps_in(self.folder) if one < step), reverse=True)
-        discard(self.folder, older[KEPT - 1 :])
+        with contextlib.suppress(OSError):  # what cannot be removed costs room, and no run
+            discard(self.folder, older[KEPT - 1 :])
         return None
 
 
 def newest_on_all(folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """This rank's part of the newest checkpoint below `folder` that is whole on every rank. One that is not is named on
-    standard error.
+    """This rank's part of the newest checkpoint below `folder` that is whole on every rank. One that is not, or is not
+    what its place says, is named on standard error.
 
     Raises:
-        TimedrunError: there is none.
+        TimedrunError: there is none, or not all ranks' are of one run.
     """
     mine = folder / f"rank_{ranks.rank}"
+    step, state = math.inf, None
     bound: float = math.inf
     while True:
-        found = checkpoint.newest_valid(mine, _tell, at_most=bound)
-        step = float(found[1]["position"]["step"]) if found else -1.0
+        if step > bound or state is None:
+            step, state = _newest(mine, ranks.rank, bound)
+        # No step is above the bound: either all are the same or the lowest, the next bound, is below this one.
         lowest, highest = (sign * value for sign, value in zip((-1, 1), ranks.maximum([-step, step]), strict=True))
-        if lowest < 0:
+        if lowest < 0 or state is None:
             raise TimedrunError(
                 f"{folder}: the run cannot be resumed: not every rank has a whole checkpoint of the same step. Nothing"
                 " was changed; run it again from the start under another number."
             )
-        if found and lowest == highest:
-            return found[1]
+        if lowest == highest:
+            _require_one_run(folder, ranks, int(step), state)
+            return state
         bound = lowest
+
+
+def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any] | None]:
+    """Step and state of the newest usable checkpoint in a rank's `folder` up to step `bound`; -1 if there is none."""
+
+    def objection(path: Path, state: dict[str, Any]) -> str | None:
+        position, of_rank = state.get("position"), state.get("rank")
+        step = position.get("step") if isinstance(position, dict) else None
+        if not isinstance(step, int) or not isinstance(state.get("run"), str):
+            return "does not say of which run and step it is (saved by another version)"
+        if path.name != checkpoint_path(folder, step).name:
+            return f"holds the state after step {step}, which is not what its name says (renamed or copied)"
+        return None if of_rank == rank else f"is rank {of_rank}'s and lies in rank {rank}'s folder (moved or copied)"
+
+    found = checkpoint.newest_valid(folder, _tell, at_most=bound, objection=objection)
+    return (-1.0, None) if found is None else (float(found[1]["position"]["step"]), found[1])
+
+
+def _require_one_run(folder: Path, ranks: Ranks, step: int, state: dict[str, Any]) -> None:
+    """Raises TimedrunError, on all ranks alike, where some rank's state is of another run than rank 0's, to which the
+    log belongs."""
+    identities = ranks.gather(state["run"])
+    others = [rank for rank, one in enumerate(identities) if one != identities[0]]
+    if others:
+        raise TimedrunError(
+            f"{folder}: the run cannot be resumed: the checkpoint after step {step} of {in_words(others)} is of another"
+            " run than rank 0's. Nothing was changed; put back the files that this run saved, or run it again from the"
+            " start under another number."
+        )
 
 
 def discard_newer(folder: Path, ranks: Ranks, step: int) -> None:

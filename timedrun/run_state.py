@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +18,7 @@ from timedrun.checkpoint import CheckpointError
 from timedrun.errors import NonFiniteLoss, TimedrunError
 from timedrun.ranks import agreement
 from timedrun.ranks.group import Ranks
+from timedrun.ranks.replicas import Replicas
 from timedrun.run_checkpoints import RunCheckpoints
 from timedrun.throughput import Throughput
 from timedrun.tracked import Tracked
@@ -39,11 +41,13 @@ class RunState:
     ) -> None:
         self.ranks, self.log, self.checkpoints = ranks, log, checkpoints
         self.tracked = Tracked()
+        self.replicas = Replicas(ranks, self.tracked.parts)
         self.position = Position(**resume_from["position"]) if resume_from else Position()
         self.throughput = Throughput.restored(resume_from["throughput"] if resume_from else None)
         self.is_resumed = resume_from is not None
         self.minutes_before = log.taken_back.since_start_seconds / 60 if log.taken_back is not None else 0.0
         """On the clock before training went on in this process; known to rank 0."""
+        self._identity: str | None = resume_from["run"] if resume_from else None
         self._saved: dict[str, Any] | None = resume_from["state"] if resume_from else None
         self._announced: dict[str, object] | None = resume_from["announced"] if resume_from else None
         self.wall_clock: WallClock | None = None
@@ -76,6 +80,10 @@ class RunState:
         """From now on, or where the run is taken up from its checkpoint on, a wall clock that is set is noticed."""
         if self.ranks.is_first:
             self.wall_clock = WallClock(self.log, self._monotonic, self._clock_saved)
+
+    def identify(self) -> None:
+        """Draw what tells a fresh run's checkpoints from any other run's: rank 0 does, for all."""
+        self._identity = str(self.ranks.from_first(secrets.token_hex(16)))
 
     def start(self) -> None:
         """The clock runs: the next checkpoint is due a whole interval from now."""
@@ -126,9 +134,11 @@ class RunState:
         """Save, since the run stops here.
 
         Raises:
+            DivergedReplicas: the ranks' weights differ: nobody would want to go on from them.
             CheckpointError: a rank could not; the message says from where the run can be resumed, if at all.
         """
         step, older = self.position.step, self.checkpoints.newest
+        self.replicas.require_same(step)
         if (reason := self.checkpoints.save(step, self._content)) is not None:
             then = "the run cannot be resumed" if older is None else f"the run can be resumed from step {older} only"
             raise CheckpointError(
@@ -136,10 +146,15 @@ class RunState:
             )
 
     def save_on_the_clock(self) -> str | None:
-        """Save while training goes on, and log it; why it could not be, which the log says too and ends no run."""
+        """Save while training goes on, and log it; why it could not be, which the log says too and ends no run.
+
+        Raises:
+            DivergedReplicas: the ranks' weights differ: nothing was saved.
+        """
         began, step = self._monotonic(), self.position.step
         if self.checkpoints.newest == step:
             return None
+        self.replicas.require_same(step)
         reason = self.checkpoints.save(step, self._content)
         why = {} if reason is None else {"reason": reason}
         self.log.event(keys.CHECKPOINT, step, seconds=self._monotonic() - began, **why)
@@ -148,6 +163,8 @@ class RunState:
     def _content(self) -> dict[str, Any]:
         """What this rank needs to go on from here; rank 0 also how far the log is."""
         return {
+            "run": self._identity,
+            "rank": self.ranks.rank,
             "state": self.tracked.live_state(),
             "position": asdict(self.position),
             "announced": self._announced,

@@ -1,6 +1,7 @@
 """A step's checkpoint counts only where every rank has it whole, and what is not whole is never counted on."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ def on_all(world: int, body: Callable[[Ranks], Any]) -> list[Any]:
 
 
 def content(step: int, rank: int) -> dict[str, Any]:
-    return {"position": {"step": step}, "state": torch.full((100,), float(step)), "rank": rank}
+    return {"run": "a1", "position": {"step": step}, "state": torch.full((100,), float(step)), "rank": rank}
 
 
 def save_all(folder: Path, steps: list[int], world: int = 2) -> list[list[str | None]]:
@@ -133,6 +134,78 @@ def test_without_a_common_one_every_rank_is_told(tmp_path: Path, has: tuple[int,
         checkpoint.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
     for error in newest(tmp_path):
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_file_under_another_steps_name_is_named_and_the_next_older_is_looked_at(
+    tmp_path: Path, world: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_all(tmp_path, [10, 20], world)
+    checkpoint.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
+    os.replace(checkpoint_path(tmp_path / "rank_0", 30), checkpoint_path(tmp_path / "rank_0", 20))  # to go back to 20
+    assert newest(tmp_path, world) == [(10, rank) for rank in range(world)]
+    told = capsys.readouterr().err
+    assert told.count("step_00000020.pt holds the state after step 30") == 1
+
+
+def test_a_file_of_another_ranks_folder_or_that_says_nothing_of_itself_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_all(tmp_path, [10, 20])
+    checkpoint.save(checkpoint_path(tmp_path / "rank_0", 30), {"position": 30})
+    shutil.copy(checkpoint_path(tmp_path / "rank_0", 20), checkpoint_path(tmp_path / "rank_1", 20))
+    assert newest(tmp_path) == [(10, 0), (10, 1)]
+    told = capsys.readouterr().err
+    assert "step_00000020.pt is rank 0's and lies in rank 1's folder" in told
+    assert "step_00000030.pt does not say of which run and step it is" in told
+
+
+def test_each_file_is_read_once_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank, steps in enumerate(([10, 20, 40], [10, 30, 50])):
+        for step in steps:
+            checkpoint.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
+    load, read = checkpoint.load, []
+    monkeypatch.setattr(checkpoint, "load", lambda path, where: (read.append(path), load(path, where))[1])
+    assert newest(tmp_path) == [(10, 0), (10, 1)]
+    assert len(read) == len(set(read)) == 6
+
+
+@pytest.mark.parametrize("alien", [0, 1])
+def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_changed(tmp_path: Path, alien: int) -> None:
+    save_all(tmp_path, [10, 20])
+    other = content(20, alien) | {"run": "b2"}
+    checkpoint.save(checkpoint_path(tmp_path / f"rank_{alien}", 20), other)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.pt"))
+    for error in newest(tmp_path):
+        assert isinstance(error, TimedrunError)
+        assert "the checkpoint after step 20 of rank 1 is of another run than rank 0's" in str(error)
+    assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.pt"))
+
+
+def test_a_failure_after_the_file_has_its_name_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_all(tmp_path, [10, 20])
+    synced = checkpoint._fsync_folder
+
+    def fails_on_rank_1(folder: Path) -> None:
+        if folder.name == "rank_1":
+            raise OSError(5, "Input/output error")
+        synced(folder)
+
+    monkeypatch.setattr(checkpoint, "_fsync_folder", fails_on_rank_1)
+    assert save_all(tmp_path, [30]) == [["rank 1: Input/output error"]] * 2
+    for rank in (0, 1):
+        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]
+
+
+def test_an_old_file_that_cannot_be_removed_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_all(tmp_path, [10, 20])
+
+    def busy(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "unlink", busy)
+    assert save_all(tmp_path, [30]) == [[None]] * 2
+    assert newest(tmp_path) == [(30, 0), (30, 1)]
 
 
 def test_what_lies_after_the_step_that_a_run_goes_on_from_is_removed(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def require(ranks: Ranks, given: Mapping[str, object], prevented: str = "the run
         for rank, one in enumerate(everybody):
             by_value.setdefault(one.get(name, "nothing"), []).append(rank)
         if len(by_value) > 1:
-            values = ", ".join(f"{value} on {_ranks(who)}" for value, who in by_value.items())
+            values = ", ".join(f"{value} on {in_words(who)}" for value, who in by_value.items())
             lines.append(f"  - {name}: {values}")
     more = f"\n  - and {len(lines) - MOST_TOLD} more" if len(lines) > MOST_TOLD else ""
     told = "\n".join(lines[:MOST_TOLD])
@@ -65,7 +65,7 @@ def _flat(name: str, value: Any) -> dict[str, object]:
     return {name.removeprefix("."): value}
 
 
-def _ranks(ranks: list[int]) -> str:
+def in_words(ranks: list[int]) -> str:
     """[0, 1, 2, 5] as "ranks 0-2, 5"."""
     runs: list[list[int]] = []
     for rank in ranks:

@@ -26,6 +26,7 @@ from timedrun.ranks.group import Ranks
 from timedrun.ranks.judgement import Seen, Verdict, judge_standing, last_step
 from timedrun.ranks.peers import Peer, meet
 from timedrun.ranks.place import SIGNS
+from timedrun.ranks.replicas import DivergedReplicas
 from timedrun.ranks.standing import WAITING, Observer, Standing, in_module
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
@@ -42,7 +43,7 @@ STILL_BEATS: Final = 3
 """A rank whose step has not changed for so many looks at what it is at."""
 SYMPTOM_SECONDS: Final = 5.0
 """For so long a rank's failed collective waits for the news of what made it fail."""
-AGREED: Final = (NonFiniteLoss, RankLost, Disagreement, WrongCollective, ResultFileGone)
+AGREED: Final = (NonFiniteLoss, RankLost, Disagreement, WrongCollective, DivergedReplicas, ResultFileGone)
 """Errors that all ranks raise alike, and that name the rank themselves."""
 LOST_SECONDS: Final = 3.0
 """For so long after its last word a rank whose connection ended may be told of by its supervisor."""
