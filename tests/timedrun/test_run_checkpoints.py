@@ -52,7 +52,7 @@ def on_all(world: int, body: Callable[[Ranks], Any]) -> list[Any]:
         except Exception as error:
             found[rank] = error
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -122,10 +122,9 @@ def _told(everybody: Tensor, allowed: Tensor, apart: Tensor, names: list[str], s
     return (
         f"the ranks do not hold the same weights after step {step}: {in_words(strange)}"
         f" {'differs' if len(strange) == 1 else 'differ'} from {in_words(rest)} in {int(apart.sum())} of {len(names)}"
-        f" parameters, the first of them {names[first]}: {_in_words(own[shown])} on rank {shown},"
-        f" {_in_words(own[model])} on rank {model}. The run is aborted, and nothing was saved of this step. A device,"
-        " its memory or the network of that rank was wrong, or code changed weights on one rank alone; resume the run"
-        " from its last checkpoint, or run it again."
+        f" parameters, first in {names[first]} ({_in_words(own[shown])} on rank {shown}, {_in_words(own[model])} on"
+        f" rank {model}). The run is aborted and the step not saved: a device or the network was wrong, or code changed"
+        " one rank's weights. Resume the run from its last checkpoint, or run it again."
     )
 
 

@@ -61,7 +61,7 @@ def compared(*models: nn.Module) -> list[Exception | None]:
         except Exception as error:
             found[rank] = error
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -185,7 +185,7 @@ def test_the_first_parameter_and_how_far_is_told() -> None:
         named["7.bias"].fill_(float("nan"))
 
     words = str(compared(network(), network(), changed(change))[2])
-    assert "in 2 of 64 parameters, the first of them model.2.bias: norm 24, sum 192 on rank 2, norm 0." in words
+    assert "in 2 of 64 parameters, first in model.2.bias (norm 24, sum 192 on rank 2, norm 0." in words
     assert "not finite" in str(compared(network(), changed(lambda named: named["7.bias"].fill_(float("nan"))))[0])
 
 
