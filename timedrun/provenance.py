@@ -1,4 +1,4 @@
-"""What a run came from, as far as only the run can tell: its container image and a digest of its data."""
+"""What a run came from: its source, how it was started, its container image and a digest of its data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from timedrun import system
 from timedrun.card import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import TimedrunError, UsageError
@@ -37,6 +40,17 @@ def image_digest() -> str | None:
             " started. Set it right (docker image inspect --format '{{index .RepoDigests 0}}' IMAGE) or unset it."
         )
     return found[1]
+
+
+def at_start(root: Path, ranks: int) -> dict[str, Any]:
+    """What is known of a run of this process's kind before it trains: the source at `root`, the number of ranks, the
+    CPU threads that each computes with, and the container image.
+
+    Raises:
+        UsageError: TIMEDRUN_IMAGE_DIGEST holds no digest.
+    """
+    started = {"ranks": ranks, "threads": torch.get_num_threads(), "image_digest": image_digest()}
+    return {**system.provenance(root), **started}
 
 
 def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None) -> dict[str, str | None]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, Final
 
 from mlevents import keys
 from mlevents.record import read
@@ -15,19 +14,38 @@ from timedrun.errors import TimedrunError
 from timedrun.outcome import Outcome
 from timedrun.results import ResultPaths, read_json
 
+ORIGIN: Final = {
+    "ranks": "the number of ranks",
+    "threads": "the number of CPU threads of a rank (--threads or OMP_NUM_THREADS)",
+    "commit": "timedrun's commit",
+    "dirty": "that its source differs from the commit",
+    "difference": "the digest of what its source differs in",
+    "image_digest": "the container image (TIMEDRUN_IMAGE_DIGEST)",
+}
+"""What provenance.json says of a run's start that has to be so again, in words."""
+
+SYSTEM: Final = {
+    "number_of_nodes": "the number of nodes",
+    "host_processor_model_name": "the processor",
+    "accelerator_model_name": "the accelerator",
+    "framework": "the framework",
+}
+"""The same of system.json. Memory, disks, network and the number of processors change nothing that is computed."""
+
 
 def require_resumable(
-    settings: RunConfig, paths: ResultPaths, *, world: int, platform: str, source: dict[str, Any]
+    settings: RunConfig, paths: ResultPaths, *, origin: Mapping[str, Any], system: Mapping[str, Any]
 ) -> None:
-    """Nothing, where the run at `paths` was interrupted and `settings`, the number of ranks, the machine and the
-    software are what it was started with. Nothing is changed. Its checkpoints are not looked at.
+    """Nothing, where the run at `paths` was interrupted and `settings`, the numbers of ranks, nodes and threads, the
+    models of processor and accelerator, the source, the image and the versions of software are what it was started
+    with. Nothing is changed. Its checkpoints are not looked at.
 
-    source: what `system.provenance` says of the code that would go on with it.
+    origin, system: what would go on with it (`provenance.at_start`, `system.describe`).
 
     Raises:
         TimedrunError: it cannot be resumed; the message says why.
     """
-    reasons = over(settings, paths) or changed(settings, paths, world=world, platform=platform, source=source)
+    reasons = over(settings, paths) or changed(settings, paths, origin=origin, system=system)
     if reasons:
         raise TimedrunError(
             f"{paths.log}: the run cannot be resumed: {'; '.join(reasons)}. Nothing was changed; resume it as it was"
@@ -37,12 +55,12 @@ def require_resumable(
 
 def over(settings: RunConfig, paths: ResultPaths) -> list[str]:
     """Why there is nothing to finish: the rules forbid it, or the run has ended."""
-    if settings.submission.division == keys.CLOSED:
-        return ["a run of the closed division is not interrupted and resumed; it has to be run again"]
     try:
         log = read(paths.log)
     except FileNotFoundError:
         return ["its log does not exist"]
+    if keys.CLOSED in (settings.submission.division, log.division):
+        return ["a run of the closed division is not interrupted and resumed; it has to be run again"]
     if log.status == keys.SUCCESS:
         return ["it reached its target"]
     reason = log.stopped.metadata.get("reason") if log.stopped else None
@@ -51,24 +69,48 @@ def over(settings: RunConfig, paths: ResultPaths) -> list[str]:
     return [] if log.started else ["its clock had not started"]
 
 
-def changed(settings: RunConfig, paths: ResultPaths, *, world: int, platform: str, source: dict[str, Any]) -> list[str]:
+def changed(
+    settings: RunConfig, paths: ResultPaths, *, origin: Mapping[str, Any], system: Mapping[str, Any]
+) -> list[str]:
     """What is not as it was when the run was started. Every one of these may change the last bits of a weight."""
-    found = []
-    was, now = flatten(_beside(paths.config)), flatten(config.dump(settings))
-    settings_changed = [name for name in was | now if was.get(name, "-") != now.get(name, "-")]
-    found += [f"{name} was {was.get(name, '-')} and is {now.get(name, '-')}" for name in settings_changed[:5]]
-    if len(settings_changed) > 5:
-        found.append(f"{len(settings_changed) - 5} other settings differ")
-    origin = _beside(paths.provenance)
-    framework = str(_beside(paths.system).get("framework"))
-    facts = {
-        "the number of ranks": (origin.get("ranks"), world),
-        "timedrun's commit": (origin.get("commit"), source.get("commit")),
-        "that its source differs from the commit": (origin.get("dirty"), source.get("dirty")),
-        "the framework": (framework, f"PyTorch {torch.__version__}"),
-        "the system": (read(paths.log).platform, platform),
-    }
-    return found + [f"{what} was {before} and is {here}" for what, (before, here) in facts.items() if before != here]
+    log, origin_was, system_was = read(paths.log), _beside(paths.provenance), _beside(paths.system)
+    # The log's word goes before config.json's: it is the result, and config.json only lies beside it.
+    logged = {"seed": log.seed, "submission.division": log.division}
+    settings_changed = _differing(flatten(_beside(paths.config)) | logged, flatten(config.dump(settings)))
+    found = list(settings_changed.values())
+    if len(found) > 5:
+        found[5:] = [f"{len(found) - 5} other settings differ"]
+    digest_was, digest = log.value(keys.CONFIG_DIGEST), config.digest(settings)
+    if digest_was != digest and not settings_changed.keys() - {"seed"}:  # config.json is not what the run wrote
+        found.append(f"the digest of the settings in the log was {digest_was} and is {digest}")
+    for was, now in (
+        (_worded(ORIGIN, origin_was), _worded(ORIGIN, origin)),
+        (_worded(SYSTEM, system_was), _worded(SYSTEM, system)),
+        (_versions(system_was), _versions(system)),
+        ({"the system": log.platform}, {"the system": system["system_name"]}),
+    ):
+        found += _differing(was, now).values()
+    return found
+
+
+def _worded(words: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, object]:
+    return {what: values.get(key, "not recorded") for key, what in words.items()}
+
+
+def _versions(system: Mapping[str, Any]) -> dict[str, object]:
+    software = system.get("other_software_stack")
+    versions = software if isinstance(software, dict) else {}
+    return {f"the version of {name}": version for name, version in versions.items()}
+
+
+def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
+    """What is said of each name whose value differs."""
+    found = {}
+    for name in dict.fromkeys([*was, *now]):
+        before, here = was.get(name, "-"), now.get(name, "-")
+        if before != here:
+            found[name] = f"{name} was {before} and is {here}"
+    return found
 
 
 def _beside(path: Path) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
 import platform
 import re
+import stat
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -18,6 +21,7 @@ from timedrun import hardware
 from timedrun.hardware import NOT_APPLICABLE, gib
 
 Description = dict[str, str | dict[str, str]]
+Source = dict[str, str | bool | None]
 
 COMMIT_FILE = "commit.json"
 """Written at the top of the source tree by the Dockerfile. A file, not a variable: another tree mounted in its place
@@ -101,23 +105,31 @@ def environment() -> str:
     return "\n".join([*lines, "", "installed distributions:", *_distributions(), ""])
 
 
-def provenance(root: Path) -> dict[str, str | bool]:
-    """The git commit of the source tree at `root` and whether files differ from it; "unknown" where nothing can tell.
+def provenance(root: Path) -> Source:
+    """The git commit of the source tree at `root`, whether files differ from it, and a digest of those that do;
+    "unknown" where nothing can tell.
 
     Where git knows nothing of the tree, as in a container image, it is what COMMIT_FILE in it says.
 
     "dirty" is true when a tracked file below `root` was changed or an untracked Python file lies there, since either
     makes the code another than the commit's. A folder that merely lies inside somebody's repository without belonging
     to it (an environment's site-packages) is unknown.
+
+    "difference" is None where the tree is clean, else a SHA-256 of the names and content of just those files as they
+    lie there; of all Python files below `root` where git cannot say which they are. Equal commits with equal
+    differences are equal code.
     """
     commit = git(root, "rev-parse", "--verify", "HEAD")
     if not commit or not git(root, "ls-files", "--", "."):
         return _written_down(root / COMMIT_FILE)
-    status = git(root, "status", "--porcelain", "--untracked-files=all", "--", ".")
-    if status is None:
-        return {"commit": commit.strip(), "dirty": "unknown"}
-    dirty = any(not line.startswith("??") or line.rstrip('"').endswith(".py") for line in status.splitlines())
-    return {"commit": commit.strip(), "dirty": dirty}
+    status = git(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".")
+    up = git(root, "rev-parse", "--show-cdup")
+    if status is None or up is None:
+        return {"commit": commit.strip(), "dirty": "unknown", "difference": "unknown"}
+    entries = [entry for entry in status.split("\0") if not entry.startswith("??") or entry.endswith(".py")]
+    names = [entry[3:] for entry in entries if entry]  # seen from the top of the repository, which `root` may lie below
+    difference = _digest(root / up.strip(), names) if names else None
+    return {"commit": commit.strip(), "dirty": bool(names), "difference": difference}
 
 
 def git(root: Path, *arguments: str) -> str | None:
@@ -134,7 +146,35 @@ def git(root: Path, *arguments: str) -> str | None:
     return finished.stdout.decode(errors="surrogateescape") if finished.returncode == 0 else None
 
 
-def _written_down(file: Path) -> dict[str, str | bool]:
+def _digest(folder: Path, names: Iterable[str]) -> str:
+    """SHA-256 of what lies at `names` below `folder`; "unknown" where it cannot be read.
+
+    Made from the files and not from git's own diff, which each user's settings shape differently.
+    """
+    try:
+        found = [[name, *_state(folder / name)] for name in sorted(names)]
+    except OSError:
+        return "unknown"
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _state(path: Path) -> list[object]:
+    """What `path` is: of a file whether it may be executed and its content, of a link where it leads as well, of a
+    submodule its provenance."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ["missing"]
+    leads = [os.readlink(path)] if stat.S_ISLNK(mode) else []
+    if path.is_file():
+        with path.open("rb") as file:
+            return ["file", bool(mode & stat.S_IXUSR), hashlib.file_digest(file, "sha256").hexdigest(), *leads]
+    if stat.S_ISDIR(mode) and (path / ".git").exists():
+        return ["repository", provenance(path)]
+    return ["other", *leads]
+
+
+def _written_down(file: Path) -> Source:
     """Commit and dirty as the build of an image wrote them to `file`; "unknown" where it holds no such thing."""
     try:
         values = json.loads(file.read_text())
@@ -142,8 +182,11 @@ def _written_down(file: Path) -> dict[str, str | bool]:
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         commit = dirty = None
     if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
-        return {"commit": "unknown", "dirty": "unknown"}
-    return {"commit": commit, "dirty": dirty if isinstance(dirty, bool) else "unknown"}
+        return {"commit": "unknown", "dirty": "unknown", "difference": "unknown"}
+    if dirty is False:
+        return {"commit": commit, "dirty": False, "difference": None}
+    names = [os.fspath(path.relative_to(file.parent)) for path in file.parent.rglob("*.py")]
+    return {"commit": commit, "dirty": True if dirty is True else "unknown", "difference": _digest(file.parent, names)}
 
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")

@@ -37,7 +37,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """How a run is started on this machine; none of it changes what is computed for a given number of ranks."""
+    """How a run is started on this machine. Of this, the number of ranks, of their nodes and of their threads may
+    change the last bits of what is computed; nothing else does."""
 
     paths: ResultPaths
     ranks: int = 1
@@ -242,20 +243,22 @@ def write_beside(settings: RunConfig, paths: ResultPaths, ranks: Ranks, platform
     """Write what belongs beside a run's log: its config, and the system, environment and source it ran on."""
     paths.side.mkdir(exist_ok=True)
     write_json(paths.config, config.dump(settings))
+    write_json(paths.system, description(settings, ranks, platform))
+    paths.environment.write_text(system.environment())
+    origin = provenance.at_start(ROOT, ranks.world)
+    write_json(paths.provenance, origin | {"command": command, "data": None, "final_state": None})
+
+
+def description(settings: RunConfig, ranks: Ranks, platform: str) -> system.Description:
+    """The system that `ranks` are, under the name `platform`."""
     submission = settings.submission
-    description = system.describe(
+    return system.describe(
         submission.organization,
         platform,
         division=submission.division,
         status=submission.status,
         ranks=ranks.world,
         device=ranks.device.type,
-    )
-    write_json(paths.system, description)
-    paths.environment.write_text(system.environment())
-    origin = {**system.provenance(ROOT), "command": command, "ranks": ranks.world}
-    write_json(
-        paths.provenance, origin | {"image_digest": provenance.image_digest(), "data": None, "final_state": None}
     )
 
 
@@ -267,8 +270,8 @@ def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: Ranks, p
     """
 
     def require() -> None:
-        source = system.provenance(ROOT)
-        require_resumable(settings, options.paths, world=ranks.world, platform=platform, source=source)
+        origin = provenance.at_start(ROOT, ranks.world)
+        require_resumable(settings, options.paths, origin=origin, system=description(settings, ranks, platform))
 
     on_first(ranks, require)
     return newest_on_all(options.paths.checkpoints, ranks)

@@ -11,27 +11,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun import config
+from timedrun.announcement import log_submission
+from timedrun.card import find
 from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
 from timedrun.errors import TimedrunError
 from timedrun.results import ResultPaths
 from timedrun.resumption import require_resumable
 
-SOURCE = {"commit": "abc", "dirty": False}
+ORIGIN = {"ranks": 2, "threads": 1, "commit": "abc", "dirty": True, "difference": "d1", "image_digest": "sha256:a"}
+SYSTEM = {
+    "system_name": "2xCPU",
+    "number_of_nodes": "2",
+    "host_processor_model_name": "Example CPU",
+    "accelerator_model_name": "N/A",
+    "framework": "PyTorch 2.13",
+    "other_software_stack": {"python": "3.11", "cudnn": "9"},
+}
 
 
 def started(paths: ResultPaths, settings: RunConfig, *, stop: dict[str, Any] | None = None) -> None:
     """A run of two ranks and what it leaves beside its log; killed, unless `stop` says how it ended."""
     paths.side.mkdir(parents=True)
     paths.config.write_text(json.dumps(config.dump(settings)))
-    paths.provenance.write_text(json.dumps({**SOURCE, "ranks": 2}))
-    paths.system.write_text(json.dumps({"framework": f"PyTorch {torch.__version__}"}))
+    paths.provenance.write_text(json.dumps({**ORIGIN, "command": "timedrun run", "data": None}))
+    paths.system.write_text(json.dumps({**SYSTEM, "host_memory_capacity": "1 GiB"}))
     log = RunLog(paths.log)
-    log.event(keys.SUBMISSION_PLATFORM, "2xCPU")
+    log_submission(log, find("image_classification").card, settings, "2xCPU")
+    log.event(keys.SEED, settings.seed)
+    log.event(keys.CONFIG_DIGEST, config.digest(settings))
     log.start(keys.RUN_START)
     if stop is not None:
         log.end(keys.RUN_STOP, **stop)
@@ -47,7 +58,9 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
-    require_resumable(settings, paths, **({"world": 2, "platform": "2xCPU", "source": SOURCE} | changes))
+    known = {"command": "timedrun run --resume", "host_memory_capacity": "2 GiB"}
+    origin, system = ({**values, **known, **changes} for values in (ORIGIN, SYSTEM))
+    require_resumable(settings, paths, origin=origin, system=system)
 
 
 def test_a_killed_or_stopped_run_may_go_on(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
@@ -64,16 +77,28 @@ def test_an_aborted_run_may_go_on(paths: ResultPaths, toy_config: Callable[..., 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"world": 4}, "the number of ranks was 2 and is 4"),
-        ({"platform": "8xH100"}, "the system was 2xCPU and is 8xH100"),
-        ({"source": {"commit": "def", "dirty": False}}, "timedrun's commit was abc and is def"),
+        ({"ranks": 4}, "the number of ranks was 2 and is 4"),
+        ({"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is 2"),
+        ({"number_of_nodes": "1"}, "the number of nodes was 2 and is 1"),
+        ({"host_processor_model_name": "Other"}, "the processor was Example CPU and is Other"),
+        ({"accelerator_model_name": "Example GPU"}, "the accelerator was N/A and is Example GPU"),
+        ({"system_name": "8xH100"}, "the system was 2xCPU and is 8xH100"),
+        ({"framework": "PyTorch 1.0"}, "the framework was PyTorch 2.13 and is PyTorch 1.0"),
         (
-            {"source": {"commit": "abc", "dirty": True}},
-            "that its source differs from the commit was False and is True",
+            {"other_software_stack": {"python": "3.11", "cuda": "13"}},
+            "the version of cudnn was 9 and is -; the version of cuda was - and is 13",
+        ),
+        ({"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is None"),
+        ({"commit": "def"}, "timedrun's commit was abc and is def"),
+        ({"dirty": False}, "that its source differs from the commit was True and is False"),
+        ({"difference": "d2"}, "the digest of what its source differs in was d1 and is d2"),
+        (
+            {"ranks": 4, "number_of_nodes": "1"},
+            "the number of ranks was 2 and is 4; the number of nodes was 2 and is 1",
         ),
     ],
 )
-def test_another_number_of_ranks_machine_or_source_is_refused(
+def test_another_launch_machine_or_source_is_refused(
     paths: ResultPaths, toy_config: Callable[..., RunConfig], changes: dict[str, Any], words: str
 ) -> None:
     started(paths, toy_config())
@@ -83,10 +108,40 @@ def test_another_number_of_ranks_machine_or_source_is_refused(
     assert tree(paths.folder) == before
 
 
-def test_another_version_of_torch_is_refused(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
+def test_a_run_that_did_not_record_how_it_was_started_is_refused(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig]
+) -> None:
     started(paths, toy_config())
-    paths.system.write_text(json.dumps({"framework": "PyTorch 1.0"}))
-    with pytest.raises(TimedrunError, match=f"the framework was PyTorch 1.0 and is PyTorch {torch.__version__[:3]}"):
+    paths.provenance.write_text(json.dumps({key: value for key, value in ORIGIN.items() if key != "threads"}))
+    paths.system.write_text("{}")
+    with pytest.raises(TimedrunError, match=r"OMP_NUM_THREADS\) was not recorded and is 1; .*nodes was not recorded"):
+        require(toy_config(), paths)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": 7}, "resumed: seed was 1 and is 7. Nothing"),
+        ({"global_batch": 8}, "resumed: the digest of the settings in the log was [0-9a-f]{64} and is [0-9a-f]{64}."),
+        ({"seed": 7, "global_batch": 8}, "seed was 1 and is 7; the digest of the settings in the log was"),
+    ],
+)
+def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig], changes: dict[str, Any], words: str
+) -> None:
+    started(paths, toy_config())
+    edited = toy_config(**changes)
+    paths.config.write_text(json.dumps(config.dump(edited)))
+    with pytest.raises(TimedrunError, match=words):
+        require(edited, paths)
+
+
+def test_a_closed_run_is_not_made_open_by_an_edit_of_its_config(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig]
+) -> None:
+    started(paths, toy_config(submission=SubmissionConfig(division="closed")))
+    paths.config.write_text(json.dumps(config.dump(toy_config())))
+    with pytest.raises(TimedrunError, match="closed division is not interrupted and resumed"):
         require(toy_config(), paths)
 
 

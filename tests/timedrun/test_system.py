@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -10,11 +11,14 @@ import socket
 import subprocess
 import sys
 import types
+from collections.abc import Mapping
 from pathlib import Path
 
+import hypothesis.strategies as st
 import psutil
 import pytest
 import torch
+from hypothesis import HealthCheck, example, given, settings
 from mlperf_logging.system_desc_checker import system_desc_checker
 
 from mlevents.submission.system_description import KEYS
@@ -150,16 +154,17 @@ def repository(tmp_path: Path) -> Path:
     folder.mkdir()
     _git(folder, "init", "-q")
     (folder / "train.py").write_text("pass\n")
-    _git(folder, "add", "train.py")
+    (folder / "kernel.bin").write_bytes(b"\0\xff")
+    _git(folder, "add", ".")
     _git(folder, "commit", "-q", "-m", "first")
     return folder
 
 
 def test_provenance_of_a_clean_tree_is_its_commit(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = _git(repository, "rev-parse", "HEAD")
-    assert system.provenance(repository) == {"commit": head, "dirty": False}
+    assert system.provenance(repository) == {"commit": head, "dirty": False, "difference": None}
     (repository / "result.txt").write_text("a result is no code")
-    assert system.provenance(repository) == {"commit": head, "dirty": False}
+    assert system.provenance(repository) == {"commit": head, "dirty": False, "difference": None}
     monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
     assert system.provenance(repository)["commit"] == head
 
@@ -171,10 +176,114 @@ def test_changed_or_added_code_makes_the_tree_dirty(repository: Path, name: str)
     assert system.provenance(repository)["dirty"] is True
 
 
+def difference_with(repository: Path, files: Mapping[str, bytes | None]) -> object:
+    """That of the repository's own commit with `files` as they are here, None for one that is deleted."""
+    _git(repository, "reset", "-q", "--hard")
+    _git(repository, "clean", "-q", "-d", "-f", "-x")
+    for name, content in files.items():
+        if content is None:
+            (repository / name).unlink(missing_ok=True)
+        else:
+            (repository / name).write_bytes(content)
+    return system.provenance(repository)["difference"]
+
+
+FILES = st.dictionaries(
+    st.sampled_from(["train.py", "kernel.bin", "new.py", "new ä.py"]), st.none() | st.binary(max_size=3), max_size=3
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=FILES, second=FILES)
+@example(first={"train.py": b"rate = 1\n"}, second={"train.py": b"rate = 2\n"})
+@example(first={"new.py": b""}, second={"new ä.py": b""})
+@example(first={"kernel.bin": b"\0\r\n"}, second={"kernel.bin": b"\0\n"})
+@example(first={"train.py": None}, second={"train.py": b""})
+@example(first={"train.py": b"pass\n"}, second={})
+def test_equal_files_have_an_equal_difference_and_any_other_change_has_another(
+    repository: Path, first: dict[str, bytes | None], second: dict[str, bytes | None]
+) -> None:
+    committed: dict[str, bytes | None] = {"train.py": b"pass\n", "kernel.bin": b"\0\xff"}
+    trees = [
+        {name: content for name, content in (committed | files).items() if content is not None}
+        for files in (first, second)
+    ]
+    found = [difference_with(repository, files) for files in (first, second)]
+    assert [difference is None for difference in found] == [tree == committed for tree in trees]
+    assert (found[0] == found[1]) is (trees[0] == trees[1])
+    assert difference_with(repository, first) == found[0]
+
+
+def test_what_git_is_told_of_a_change_makes_no_other_difference(repository: Path) -> None:
+    (repository / "train.py").write_text("rate = 1\n")
+    (repository / "new.py").write_text("")
+    found = system.provenance(repository)["difference"]
+    _git(repository, "add", ".")
+    assert system.provenance(repository)["difference"] == found
+    for name, value in {"diff.noprefix": "true", "core.quotePath": "false", "status.renames": "copies"}.items():
+        _git(repository, "config", name, value)
+    assert system.provenance(repository)["difference"] == found
+
+
+def test_what_a_mode_a_link_or_a_submodule_changes_is_part_of_the_difference(repository: Path, tmp_path: Path) -> None:
+    found = [system.provenance(repository)["difference"]]
+    (repository / "train.py").write_text("rate = 1\n")
+    found.append(system.provenance(repository)["difference"])
+    (repository / "train.py").chmod(0o755)
+    found.append(system.provenance(repository)["difference"])
+    for rate in (1, 2):  # a link's own text stays
+        (tmp_path / "elsewhere").write_text(f"rate = {rate}\n")
+        (repository / "linked.py").unlink(missing_ok=True)
+        (repository / "linked.py").symlink_to(tmp_path / "elsewhere")
+        found.append(system.provenance(repository)["difference"])
+    (repository / "linked.py").unlink()
+    (repository / "linked.py").symlink_to(repository)
+    found.append(system.provenance(repository)["difference"])
+    part = repository / "part"
+    part.mkdir()
+    _git(part, "init", "-q")
+    (part / "model.py").write_text("pass\n")
+    _git(part, "add", "model.py")
+    _git(part, "commit", "-q", "-m", "first")
+    _git(repository, "add", "part")
+    for rate in (1, 2):
+        (part / "train.py").write_text(f"rate = {rate}\n")
+        found.append(system.provenance(repository)["difference"])
+    (part / ".git").rename(tmp_path / "gone")
+    found.append(system.provenance(repository)["difference"])
+    assert len(set(found)) == len(found) and "unknown" not in found
+
+
+def test_below_the_top_of_a_repository_what_differs_there_counts(repository: Path) -> None:
+    (repository / "sub").mkdir()
+    (repository / "sub" / "model.py").write_text("")
+    _git(repository, "add", ".")
+    _git(repository, "commit", "-q", "-m", "second")
+    found = []
+    for rate in (1, 2):
+        (repository / "sub" / "model.py").write_text(f"rate = {rate}\n")
+        (repository / "train.py").write_text(f"rate = {rate}\n")
+        found.append(system.provenance(repository / "sub")["difference"])
+    (repository / "train.py").write_text("elsewhere\n")
+    found.append(system.provenance(repository / "sub")["difference"])
+    assert found[0] != found[1] == found[2]
+
+
+def test_a_change_that_cannot_be_read_is_an_unknown_difference(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise PermissionError
+
+    (repository / "train.py").write_text("rate = 1\n")
+    monkeypatch.setattr(hashlib, "file_digest", refused)
+    assert system.provenance(repository)["difference"] == "unknown"
+
+
 def test_provenance_is_unknown_where_git_cannot_tell(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unknown = {"commit": "unknown", "dirty": "unknown"}
+    unknown = {"commit": "unknown", "dirty": "unknown", "difference": "unknown"}
     assert system.provenance(tmp_path) == unknown
     assert system.provenance(tmp_path / "missing") == unknown
     (repository / ".gitignore").write_text("env/\n")
@@ -188,7 +297,18 @@ def test_provenance_is_unknown_where_git_cannot_tell(
 def test_where_git_knows_nothing_the_commit_is_what_the_image_was_built_with(tmp_path: Path, dirty: bool) -> None:
     commit = "0123456789abcdef" * 2 + "01234567"
     (tmp_path / system.COMMIT_FILE).write_text(json.dumps({"commit": commit, "dirty": dirty}))
-    assert system.provenance(tmp_path) == {"commit": commit, "dirty": dirty}
+    (tmp_path / "package").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path)  # an image has one, to where results go
+    found = []
+    for rate in (1, 1, 2):
+        (tmp_path / "package" / "train.py").write_text(f"rate = {rate}\n")
+        found.append(system.provenance(tmp_path))
+    assert {(one["commit"], one["dirty"]) for one in found} == {(commit, dirty)}
+    differences = [one["difference"] for one in found]
+    if dirty:  # only the build knew what differs, so all of the code counts
+        assert differences[0] == differences[1] != differences[2]
+    else:
+        assert differences == [None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +317,7 @@ def test_where_git_knows_nothing_the_commit_is_what_the_image_was_built_with(tmp
 )
 def test_a_file_that_names_no_commit_is_believed_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / system.COMMIT_FILE).write_text(content, encoding="latin-1")
-    assert system.provenance(tmp_path) == {"commit": "unknown", "dirty": "unknown"}
+    assert system.provenance(tmp_path) == {"commit": "unknown", "dirty": "unknown", "difference": "unknown"}
 
 
 def test_git_is_believed_before_the_file_of_an_image(repository: Path) -> None:

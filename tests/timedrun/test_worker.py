@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -13,12 +14,16 @@ from typing import NoReturn
 import pytest
 import torch
 
+from mlevents import keys
+from timedrun import provenance, system
+from timedrun.announcement import log_settings, log_submission
 from timedrun.card import find
-from timedrun.errors import ExitCode
+from timedrun.config import RunConfig
+from timedrun.errors import ExitCode, TimedrunError
 from timedrun.ranks import fault
 from timedrun.ranks.group import Ranks
 from timedrun.results import ResultPaths
-from timedrun.worker import Ending, LaunchOptions, execute
+from timedrun.worker import Ending, LaunchOptions, claim, execute, load_checkpoint
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -55,6 +60,64 @@ def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatc
     with pytest.raises(RuntimeError, match="asked for"):
         execute(benchmark, benchmark.config("smoke", "synthetic"), LaunchOptions(paths=paths))
     assert json.loads(paths.provenance.read_text())["data"] is None
+
+
+def other_threads(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(torch, "get_num_threads", lambda: 99)
+
+
+def other_nodes(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("LOCAL_WORLD_SIZE", "1")
+
+
+def other_image(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv(provenance.IMAGE_DIGEST, f"sha256:{64 * 'b'}")
+
+
+def other_source(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(system, "provenance", lambda root: {"commit": "abc", "dirty": True, "difference": "d2"})
+
+
+class Two(Ranks):
+    """The first of two ranks, as whom it speaks for both."""
+
+    def from_first(self, value: object) -> object:
+        return value
+
+    def maximum(self, values: list[float]) -> list[float]:
+        return values
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_threads, "number of CPU threads of a rank .* was [0-9]+ and is 99"),
+        (other_nodes, "resumed: the number of nodes was 1 and is 2"),
+        (other_image, "TIMEDRUN_IMAGE_DIGEST. was None and is sha256:b+"),
+        (other_source, "resumed: the digest of what its source differs in was d1 and is d2"),
+        (None, "not every rank has a whole checkpoint"),
+    ],
+)
+def test_a_run_is_resumed_only_as_what_it_recorded_itself(
+    change: Callable[[pytest.MonkeyPatch], None] | None,
+    words: str,
+    tmp_path: Path,
+    toy_config: Callable[..., RunConfig],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.delenv(provenance.IMAGE_DIGEST, raising=False)
+    monkeypatch.setattr(system, "provenance", lambda root: {"commit": "abc", "dirty": True, "difference": "d1"})
+    settings, ranks = toy_config(), Two(0, 2, 0, torch.device("cpu"))
+    options = LaunchOptions(paths=ResultPaths(tmp_path, 0), ranks=2)
+    with claim(settings, options, ranks, "2xCPU") as log:
+        log_submission(log, find("image_classification").card, settings, "2xCPU")
+        log_settings(log, settings, {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}})
+        log.start(keys.RUN_START)
+    if change is not None:
+        change(monkeypatch)
+    with pytest.raises(TimedrunError, match=words):
+        load_checkpoint(settings, options, ranks, "2xCPU")
 
 
 class Broken(io.StringIO):

@@ -117,7 +117,7 @@ def provenance_of(original: Original) -> dict[str, Any]:
 def differences(old: Original, new: Original) -> dict[str, dict[str, list[Any]]]:
     """What differs between two results in hardware, versions and origin, as {group: {name: [old, new]}}.
 
-    Only what both sides know is compared. The origin has commit, dirty, image_digest, ranks and data.
+    Only what both sides know is compared. The origin has commit, dirty, difference, image_digest, ranks and data.
     """
     systems = [_object(one.system) for one in (old, new)]
     both = [key for key in systems[0] if systems[0][key] and systems[1].get(key)]
@@ -129,7 +129,7 @@ def differences(old: Original, new: Original) -> dict[str, dict[str, list[Any]]]
         )
         | _differing(environments[0][0], environments[1][0], list(environments[0][0])),
         "versions": _differing(environments[0][1], environments[1][1], [*environments[0][1], *environments[1][1]]),
-        "origin": _differing(origins[0], origins[1], ["commit", "dirty", "image_digest", "ranks"])
+        "origin": _differing(origins[0], origins[1], ["commit", "dirty", "difference", "image_digest", "ranks"])
         | _differing(_data(origins[0]), _data(origins[1]), ["data"]),
     }
 

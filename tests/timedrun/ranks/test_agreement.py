@@ -61,13 +61,19 @@ def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: Callable[
 def test_versions_and_source_are_compared(
     toy_config: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timedrun.system.provenance", lambda root: {"commit": "def", "dirty": False})
+    monkeypatch.setattr("timedrun.system.provenance", lambda root: {"commit": "def", "dirty": True, "difference": "d1"})
     first = agreement.facts(toy_config(), ROOT, {})
     monkeypatch.setattr(torch, "__version__", "1.0")
-    monkeypatch.setattr("timedrun.system.provenance", lambda root: {"commit": "abc", "dirty": True})
+    monkeypatch.setattr("timedrun.system.provenance", lambda root: {"commit": "def", "dirty": True, "difference": "d2"})
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 99)
     with pytest.raises(Disagreement) as refused:
         require(first, agreement.facts(toy_config(), ROOT, {}))
-    for name in ("torch", "source commit", "source dirty"):
+    for name in ("torch", "source difference", "CPU threads (--threads or OMP_NUM_THREADS)"):
+        assert f"- {name}: " in str(refused.value)
+    monkeypatch.setattr("timedrun.system.provenance", lambda root: {"commit": "abc", "dirty": False})
+    with pytest.raises(Disagreement) as refused:
+        require(first, agreement.facts(toy_config(), ROOT, {}))
+    for name in ("source commit", "source dirty"):
         assert f"- {name}: " in str(refused.value)
 
 
