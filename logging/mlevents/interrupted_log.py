@@ -59,7 +59,7 @@ def take_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) 
     step = record.stopped.metadata.get("step") if record.stopped else None
     found = TakenBack(
         attempt=_keep(data, keep_in),
-        lines=sum(bool(line.strip()) for line in data[size:].splitlines()),
+        lines=len(data[size:].splitlines()),
         gap_seconds=now - record.events[-1].time_ms / 1e3,
         since_start_seconds=now - record.started.time_ms / 1e3,
         step=step if isinstance(step, int) and not isinstance(step, bool) else None,

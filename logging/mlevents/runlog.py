@@ -26,6 +26,7 @@ SYNCED: Final = frozenset(
 )
 ROOM: Final = 1 << 20  # bytes reserved for a log, far more than a run of today's benchmarks writes; then as many again
 PAGE: Final = 4096  # bytes; at a multiple of them Linux may break off the write of a process that is killed
+LINE: Final = 1024  # bytes that a line may have and be sure not to lie across such a place; an event has 150 to 400
 CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread whose write the disk does not finish
 
 __all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "TakenBack"]
@@ -55,9 +56,10 @@ class EventOrderError(RuntimeError):
 class RunLog:
     """Writes the MLPerf log of one run; with `path` None it checks everything and writes nothing (ranks other than 0).
 
-    Lines have the format of mlperf_logging's MLLogger, byte for byte. Unlike it, a value that cannot be written raises
-    before anything is written, and every line is one write that is either whole or absent, whichever thread logs it and
-    whenever the process is killed: blanks fill up a page of the file into which the next line would not fit.
+    Lines have the format of mlperf_logging's MLLogger, byte for byte, but for blanks at the end of a line that leaves
+    little room in a page of the file. Unlike it, a value that cannot be written raises before anything is written, and
+    every line (of up to LINE bytes) is one write that is either whole or absent, whichever thread logs it and whenever
+    the process is killed.
     Room on the disk is reserved when the file is made, so that a disk that fills up later does not keep run_stop out.
 
     path: the new file `result_N.txt`; its folder must exist.
@@ -230,7 +232,7 @@ class RunLog:
             self._check_order(key, metadata, closing)
             if key in SYNCED and not closing and self.is_gone:
                 raise ResultFileGone(self.path)
-            self._write(self._filler(len(line)) + line, key)
+            self._write(self._filled(line), key)
             self._started = self._started or key == keys.RUN_START
             self._stopped = self._stopped or key == keys.RUN_STOP
 
@@ -272,10 +274,10 @@ class RunLog:
                     f"not {metadata.get(keys.STATUS)!r}; nothing was written"
                 )
 
-    def _filler(self, length: int) -> bytes:
-        """A line of blanks up to the end of the file's page, where one of `length` bytes would go beyond it."""
-        room = PAGE - self._size % PAGE
-        return b" " * (room - 1) + b"\n" if room < length <= PAGE else b""
+    def _filled(self, line: bytes) -> bytes:
+        """`line`, with blanks up to the end of the file's page where the next line might not fit into what is left."""
+        room = -(self._size + len(line)) % PAGE
+        return line[:-1] + b" " * room + b"\n" if room < LINE else line
 
     def _write(self, line: bytes, key: str) -> None:
         if self._descriptor is None:
