@@ -82,6 +82,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # All ranks have met here before there is a log, so a signal finds all of them able to save. Nodes may have
         # counted results in folders of their own.
         number = ranks.gather(options.paths.number)[0]
+        signs.tell_number(number)
         options = replace(options, paths=replace(options.paths, number=number))
         platform = settings.submission.platform or platform_name(settings, ranks)
         # Before the log is touched: without a checkpoint it must keep its run_stop.

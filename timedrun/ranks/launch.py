@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,7 +15,7 @@ from timedrun import program
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.outcome import Outcome
 from timedrun.ranks import fault
-from timedrun.ranks.place import Place
+from timedrun.ranks.place import ATTEMPT, Place
 from timedrun.ranks.supervisor import LAST_SEEN, End, Supervisor
 from timedrun.results import ResultPaths
 from timedrun.run_checkpoints import steps_in
@@ -39,32 +40,46 @@ def launch(
     """Run `timedrun ARGUMENTS` as the ranks of this node, and again with --resume after a rank was lost, at most
     `restarts` times; the verdict.
 
-    place: of the first of these ranks. resumable: whether a run that was cut off may be finished at all.
+    place: of the first of these ranks. paths: of the result as this node counts; on others than node 0, which may have
+        another folder, the ranks tell the number that holds. resumable: whether a run that was cut off may be finished
+        at all.
+
     Raises:
         TimedrunError: the ranks could not be started, or they refused the run, before anything of it was written.
     """
-    command = [*program.command(*arguments), "--number", str(paths.number)]
+    command = program.command(*arguments)
     environment = dict(os.environ)
     environment.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 1) // place.local_world)))
     mine = range(place.rank, place.rank + place.local_world)
+    first_node, log = place.rank == 0, paths.log
     ours = False  # whether an attempt has begun the log
+    numbered = first_node  # whether `paths` has the run's number, which is rank 0's
+    resume: list[str] = []
     for attempt in range(1, restarts + 2):
-        end = Supervisor(command, place, environment=environment, finished=lambda: finished(paths.log)).run()
+        environment[ATTEMPT] = str(attempt)
+        end = Supervisor(
+            [*command, "--number", str(paths.number), *resume],
+            place,
+            environment=environment,
+            finished=lambda: first_node and finished(log),
+        ).run()
+        if end.number is not None:
+            paths, numbered = replace(paths, number=end.number), True
         ours = ours or end.begun
-        step = common_step(paths.checkpoints, mine) if resumable and ours else None
-        code, words, run = verdict(paths, end, step, first_node=place.rank == 0, ours=ours)
+        step = common_step(paths.checkpoints, mine) if resumable and ours and numbered else None
+        code, words, run = verdict(paths, end, step, first_node=first_node, ours=ours)
         if code != ExitCode.RANK_LOST or end.signal or attempt > restarts:
             break
         if not ours:  # what is there may be another's, and nothing of it is gone on with
             words += " Not started again: nothing had begun."
             break
         if step is None:
-            words += "; not started again: not every rank has a checkpoint"
+            why = "not every rank has a checkpoint" if numbered else "its ranks could not tell the number of the run"
+            words += f"; not started again: {why}"
             break
         say(words)
         say(f"restart {attempt} of {restarts}: all ranks start again and go on from step {step}.")
-        if "--resume" not in command:
-            command.append("--resume")
+        resume = ["--resume"]
         environment.pop(fault.VARIABLE, None)  # a fault on purpose happens once
     for _, error in end.errors:
         if error not in words:
@@ -106,12 +121,14 @@ def verdict(
         _raise_refusal(end)
         if not ours:
             return _not_begun(paths, end)
+        if end.signal and not end.lost:
+            return _not_gone_on(paths, end, step)
     lost = end.lost if end else ""
     at_once = end is not None and end.at_once and not lost
     again = f"; the same command with --resume goes on from step {step}" if step is not None else ""
     if not first_node:
         assert end is not None  # a node of its own has started ranks
-        words = f"this node's ranks ended{f': {lost}' if lost else ''}{again if lost else ''}"
+        words = f"this node's ranks ended{f': {lost}{again}' if lost and not end.over else ''}"
         return Verdict(end.exit_code, f"{words}; what became of the run, the log on node 0 says.")
     if not paths.log.is_file():
         return Verdict(ExitCode.ERROR, f"{paths.log}: the run began, but its log is gone.")
@@ -160,6 +177,15 @@ def _not_begun(paths: ResultPaths, end: End) -> Verdict:
     if end.signal:
         return Verdict(_interrupted(end), f"stopped before the run had begun; {there} ({paths.log}).")
     return Verdict(ExitCode.ERROR, f"the ranks ended before the run had begun; {there} ({paths.log}).")
+
+
+def _not_gone_on(paths: ResultPaths, end: End, step: int | None) -> Verdict:
+    """What became of ranks that were to take up a log which ranks before them, of the same launch, had begun."""
+    words = "the restart was stopped before the run went on; its log was not touched"
+    if step is None:
+        return Verdict(_interrupted(end), f"{words}, and not every rank has a checkpoint: {paths.log}")
+    again = f"the same command with --resume goes on from step {step}"
+    return Verdict(ExitCode.STOPPED_RESUMABLE, f"{words}; {again}: {paths.log}")
 
 
 def _interrupted(end: End | None) -> ExitCode:

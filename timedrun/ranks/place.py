@@ -25,6 +25,10 @@ rest is in timedrun/ranks/signs.py."""
 LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
 """Set for ranks that `timedrun run --ranks N` started itself and will judge itself."""
 
+ATTEMPT: Final = "TIMEDRUN_ATTEMPT"
+"""Set for the same ranks: which start of the run's ranks this is, from 1. After the first, ranks of the one before may
+still be ending on other nodes."""
+
 
 @dataclass(frozen=True)
 class Place:

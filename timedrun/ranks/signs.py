@@ -36,6 +36,11 @@ class Signs:
         """Whether its work was over, so that its exit code is no accident."""
         return self._path(rank, "left").exists()
 
+    def number(self, ranks: Iterable[int]) -> int | None:
+        """The number of the run's result, where one of these ranks was told it and could tell it."""
+        told = (self._read(rank, "number", "number", int) for rank in ranks)
+        return next((number for number in told if number is not None), None)
+
     def step(self, rank: int) -> int | None:
         """The last that it has told."""
         return self._read(rank, "json", "step", int)
@@ -72,6 +77,13 @@ def tell_begun() -> None:
     if (path := _own("waiting")) is not None:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def tell_number(number: int) -> None:
+    """The run's result has this number, which rank 0 has counted; in this node's folder it would be another perhaps."""
+    if (path := _own("number")) is not None:
+        with contextlib.suppress(OSError):
+            path.write_text(json.dumps({"number": number}))
 
 
 def tell_left(code: ExitCode) -> None:

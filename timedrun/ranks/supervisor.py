@@ -22,6 +22,7 @@ from timedrun.errors import ExitCode, TimedrunError
 from timedrun.ranks import oom_kills, rank_guard
 from timedrun.ranks.place import LAUNCHED, SIGNS, Place
 from timedrun.ranks.rank_output import RankOutput
+from timedrun.ranks.rank_process import RankProcess
 from timedrun.ranks.signs import Signs
 from timedrun.stop import STOPPING, asked_twice, handled
 from timedrun.streams import say
@@ -31,11 +32,18 @@ LOG_SECONDS: Final = 15.0
 TERM_SECONDS: Final = 3.0
 """Then between SIGTERM and SIGKILL."""
 TEARDOWN_SECONDS: Final = 600.0
-"""The same where the log has its success already: rank 0 may still be digesting the data."""
+"""The same where the run is over and rank 0 is here: it may still be digesting the data."""
 NAMING_SECONDS: Final = 0.4
 """A rank that ends with an error is named if others still run after that: where all end alike, the log says why."""
 REFUSED_SECONDS: Final = 5.0
 """What the others get to refuse too, where a rank ended with an error in words before there was a log to write."""
+SUSPENDED_SECONDS: Final = 30.0
+"""All ranks of a node that are suspended for so long, while their supervisor looks on, are lost: longer than ranks of
+other nodes wait for a sign of life."""
+LOOK_SECONDS: Final = 0.5
+"""One look counts for as much at most: a job that was stopped as a whole, and goes on, was not looked at."""
+FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
+"""Exit codes of ranks that the run failed on; any other of a rank that has left says that the run is over."""
 LAST_SEEN: Final = ", last seen at step"
 """Before the step, in the words on a rank that was lost."""
 
@@ -56,57 +64,18 @@ class End:
     """These ranks have begun the run's log or taken it up; otherwise what is there is not theirs."""
     errors: tuple[tuple[ExitCode, str], ...] = ()
     """What ranks ended with, where they could say it, in the order of ranks, each once."""
+    over: bool = False
+    """One of them has left in order: the run had its end, whatever became of the others after that."""
+    number: int | None = None
+    """The number of the result, which rank 0 has counted for all, as far as ranks could tell it."""
 
     @property
     def exit_code(self) -> ExitCode:
         """What the ranks alone say; on the node of rank 0 the log says more."""
-        if self.lost:
+        if self.lost and not self.over:
             return ExitCode.RANK_LOST
-        return next((ExitCode(code) for code in self.codes if code in set(ExitCode)), ExitCode.ERROR)
-
-
-class _Rank:
-    """A rank's process, and how it ended."""
-
-    def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
-        self.number = number
-        self.process = process
-        self.code: int | None = None
-        self.ended = 0.0
-        self.words = ""
-        """How it was lost, if it was."""
-        self.killed = False
-        self.told = False
-
-    @property
-    def running(self) -> bool:
-        return self.code is None
-
-    def look(self) -> bool:
-        """Whether it has just ended. Its group ends with it, while its number cannot be another process's yet."""
-        if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            return False
-        self.kill_group()
-        return True
-
-    def reap(self) -> None:
-        """Take its exit code; from now on its number may be another process's."""
-        self.code = self.process.wait()
-        self.ended = time.monotonic()
-
-    def kill_group(self) -> None:
-        """SIGKILL to it and to what it started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    @property
-    def suspended(self) -> bool:
-        """Whether a signal (SIGSTOP) or a debugger has stopped it; proc_pid_stat(5)."""
-        try:
-            text = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except OSError:
-            return False
-        return text[text.rindex(")") + 2] in "Tt"
+        known = [ExitCode(code) for code in self.codes if code in set(ExitCode)]
+        return next((code for code in known if code not in FAILED), known[0] if known else ExitCode.ERROR)
 
 
 class Supervisor:
@@ -115,6 +84,7 @@ class Supervisor:
     command: what starts a rank, in the environment that `place` gives it.
     place: of the first of them; its port 0 is replaced by a free one.
     finished: whether the run's log has its success already.
+    suspended_seconds: how long all of them may be suspended together.
     """
 
     def __init__(
@@ -126,6 +96,7 @@ class Supervisor:
         finished: Callable[[], bool] = lambda: False,
         log_seconds: float = LOG_SECONDS,
         term_seconds: float = TERM_SECONDS,
+        suspended_seconds: float = SUSPENDED_SECONDS,
     ) -> None:
         self.command = list(command)
         self.place = place if place.port else replace(place, port=free_port())
@@ -133,14 +104,20 @@ class Supervisor:
         self.finished = finished
         self.log_seconds = log_seconds
         self.term_seconds = term_seconds
-        self._ranks: list[_Rank] = []
+        self.suspended_seconds = suspended_seconds
+        self._ranks: list[RankProcess] = []
         self._signals: list[signal.Signals] = []
         self._sent = False
         self._given_up = False
         """Stopped before all ranks could save, or asked twice: how the rest ends says nothing."""
+        self._over = False
+        """A rank has left in order, so all have met at the run's end."""
+        self._suspended = 0.0
+        """For so long all that run were found suspended."""
+        self._looked = 0.0
         self._deadline: float | None = None
         self._kill_after = term_seconds
-        self._first_lost: _Rank | None = None
+        self._first_lost: RankProcess | None = None
         self._output = RankOutput()
         self._signs = Signs(Path())
         self._refused = False
@@ -160,6 +137,7 @@ class Supervisor:
         previous = {number: signal.signal(number, self._receive) for number in handled(STOPPING)}
         try:
             self._start()
+            self._looked = time.monotonic()
             while self._running:
                 self._output.wait(0.1)
                 self._pass_signals()
@@ -170,9 +148,10 @@ class Supervisor:
                 for rank in sorted(ended, key=lambda rank: rank.code != -signal.SIGTERM):
                     self._judge(rank)
                 self._name_lost()
+                self._look_for_suspended()
                 self._end_others()
             self._name_lost(all_ended=True)
-            begun = self._begun
+            begun, run_number = self._begun, self._signs.number(self._mine)
             errors = tuple(dict.fromkeys(error for rank in self._ranks if (error := self._signs.error(rank.number))))
             elsewhere = self._told_of_another(() if begun else errors)
         finally:
@@ -194,10 +173,10 @@ class Supervisor:
         lost = first.words if first and not alike else elsewhere if told_of_one else ""
         asked = self._signals[0] if self._signals else None
         at_once = asked is not None and any(code < 0 for code in codes)
-        return End(codes, lost, asked, at_once, begun, errors)
+        return End(codes, lost, asked, at_once, begun, errors, self._over, run_number)
 
     @property
-    def _running(self) -> list[_Rank]:
+    def _running(self) -> list[RankProcess]:
         return [rank for rank in self._ranks if rank.running]
 
     @property
@@ -249,19 +228,21 @@ class Supervisor:
                 raise TimedrunError(
                     f"rank {number} could not be started ({error.strerror}); no rank is left."
                 ) from None
-            rank = _Rank(number, process)
+            rank = RankProcess(number, process)
             self._ranks.append(rank)
             self._tell_guard(process.pid)
             if process.stdout is not None:
                 self._output.add(number, process.stdout)
 
-    def _judge(self, rank: _Rank) -> None:
+    def _judge(self, rank: RankProcess) -> None:
         """Note what the end of `rank` means for the others."""
         assert rank.code is not None
         left = self._signs.left(rank.number)
         if left and rank.code >= 0:
+            self._over = self._over or rank.code not in FAILED
+            self._begin_end(self._grace, self.term_seconds)
             return
-        if self._signals and rank.code == -signal.SIGTERM:  # it could not save yet, so nothing had begun
+        if self._signals and rank.code == -signal.SIGTERM and not self._over:  # it could not save, nothing had begun
             self._given_up = True
             self._begin_end(1.0, 0.0)
         if self._given_up:
@@ -272,31 +253,48 @@ class Supervisor:
             self._begin_end(REFUSED_SECONDS, self.term_seconds)
             return
         if left and self._is_finished:
-            say(f"rank {rank.number} {_ending(rank.code)} after its work was over; the result stands.")
-            return
-        if rank.code != ExitCode.RANK_LOST and not rank.killed:
-            self._lose(rank, f"{_ending(rank.code)}{self._last_step(rank)}{self._memory(rank)}")
-        self._begin_end(TEARDOWN_SECONDS if self._is_finished else self.log_seconds, self.term_seconds)
+            say(f"rank {rank.number} {rank.ending} after its work was over; the result stands.")
+            self._over = True
+        elif rank.code != ExitCode.RANK_LOST and not rank.killed:
+            ended = self._sent and not self._signals and rank.code == -signal.SIGTERM  # by this supervisor
+            how = "did not end and was killed" if ended else rank.ending
+            self._lose(rank, f"{how}{self._last_step(rank)}{self._memory(rank)}")
+        self._begin_end(self._grace, self.term_seconds)
 
-    def _lose(self, rank: _Rank, words: str) -> None:
+    @property
+    def _grace(self) -> float:
+        """What the others get once one has ended. Rank 0 gets more where it may have work after the run's end."""
+        digests = any(rank.number == 0 for rank in self._running) and (self._over or self._is_finished)
+        return TEARDOWN_SECONDS if digests else self.log_seconds
+
+    def _lose(self, rank: RankProcess, words: str) -> None:
         rank.words = f"rank {rank.number} {words}"
         self._signs.tell_lost(rank.number, rank.words)
         self._first_lost = self._first_lost or rank
 
     def _begin_end(self, log_seconds: float, term_seconds: float) -> None:
-        if self._deadline is None:
-            self._deadline = time.monotonic() + log_seconds
-            self._kill_after = term_seconds
+        deadline = time.monotonic() + log_seconds
+        if self._deadline is None or deadline < self._deadline:
+            self._deadline, self._kill_after = deadline, term_seconds
 
     def _name_lost(self, *, all_ended: bool = False) -> None:
         """Say which ranks died, once each."""
-        others = "" if all_ended else f"; the others have {self.log_seconds:.0f} s to write the log."
+        others = "." if all_ended or self._over else f"; the others have {self.log_seconds:.0f} s to write the log."
         for rank in self._ranks:
             if rank.words and not rank.told and rank.code is not None:
                 if rank.code > 0 and (all_ended or time.monotonic() - rank.ended < NAMING_SECONDS):
                     continue
                 rank.told = True
                 say(rank.words + (others if self._running else "."))
+
+    def _look_for_suspended(self) -> None:
+        """Lose the ranks that are all suspended, so that none of them is left to tell of another."""
+        now = time.monotonic()
+        seconds, self._looked = min(now - self._looked, LOOK_SECONDS), now
+        waits = self._deadline is None and bool(self._running) and all(rank.suspended for rank in self._running)
+        self._suspended = self._suspended + seconds if waits else 0.0
+        if self._suspended > self.suspended_seconds:
+            self._begin_end(self.log_seconds, self.term_seconds)
 
     def _end_others(self) -> None:
         """Past the deadline, end who is left; a suspended rank at once, since it can write nothing."""
@@ -327,7 +325,7 @@ class Supervisor:
         for rank in self._running:
             os.kill(rank.process.pid, number)  # Popen's own would reap it
 
-    def _last_step(self, rank: _Rank) -> str:
+    def _last_step(self, rank: RankProcess) -> str:
         step = self._signs.step(rank.number)
         return ", no step known" if step is None else f"{LAST_SEEN} {step}"
 
@@ -338,7 +336,7 @@ class Supervisor:
         told = (self._signs.words(rank.number) for rank in self._ranks if self.place.rank)
         return next((words for words in (*lost, *told) if words), "a rank was lost")
 
-    def _memory(self, rank: _Rank) -> str:
+    def _memory(self, rank: RankProcess) -> str:
         """Whether memory may have been why it was killed."""
         if rank.code != -signal.SIGKILL or self._oom_kills is None:
             return ""
@@ -346,14 +344,6 @@ class Supervisor:
         if now is None or now == self._oom_kills:
             return ", not by the kernel's OOM killer"
         return ": out of memory (the kernel's OOM killer struck in this cgroup meanwhile)"
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}" if code else "ended (exit code 0) before the run did"
-    with contextlib.suppress(ValueError):
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"was killed by signal {-code}"
 
 
 def free_port() -> int:

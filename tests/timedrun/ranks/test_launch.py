@@ -10,7 +10,7 @@ from mlevents import keys
 from mlevents.runlog import RunLog
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.ranks import fault, launch
-from timedrun.ranks.place import Place
+from timedrun.ranks.place import ATTEMPT, Place
 from timedrun.ranks.supervisor import End
 from timedrun.results import ResultPaths
 
@@ -100,11 +100,13 @@ class Played:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, ends: list[End]) -> None:
         self.ends = ends
         self.started: list[tuple[list[str], bool]] = []
+        self.attempts: list[str] = []
         monkeypatch.setattr(launch, "Supervisor", self._make)
         monkeypatch.setenv(fault.VARIABLE, "1:5:kill")
 
     def _make(self, command: list[str], place: Place, *, environment: dict[str, str], finished: object) -> "Played":
         self.started.append((list(command), fault.VARIABLE in environment))
+        self.attempts.append(environment[ATTEMPT])
         return self
 
     def run(self) -> End:
@@ -243,3 +245,63 @@ def test_an_error_that_the_verdict_does_not_have_is_said_beside_it_and_one_that_
     assert "DataError: gone" in launched(paths_of(tmp_path, status=keys.ABORTED, reason="DataError: gone"), 0).words
     shown = capsys.readouterr().err
     assert "the digest is missing" in shown and "gone" not in shown
+
+
+def test_another_node_takes_the_runs_number_from_its_ranks_for_its_checkpoints_and_its_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = Place("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1)
+    for rank in (2, 3):
+        (tmp_path / "run_4" / "checkpoint" / f"rank_{rank}").mkdir(parents=True)
+        (tmp_path / "run_4" / "checkpoint" / f"rank_{rank}" / "step_00000010.pt").touch()
+    own = ResultPaths(tmp_path, -1)  # what a folder without results gives for --resume
+    played = Played(monkeypatch, [replace(KILLED, number=4), End((0, 0), begun=True, over=True, number=4)])
+    code, words, _ = launch.launch(["run", "x"], second, own, threads=0, restarts=1, resumable=True)
+    assert (code, "log on node 0" in words) == (ExitCode.OK, True)
+    assert [command[command.index("--number") :] for command, _ in played.started] == [
+        ["--number", "-1"],
+        ["--number", "4", "--resume"],
+    ]
+    assert "all ranks start again and go on from step 10" in capsys.readouterr().err
+    played = Played(monkeypatch, [KILLED])
+    four = ResultPaths(tmp_path, 4)  # its own count, which proves nothing
+    code, words, _ = launch.launch(["run", "x"], second, four, threads=0, restarts=1, resumable=True)
+    assert (code, len(played.started)) == (ExitCode.RANK_LOST, 1)
+    assert "not started again: its ranks could not tell the number of the run" in words
+
+
+def test_ranks_learn_which_attempt_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch, [KILLED, KILLED])
+    launched(with_checkpoints(paths_of(tmp_path)), 1)
+    assert played.attempts == ["1", "2"]
+
+
+@pytest.mark.parametrize("first_rank", [0, 2])
+def test_a_restart_that_a_signal_stops_before_it_goes_on_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_rank: int
+) -> None:
+    paths = paths_of(tmp_path, status=keys.ABORTED, reason="rank 1 died")
+    for rank in (first_rank, first_rank + 1):
+        (paths.checkpoints / f"rank_{rank}").mkdir(parents=True)
+        (paths.checkpoints / f"rank_{rank}" / "step_00000010.pt").touch()
+    where = Place("options", first_rank, 4, 0, 2, 2, first_rank // 2, "127.0.0.1", 1)
+    stopped = End((-15, -15), signal=signal.SIGTERM, at_once=True)
+    Played(monkeypatch, [replace(KILLED, number=0), stopped])
+    code, words, _ = launch.launch(["run", "x"], where, paths, threads=0, restarts=3, resumable=True)
+    assert code == ExitCode.STOPPED_RESUMABLE
+    assert words.startswith("the restart was stopped before the run went on; its log was not touched; the same command")
+    assert "--resume goes on from step 10" in words
+    code, words, _ = launch.verdict(paths, stopped, None, ours=True)
+    assert (code, "not every rank has a checkpoint" in words) == (ExitCode.TERMINATED, True)
+
+
+def test_a_rank_lost_after_the_runs_end_is_a_warning_on_a_node_without_the_log_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = Place("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1)
+    played = Played(monkeypatch, [End((0, -9), lost="rank 3 did not end", begun=True, over=True, number=0)])
+    paths = ResultPaths(tmp_path, 0)
+    code, words, _ = launch.launch(["run", "x"], second, paths, threads=0, restarts=3, resumable=True)
+    assert (code, len(played.started)) == (ExitCode.OK, 1)
+    assert words.startswith("this node's ranks ended; what became of the run")
+    assert "warning: rank 3 did not end; what the log says stands." in capsys.readouterr().err

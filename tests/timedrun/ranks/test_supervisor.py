@@ -7,6 +7,7 @@ import tempfile
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -69,7 +70,7 @@ def test_ranks_learn_their_place_and_an_orderly_end_loses_none(capfd: pytest.Cap
         f"print('place', [os.environ[name] for name in {names}], int(os.environ['MASTER_PORT']) > 0)\nleave(3)",
         place=place(2, first=4, world=6),
     )
-    assert end == End((3, 3))
+    assert end == End((3, 3), over=True)
     assert end.exit_code == ExitCode.TARGET_NOT_REACHED
     shown = said(capfd)
     assert "rank 4: place ['4', '6', '0', '2', '127.0.0.1'] True" in shown
@@ -153,7 +154,7 @@ def test_a_suspended_rank_is_killed_as_soon_as_another_told_that_it_is_lost(capf
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_all_ranks_and_they_say_what_came_of_it(number: signal.Signals) -> None:
     end, _ = supervise(f"{HANDLES}\nif rank == 0: os.kill(os.getppid(), {int(number)})\nwait()\nleave(75)")
-    assert end == End((75, 75), signal=number)
+    assert end == End((75, 75), signal=number, over=True)
     assert end.exit_code == ExitCode.STOPPED_RESUMABLE
 
 
@@ -188,6 +189,94 @@ def test_a_second_signal_ends_all_ranks_at_once() -> None:
     )
     assert end == End((-9, -9), signal=signal.SIGTERM, at_once=True)
     assert seconds < 15
+
+
+CAUGHT = {
+    "suspended": (
+        "os.kill(os.getpid(), signal.SIGSTOP)",
+        "rank 1 was suspended (SIGSTOP, or a debugger) and was killed",
+    ),
+    "hangs": ("signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)", "rank 1 did not end and was killed"),
+    "hangs, but hears": ("time.sleep(60)", "rank 1 did not end and was killed"),
+}
+
+
+@pytest.mark.parametrize("how", CAUGHT)
+def test_a_rank_that_is_caught_after_the_run_is_over_is_not_waited_for_and_the_result_stands(how: str) -> None:
+    code, words = CAUGHT[how]
+    lines = ["begin()", "all_started()", "if rank != 1: leave(3)", *code.splitlines(), "time.sleep(60)"]
+    end, seconds = supervise("\n".join(lines), ranks=3, log_seconds=0.5)
+    assert end.over and end.begun and end.lost == f"{words}, no step known"
+    assert end.exit_code == ExitCode.TARGET_NOT_REACHED
+    assert seconds < 20
+
+
+def test_rank_0_has_time_to_digest_after_the_run_and_the_others_no_longer_than_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = """
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        begin()
+        all_started()
+        if rank == 0: time.sleep(3)
+        if rank == 2: time.sleep(60)
+        leave(0)
+        """
+    end, seconds = supervise(code, ranks=3, log_seconds=0.5)
+    assert (end.codes, end.lost) == ((0, 0, -9), "rank 2 did not end and was killed, no step known")
+    assert seconds < 20
+    monkeypatch.setattr(supervisor, "TEARDOWN_SECONDS", 0.5)
+    end, _ = supervise(code.replace("sleep(3)", "sleep(60)"), ranks=3, log_seconds=0.5)
+    assert (end.codes, end.exit_code) == ((-9, 0, -9), ExitCode.OK)
+
+
+def test_a_signal_after_the_run_is_over_takes_nothing_from_who_has_work_left() -> None:
+    code = """
+        if rank == 0: signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+        if rank == 1: (signs / "pid").write_text(str(os.getpid()))
+        begin()
+        all_started()
+        if rank == 0:
+            while Path("/proc", (signs / "pid").read_text()).exists(): time.sleep(0.02)
+            os.kill(os.getppid(), signal.SIGTERM)
+            wait()
+            time.sleep(2)
+        if rank == 2: time.sleep(60)
+        leave(0)
+        """
+    end, _ = supervise(code, ranks=3, log_seconds=0.5)
+    assert end.codes == (0, 0, -15) and end.over
+
+
+def test_ranks_that_are_all_suspended_are_lost() -> None:
+    code = "all_started()\nat(3)\nos.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(60)"
+    end, seconds = supervise(code, suspended_seconds=0.5)
+    assert end.codes == (-9, -9)
+    assert end.lost == "rank 0 was suspended (SIGSTOP, or a debugger) and was killed, last seen at step 3"
+    assert end.exit_code == ExitCode.RANK_LOST
+    assert seconds < 20
+
+
+def test_a_job_that_was_suspended_as_a_whole_and_goes_on_finds_no_rank_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(supervisor.time, "monotonic", lambda: clock[0])
+    watched = Supervisor(["unused"], place(2), suspended_seconds=30.0)
+    ranks = [SimpleNamespace(running=True, suspended=True) for _ in range(2)]
+    watched._ranks = ranks  # type: ignore[assignment]
+
+    def look(times: int, seconds: float) -> bool:
+        for _ in range(times):
+            clock[0] += seconds
+            watched._look_for_suspended()
+        return watched._deadline is not None
+
+    assert not look(20, 3600.0)  # the supervisor had been stopped too
+    assert not look(190, 0.1)
+    ranks[1].suspended = False  # one that runs can tell of the other
+    assert not look(400, 0.1)
+    ranks[1].suspended = True
+    assert not look(299, 0.1)
+    assert look(5, 0.1)
 
 
 def test_a_rank_that_crashes_after_its_work_is_a_warning(capfd: pytest.CaptureFixture[str]) -> None:
@@ -351,7 +440,7 @@ def test_a_refusal_of_one_rank_ends_the_others_that_wait_for_it_and_none_is_lost
 
 
 def test_ranks_tell_that_they_have_begun_even_on_a_full_disk_or_in_a_folder_that_was_cleared() -> None:
-    assert supervise("begin()\nleave(0)")[0] == End((0, 0), begun=True)
+    assert supervise("begin()\nleave(0)")[0] == End((0, 0), begun=True, over=True)
     assert supervise("import shutil; shutil.rmtree(signs, ignore_errors=True); os._exit(3)")[0].begun
 
 
@@ -364,9 +453,9 @@ def test_a_hangup_is_no_second_signal_and_none_where_it_was_ignored_from_the_sta
         wait()
         leave(75)
         """
-    assert supervise(twice)[0] == End((75, 75), signal=signal.SIGHUP)
+    assert supervise(twice)[0] == End((75, 75), signal=signal.SIGHUP, over=True)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert supervise("os.kill(os.getppid(), signal.SIGHUP)\ntime.sleep(0.5)\nleave(0)")[0] == End((0, 0))
+        assert supervise("os.kill(os.getppid(), signal.SIGHUP)\ntime.sleep(0.5)\nleave(0)")[0] == End((0, 0), over=True)
     finally:
         signal.signal(signal.SIGHUP, before)
