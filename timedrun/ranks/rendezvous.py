@@ -20,12 +20,15 @@ from mlevents.printable import printable
 from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
 from timedrun.ranks import interface, master
 from timedrun.ranks.master import POLL_SECONDS
-from timedrun.ranks.place import Place
+from timedrun.ranks.place import ATTEMPT, Place
 from timedrun.streams import say
 
 GROUP_SECONDS: Final = 1800.0
 """Timeout of the process group: the last resort. The Watch tells what is wrong long before; a shorter one would end
 runs in which one rank rightly works by itself, on an evaluation or a compilation, while the others wait."""
+ENDING_SECONDS: Final = 45.0
+"""For so long a rank that was started again waits for the ranks before it to end: their watch, their log and their
+supervisor take up to 33 s for it."""
 FAILED: Final = "failed"
 """Key of the exit code and words of a rank that could not join the group."""
 OWN_FILES: Final = 64
@@ -45,9 +48,10 @@ def form_group(place: Place, device: torch.device, timeout_seconds: float) -> No
     """
     if words := too_few_open_files(place.world):
         raise TimedrunError(words)
-    store = _open_store(place, timeout_seconds)
     device_id = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
+    store: Store | None = None
     try:
+        store = _enter(place, timeout_seconds)
         _await_all(store, place, device_id, timeout_seconds)
         if device.type != "cuda" and place.world > place.local_world:
             interface.choose(place.master, place.port)
@@ -64,7 +68,8 @@ def form_group(place: Place, device: torch.device, timeout_seconds: float) -> No
     except (dist.DistError, RuntimeError) as error:
         lost = RankLost(f"rank {place.rank}: the ranks lost each other while they met: {_first_line(error)}")
         with suppress(dist.DistError, RuntimeError):  # rank 0 is gone, and its store
-            _tell_failure(store, lost)
+            if store is not None:
+                _tell_failure(store, lost)
         _linger(place)
         raise lost from None
     except TimedrunError:
@@ -171,8 +176,43 @@ def _prefixed(store: Store) -> Store:
     return PrefixStore(f"timedrun/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
+def _enter(place: Place, timeout_seconds: float) -> Store:
+    """The store, once this rank has told there that it has come. A rank that was started again may meet a store of the
+    ranks before it, whose end other nodes take a while to see to: it leaves that one alone and tries again.
+
+    Raises:
+        RankLost: nobody answers, or those ranks do not end.
+        UsageError: this rank does not go together with those that are there; the others that wait raise it too.
+    """
+    again = place.rank != 0 and os.environ.get(ATTEMPT, "1") != "1"
+    deadline = time.monotonic() + ENDING_SECONDS
+    while True:
+        store: Store | None = None  # closes the one before
+        try:
+            store = _open_store(place, timeout_seconds)
+            _require_one_size(store, place)
+            if _is_only_one(store, place):
+                return store
+        except (RankLost, dist.DistError, RuntimeError):  # that store went away meanwhile
+            if not again or time.monotonic() > deadline:
+                raise
+        if store is not None and not again:
+            error = UsageError(
+                f"two processes are rank {place.rank}: give each node its own --node-rank, from 0, and each process its"
+                " own RANK where none but variables say it."
+            )
+            _tell_failure(store, error)
+            raise error
+        if time.monotonic() > deadline:
+            raise RankLost(
+                f"rank {place.rank}: {master.shown(place)} still has a rank of this number, from before the restart,"
+                f" after {ENDING_SECONDS:.0f} s; end what is left of the run on node 0, then start it again with"
+                " --resume."
+            )
+        time.sleep(POLL_SECONDS)
+
+
 def _await_all(store: Store, place: Place, device_id: str, timeout_seconds: float) -> None:
-    _require_one_job(store, place)
     keys = [f"rank {rank}" for rank in range(place.world)]
     store.set(keys[place.rank], device_id or "cpu")
     deadline, pause, notice = time.monotonic() + timeout_seconds, 0.01, master.Notice(place)
@@ -210,29 +250,27 @@ def _await_all(store: Store, place: Place, device_id: str, timeout_seconds: floa
             )
 
 
-def _require_one_job(store: Store, place: Place) -> None:
-    """Nothing, where this rank counts as many ranks as the first that came did, and is the only one of its number.
+def _require_one_size(store: Store, place: Place) -> None:
+    """Nothing, where this rank counts as many ranks as the first that came did.
 
     Raises:
         UsageError: it does not; the others that wait raise it too.
     """
     own = f"{place.world} {place.rank} {place.local_world} {place.nodes}"
     world, rank, local_world, nodes = map(int, store.compare_set("world", "", own).decode().split())
-    error = None
     if world != place.world:
         error = UsageError(
             f"WORLD_SIZE is {world} on rank {rank} ({nodes} nodes with {local_world} ranks each) and {place.world} on"
             f" rank {place.rank} ({place.nodes} nodes with {place.local_world} ranks each): give the same --ranks and"
             " the same --nodes on every node."
         )
-    elif store.add(f"processes of rank {place.rank}", 1) > 1:
-        error = UsageError(
-            f"two processes are rank {place.rank}: give each node its own --node-rank, from 0, and each process its own"
-            " RANK where none but variables say it."
-        )
-    if error is not None:
         _tell_failure(store, error)
         raise error
+
+
+def _is_only_one(store: Store, place: Place) -> bool:
+    """Whether no process of this rank's number came before; this one counts from now on."""
+    return bool(store.add(f"processes of rank {place.rank}", 1) == 1)
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from timedrun.errors import RankLost, UsageError
 from timedrun.ranks import master, rendezvous
-from timedrun.ranks.place import Place
+from timedrun.ranks.place import ATTEMPT, Place
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.timeout(60)
@@ -104,6 +105,42 @@ def test_two_nodes_of_one_number_are_refused_on_all() -> None:
     assert all("two processes are rank 1: give each node its own --node-rank" in str(error) for error in found)
 
 
+def test_a_rank_that_is_started_again_waits_until_the_run_before_has_gone_and_disturbs_nobody_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+    before = rendezvous._open_store(place(0, 3, port), 20)
+    for rank in range(3):
+        assert rendezvous._is_only_one(before, place(rank, 3, port))
+    monkeypatch.setenv(ATTEMPT, "2")
+    found: list[Any] = []
+    again = threading.Thread(target=lambda: found.append(rendezvous._enter(place(2, 3, port), 40)), daemon=True)
+    again.start()
+    deadline = time.monotonic() + 30
+    while int(before.add("processes of rank 2", 0)) < 3:  # it has come more than once
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert rendezvous._failure(before) is None
+    del before
+    others = in_threads(2, lambda rank: rendezvous._enter(place(rank, 3, port), 40))
+    again.join(40)
+    for store in (*others, *found):
+        assert store.check([f"processes of rank {rank}" for rank in range(3)])
+
+
+def test_a_rank_that_is_started_again_does_not_wait_for_ever_for_the_run_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+    before = rendezvous._open_store(place(0, 2, port), 20)
+    assert rendezvous._is_only_one(before, place(1, 2, port))
+    monkeypatch.setenv(ATTEMPT, "2")
+    monkeypatch.setattr(rendezvous, "ENDING_SECONDS", 0.7)
+    with pytest.raises(RankLost, match="rank 1: .* still has a rank of this number, from before the restart"):
+        rendezvous.form_group(place(1, 2, port), CPU, 20)
+    assert rendezvous._failure(before) is None
+
+
 def test_a_person_is_told_which_ranks_are_waited_for(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,7 +169,7 @@ import os, signal, sys, time
 import torch
 from timedrun.ranks import master, rendezvous
 from timedrun.errors import RankLost
-from timedrun.ranks.place import Place
+from timedrun.ranks.place import ATTEMPT, Place
 rank, port, lost, how = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 def broken(*args, **options):
     if how == "fails":
