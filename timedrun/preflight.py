@@ -19,7 +19,7 @@ from timedrun.card import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
-from timedrun.ranks.group import Ranks, choose_device, local_batch
+from timedrun.ranks.group import Ranks, choose_device, local_batch, require_steady_order
 from timedrun.ranks.place import Place
 from timedrun.ranks.rendezvous import too_few_open_files
 from timedrun.results import ResultPaths
@@ -71,6 +71,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> list[str]:
     """What of the settings can work on no machine."""
     failures = _complaint(lambda: local_batch(config.global_batch, ranks))
+    failures += _complaint(lambda: require_steady_order(config.warm_up_steps, ranks))
     share = benchmark.card_of(config).direction == ">="
     if not 0 < config.evaluation.target < (1 if share else math.inf):
         wanted = "between 0 and 1; give a fraction, not percent" if share else "a number above 0"

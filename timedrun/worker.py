@@ -22,7 +22,7 @@ from timedrun.outcome import Outcome
 from timedrun.progress import Progress
 from timedrun.ranks import agreement, signs
 from timedrun.ranks.fault import Fault
-from timedrun.ranks.group import Ranks
+from timedrun.ranks.group import Ranks, require_steady_order
 from timedrun.ranks.place import LAUNCHED
 from timedrun.ranks.watch import Watch, is_symptom
 from timedrun.results import ResultPaths, write_json
@@ -79,6 +79,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         if fault is not None:
             fault.check(ranks.world)
         agreement.require(ranks, agreement.facts(settings, ROOT, options_of_all(options, ranks)))
+        require_steady_order(settings.warm_up_steps, ranks.world)
         # All ranks have met here before there is a log, so a signal finds all of them able to save. Nodes may have
         # counted results in folders of their own.
         number = ranks.gather(options.paths.number)[0]

@@ -101,6 +101,25 @@ def test_restarts_need_checkpoints_and_are_not_for_the_closed_division(tmp_path:
     assert failures(closed, tmp_path, 2, checkpoint_minutes=1.0) == []
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "config"), [("image_classification", "synthetic_smoke"), ("language_model", "topics_methods")]
+)
+def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchmark(benchmark: str, config: str) -> None:
+    found = find(benchmark)
+    bare = replace(found.config(config), warm_up_steps=0, global_batch=12)
+    (failure,) = preflight.settings_problems(found, bare, 3)
+    assert "--warm-up-steps 1" in failure
+    assert preflight.settings_problems(found, bare, 2) == []
+    assert preflight.settings_problems(found, replace(bare, warm_up_steps=1), 3) == []
+
+
+def test_a_node_without_rank_0_may_resume_whatever_its_own_folder_holds(tmp_path: Path) -> None:
+    second, benchmark = Place("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1), find("image_classification")
+    for number in (-1, 0, 7):  # none, too old a run, another one
+        options = LaunchOptions(paths=ResultPaths(tmp_path, number), resume=True)
+        preflight.check(benchmark, synthetic_smoke(), options, second)
+
+
 def test_a_node_without_rank_0_is_not_asked_for_the_log(tmp_path: Path) -> None:
     second = Place("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []

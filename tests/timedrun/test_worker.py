@@ -9,17 +9,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import torch
 
 from mlevents import keys
-from timedrun import provenance, system
+from timedrun import provenance, system, worker
 from timedrun.announcement import log_settings, log_submission
 from timedrun.card import find
 from timedrun.config import RunConfig
-from timedrun.errors import ExitCode, TimedrunError
+from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.ranks import fault
 from timedrun.ranks.group import Ranks
 from timedrun.results import ResultPaths
@@ -51,6 +51,39 @@ def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path: Path) -
         assert execute(benchmark, short, options) == ExitCode.OK
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert open_files() == before
+
+
+class OneOfThree(Ranks):
+    """A rank whose others say what it says."""
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value] * self.world
+
+
+class NoWatch:
+    """A watch without others to watch."""
+
+    verdict = None
+
+    def __init__(self, *_: object) -> None: ...
+
+    def start(self) -> "NoWatch":
+        return self
+
+    def failed(self, error: BaseException) -> str:
+        return str(error)
+
+
+def test_three_ranks_that_any_launcher_started_refuse_a_run_without_a_warm_up_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ranks, "join", lambda device: OneOfThree(0, 3, 0, torch.device("cpu")))
+    monkeypatch.setattr(worker, "Watch", NoWatch)
+    benchmark = find("image_classification")
+    bare = replace(benchmark.config("smoke", "synthetic"), warm_up_steps=0)
+    with pytest.raises(UsageError, match="3 ranks without a warm-up step"):
+        execute(benchmark, bare, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,3 +159,18 @@ def local_batch(global_batch: int, world: int) -> int:
     raise UsageError(
         f"global batch {global_batch} is not divisible by {world} ranks; use --ranks {ranks} or --global-batch {near}."
     )
+
+
+def require_steady_order(warm_up_steps: int, world: int) -> None:
+    """Nothing, where all backward passes of a run add up gradients in one order, be it resumed or not.
+    DistributedDataParallel chooses that order in its first one, and of three numbers it changes the sum.
+
+    Raises:
+        UsageError: that pass would be one of the run itself.
+    """
+    if world > 2 and warm_up_steps < 1:
+        raise UsageError(
+            f"{world} ranks without a warm-up step: torch settles in its first backward pass in which order gradients"
+            " are added up; in a resumed run that pass comes after the checkpoint, and its sums would not be those of a"
+            " run left alone. Use --warm-up-steps 1."
+        )

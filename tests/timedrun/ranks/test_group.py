@@ -6,7 +6,7 @@ from torch import nn
 
 from timedrun.errors import UsageError
 from timedrun.methods.method import unwrapped
-from timedrun.ranks.group import Entrance, Ranks
+from timedrun.ranks.group import Entrance, Ranks, require_steady_order
 
 CPU = torch.device("cpu")
 
@@ -42,3 +42,10 @@ def test_an_entrance_is_no_part_of_a_models_names() -> None:
     model = nn.Linear(2, 2)
     assert unwrapped(Entrance(model)) is model
     assert Entrance(model)(torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_three_ranks_need_a_warm_up_step_before_a_resumed_run_adds_up_as_one_left_alone() -> None:
+    for steps, world in ((0, 1), (0, 2), (1, 3), (2, 8)):
+        require_steady_order(steps, world)
+    with pytest.raises(UsageError, match="3 ranks without a warm-up step.*in which order.*--warm-up-steps 1"):
+        require_steady_order(0, 3)
