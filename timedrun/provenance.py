@@ -42,15 +42,20 @@ def image_digest() -> str | None:
     return found[1]
 
 
-def at_start(root: Path, ranks: int) -> dict[str, Any]:
+def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:
     """What is known of a run of this process's kind before it trains: the source at `root`, the number of ranks, the
-    CPU threads that each computes with, and the container image.
+    threads that each computes with, and the container image.
 
     Raises:
         UsageError: TIMEDRUN_IMAGE_DIGEST holds no digest.
     """
-    started = {"ranks": ranks, "threads": torch.get_num_threads(), "image_digest": image_digest()}
+    started = {"ranks": ranks, "threads": computing_threads(device), "image_digest": image_digest()}
     return {**system.provenance(root), **started}
+
+
+def computing_threads(device: str) -> int | None:
+    """The threads of this process that compute on `device`, on whose number the last bits depend; None on a GPU."""
+    return torch.get_num_threads() if device == "cpu" else None
 
 
 def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None) -> dict[str, str | None]:

@@ -166,6 +166,7 @@ def options_of_all(options: LaunchOptions, ranks: Ranks) -> dict[str, object]:
         "--checkpoint-minutes": options.checkpoint_minutes,
         "--restarts": options.restarts,
         "--device (what it comes to)": ranks.device.type,
+        "--threads or OMP_NUM_THREADS": provenance.computing_threads(ranks.device.type),
     }
 
 
@@ -247,7 +248,7 @@ def write_beside(settings: RunConfig, paths: ResultPaths, ranks: Ranks, platform
     write_json(paths.config, config.dump(settings))
     write_json(paths.system, description(settings, ranks, platform))
     paths.environment.write_text(system.environment())
-    origin = provenance.at_start(ROOT, ranks.world)
+    origin = provenance.at_start(ROOT, ranks.world, ranks.device.type)
     write_json(paths.provenance, origin | {"command": command, "data": None, "final_state": None})
 
 
@@ -272,7 +273,7 @@ def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: Ranks, p
     """
 
     def require() -> None:
-        origin = provenance.at_start(ROOT, ranks.world)
+        origin = provenance.at_start(ROOT, ranks.world, ranks.device.type)
         require_resumable(settings, options.paths, origin=origin, system=description(settings, ranks, platform))
 
     on_first(ranks, require)

@@ -99,6 +99,19 @@ def other_threads(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch, "get_num_threads", lambda: 99)
 
 
+def test_threads_have_to_be_the_same_on_all_ranks_where_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = LaunchOptions(paths=ResultPaths(Path("none"), 0))
+
+    def threads(device: str) -> object:
+        ranks = Ranks(0, 2, 0, torch.device(device))
+        return worker.options_of_all(options, ranks)["--threads or OMP_NUM_THREADS"]
+
+    before = threads("cpu")
+    other_threads(monkeypatch)
+    assert before != threads("cpu") == 99
+    assert threads("cuda") is None
+
+
 def other_nodes(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("LOCAL_WORLD_SIZE", "1")
 

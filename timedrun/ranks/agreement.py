@@ -24,12 +24,11 @@ class Disagreement(UsageError):
 
 
 def facts(settings: RunConfig, root: Path, launch: Mapping[str, object]) -> dict[str, object]:
-    """What has to be the same on all ranks: every setting of the config, the versions, the source at `root` and the CPU
-    threads that compute with them, and the options of `launch`."""
+    """What has to be the same on all ranks: every setting of the config, the versions and the source at `root` that
+    compute with them, and the options of `launch`."""
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "CUDA": torch.version.cuda}
     source = {f"source {name}": value for name, value in system.provenance(root).items()}
-    threads = {"CPU threads (--threads or OMP_NUM_THREADS)": torch.get_num_threads()}
-    return {"seed": settings.seed, **_flat("", dump(settings)), **versions, **source, **threads, **launch}
+    return {"seed": settings.seed, **_flat("", dump(settings)), **versions, **source, **launch}
 
 
 def require(ranks: Ranks, given: Mapping[str, object], prevented: str = "the run was not started") -> None:
