@@ -14,34 +14,34 @@ import torch
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `gpu` are skipped where there is none. A worker of pytest-xdist begins with the modules that start
-    processes."""
+    runs."""
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not starts_processes(item.path))
+        items.sort(key=lambda item: not starts_runs(item.path))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker takes all modules that start processes, one after another, since two of those at a time would fight
-    for two processors; the others are shared out."""
+    """One worker takes all modules that start runs, one after another, since two of those at a time would fight for two
+    processors; the others are shared out."""
     from xdist.scheduler import LoadFileScheduling
 
-    class OneForProcesses(LoadFileScheduling):
+    class OneForRuns(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module: str = super()._split_scope(nodeid)
-            return "processes" if starts_processes(config.rootpath / module) else module
+            return "runs" if starts_runs(config.rootpath / module) else module
 
     config.option.loadscopereorder = False
-    return OneForProcesses(config, log)
+    return OneForRuns(config, log)
 
 
 @functools.cache
-def starts_processes(module: Path) -> bool:
-    """Whether there are tests marked `processes` in it."""
-    return "mark.processes" in module.read_text()
+def starts_runs(module: Path) -> bool:
+    """Whether there are tests of timedrun's own processes in it."""
+    return "timedrun" in module.relative_to(Path(__file__).parent).parts and "mark.processes" in module.read_text()
 
 
 @pytest.fixture(scope="session")
