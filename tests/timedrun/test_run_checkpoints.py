@@ -2,62 +2,17 @@
 
 import os
 import shutil
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from tests.timedrun.ranks.thread_ranks import on_all
 from timedrun import checkpoint
 from timedrun.errors import TimedrunError
 from timedrun.ranks.group import Ranks
 from timedrun.run_checkpoints import RunCheckpoints, checkpoint_path, discard_newer, newest_on_all, steps_in
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where the threads of a test meet, each standing for a rank's process."""
-
-    world: int
-    values: list[Any] = field(default_factory=list)
-    barrier: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
-
-
-@dataclass(frozen=True)
-class ThreadRanks(Ranks):
-    meeting: Meeting = field(default_factory=lambda: Meeting(1))
-
-    def gather(self, value: Any) -> list[Any]:
-        self.meeting.values[self.rank] = value
-        self.meeting.barrier.wait(30)
-        found = list(self.meeting.values)
-        self.meeting.barrier.wait(30)
-        return found
-
-    def maximum(self, values: list[float]) -> list[float]:
-        return [max(column) for column in zip(*self.gather(values), strict=True)]
-
-
-def on_all(world: int, body: Callable[[Ranks], Any]) -> list[Any]:
-    """What `body` returns, or the error that it raises, on each of `world` ranks."""
-    meeting = Meeting(world, [None] * world, threading.Barrier(world))
-    found: list[Any] = [None] * world
-
-    def run(rank: int) -> None:
-        try:
-            found[rank] = body(ThreadRanks(rank, world, rank, torch.device("cpu"), meeting))
-        except Exception as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return found
 
 
 def content(step: int, rank: int) -> dict[str, Any]:

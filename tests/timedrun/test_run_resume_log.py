@@ -18,12 +18,17 @@ from timedrun.run import Outcome, TimedRun
 from timedrun.run_checkpoints import newest_on_all
 
 
+def kill_after(checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None) -> None:
+    """A run that logs to `folder`, saves at its first check and is killed after `checks` of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, due_at=1, killed_after=checks)
+        kill_in(make_run(config, checkpoints=folder / "checkpoint", check_every=1), Program())
+
+
 def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers_of_the_open_division(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 7)
-        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    kill_after(7, make_run, tmp_path)
     lost = len(record.read(tmp_path / "result_0.txt").events)
     with resume(make_run, tmp_path, check_every=1) as run:
         Program().train(run)
@@ -60,9 +65,7 @@ def test_the_budget_counts_from_the_first_run_start(
     make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     config = toy_config(budget_minutes=5.0)
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 3)
-        kill_in(make_run(config, checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    kill_after(3, make_run, tmp_path, config)
     started = record.read(tmp_path / "result_0.txt").started
     assert started is not None
     state = newest_on_all(tmp_path / "checkpoint", ALONE)
@@ -77,9 +80,7 @@ def test_the_budget_counts_what_a_resumed_process_took_to_start(
     make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     config = toy_config(budget_minutes=5.0)
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 3)
-        kill_in(make_run(config, checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    kill_after(3, make_run, tmp_path, config)
     now = 0.0
 
     class Compiling(Program):
@@ -174,9 +175,7 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
 def test_after_a_boot_the_gap_is_known_from_the_wall_clock_alone_and_check_says_so(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 7)
-        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    kill_after(7, make_run, tmp_path)
     monkeypatch.setattr(wall_clock, "boot_id", lambda: "another")
     with resume(make_run, tmp_path) as run:
         Program().train(run)

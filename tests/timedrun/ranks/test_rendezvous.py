@@ -6,18 +6,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from tests.timedrun.ranks.thread_ranks import CPU, in_threads
 from timedrun.errors import RankLost, UsageError
 from timedrun.ranks import master, rendezvous
 from timedrun.ranks.place import ATTEMPT, Place
 
-CPU = torch.device("cpu")
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -28,25 +27,6 @@ def free_port() -> int:
 
 def place(rank: int, world: int, port: int) -> Place:
     return Place("torchrun", rank, world, rank, world, 1, 0, "127.0.0.1", port)
-
-
-def in_threads(count: int, function: Callable[[int], Any]) -> list[Any]:
-    """What each call returned or raised."""
-    found: list[Any] = [None] * count
-
-    def call(number: int) -> None:
-        try:
-            found[number] = function(number)
-        except Exception as error:
-            found[number] = error
-
-    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(50)
-        assert not thread.is_alive()
-    return found
 
 
 def test_ranks_that_do_not_come_are_named() -> None:
@@ -124,6 +104,7 @@ def test_a_rank_that_is_started_again_waits_until_the_run_before_has_gone_and_di
     del before
     others = in_threads(2, lambda rank: rendezvous._enter(place(rank, 3, port), 40))
     again.join(40)
+    assert not again.is_alive()
     for store in (*others, *found):
         assert store.check([f"processes of rank {rank}" for rank in range(3)])
 

@@ -1,43 +1,18 @@
 """Ranks whose weights have parted are found and named, those that round in other ways are not."""
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.timedrun.ranks.thread_ranks import CPU, Meeting, ThreadRanks, on_all
 from timedrun.ranks.group import Ranks
 from timedrun.ranks.replicas import DivergedReplicas, Replicas, parameters, sums
 from timedrun.ranks.watch import AGREED
 
-CPU = torch.device("cpu")
 Change = Callable[[dict[str, Tensor]], object]
-
-
-@dataclass
-class Meeting:
-    values: list[Any]
-    barrier: threading.Barrier
-    calls: int = 0
-
-
-@dataclass(frozen=True)
-class ThreadRanks(Ranks):
-    meeting: Meeting = field(default_factory=lambda: Meeting([], threading.Barrier(1)))
-
-    def gather(self, value: Any) -> list[Any]:
-        self.meeting.values[self.rank] = value
-        self.meeting.calls += self.rank == 0
-        self.meeting.barrier.wait(60)
-        found = list(self.meeting.values)
-        self.meeting.barrier.wait(60)
-        return found
-
-    def maximum(self, values: list[float]) -> list[float]:
-        return [max(column) for column in zip(*self.gather(values), strict=True)]
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -51,22 +26,7 @@ def network(seed: int = 0) -> nn.Module:
 
 def compared(*models: nn.Module) -> list[Exception | None]:
     """What each rank raises, each holding one of `models`."""
-    world = len(models)
-    meeting = Meeting([None] * world, threading.Barrier(world))
-    found: list[Exception | None] = [None] * world
-
-    def run(rank: int) -> None:
-        try:
-            Replicas(ThreadRanks(rank, world, rank, CPU, meeting), {"model": models[rank]}).require_same(7)
-        except Exception as error:
-            found[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    return found
+    return on_all(len(models), lambda ranks: Replicas(ranks, {"model": models[ranks.rank]}).require_same(7))
 
 
 def changed(change: Change, model: nn.Module | None = None) -> nn.Module:
@@ -190,12 +150,12 @@ def test_the_first_parameter_and_how_far_is_told() -> None:
 
 
 def test_it_takes_one_collective_and_one_look_a_step_and_with_one_rank_none() -> None:
-    meeting = Meeting([None], threading.Barrier(1))
+    meeting = Meeting(1)
     ranks = ThreadRanks(0, 2, 0, CPU, meeting)
     replicas = Replicas(ranks, {"model": network()})
     for step, calls in ((3, 1), (3, 1), (4, 2)):
         replicas.require_same(step)
-        assert meeting.calls == calls
+        assert meeting.gathered == calls
 
     class Never(nn.Module):
         def named_parameters(self, *options: Any, **more: Any) -> Any:
@@ -203,7 +163,7 @@ def test_it_takes_one_collective_and_one_look_a_step_and_with_one_rank_none() ->
 
     Replicas(Ranks(0, 1, 0, CPU), {"model": Never()}).require_same(1)
     Replicas(ranks, {"optimizer": torch.optim.SGD(network().parameters(), 0.1)}).require_same(1)
-    assert meeting.calls == 2
+    assert meeting.gathered == 2
 
 
 def test_only_parameters_of_modules_count_and_a_shared_one_once() -> None:

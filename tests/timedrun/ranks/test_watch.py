@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.timedrun.ranks.thread_ranks import BOARD, rank
+from tests.timedrun.ranks.thread_ranks import Meeting
 from timedrun.errors import DataError, ExitCode, NonFiniteLoss, UsageError
 from timedrun.out_of_memory import OutOfMemory
 from timedrun.ranks import peers
@@ -24,20 +24,13 @@ WAIT: dict[str, Any] = {"__name__": "torch.distributed.fake"}
 exec("def wait(lock):\n    lock.acquire()", WAIT)  # as a collective: its innermost line is torch.distributed's
 
 
-@pytest.fixture(autouse=True)
-def board() -> Iterator[None]:
-    BOARD.clear()
-    yield
-    BOARD.clear()
-
-
 class Played:
     """A rank played by a thread of its own, from which its watch was started."""
 
-    def __init__(self, number: int, world: int, play: Callable[[Watch], object], **options: Any) -> None:
+    def __init__(self, rank: Ranks, play: Callable[[Watch], object], **options: Any) -> None:
         self.ended: list[tuple[str, ExitCode]] = []
         settings = {"every_seconds": 0.1, "silent_seconds": 3.0, "stuck_seconds": 60.0, "environment": {}} | options
-        self.watch = Watch(rank(number, world), lambda *told: self.ended.append(told), **settings)
+        self.watch = Watch(rank, lambda *told: self.ended.append(told), **settings)
         self.result: object = None
         self._play = play
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -46,6 +39,11 @@ class Played:
     def _run(self) -> None:
         self.watch.start()
         self.result = self._play(self.watch)
+
+    def join(self, seconds: float = 20.0) -> None:
+        """Its play is over within `seconds`."""
+        self.thread.join(seconds)
+        assert not self.thread.is_alive(), f"rank {self.watch.ranks.rank} is still playing"
 
     def wait_for_end(self, seconds: float = 30.0) -> tuple[str, ExitCode]:
         """What `on_end` was told."""
@@ -56,9 +54,9 @@ class Played:
         return self.ended[0]
 
 
-def silent_peer(number: int, world: int) -> peers.Peer:
+def silent_peer(rank: Ranks) -> peers.Peer:
     """A rank that has joined and says nothing more."""
-    return peers.meet(rank(number, world))[0]
+    return peers.meet(rank)[0]
 
 
 def raised(error: BaseException) -> BaseException:
@@ -69,10 +67,11 @@ def raised(error: BaseException) -> BaseException:
 
 
 def test_a_rank_whose_connection_ends_without_a_word_has_died_and_is_told_at_once() -> None:
+    rank_0, rank_1 = Meeting(2).ranks()
     caught = threading.Lock()
     caught.acquire()
-    first = Played(0, 2, lambda watch: WAIT["wait"](caught))
-    other = silent_peer(1, 2)
+    first = Played(rank_0, lambda watch: WAIT["wait"](caught))
+    other = silent_peer(rank_1)
     other.send({"step": 7, "standing": None})
     time.sleep(0.3)
     began = time.monotonic()
@@ -85,10 +84,11 @@ def test_a_rank_whose_connection_ends_without_a_word_has_died_and_is_told_at_onc
 
 @pytest.mark.parametrize("told", [True, False])
 def test_how_a_rank_died_is_told_in_its_supervisors_words_where_there_is_one(tmp_path: Path, told: bool) -> None:
+    rank_0, rank_1 = Meeting(2).ranks()
     caught = threading.Lock()
     caught.acquire()
-    first = Played(0, 2, lambda watch: WAIT["wait"](caught), environment={SIGNS: str(tmp_path)})
-    other = silent_peer(1, 2)
+    first = Played(rank_0, lambda watch: WAIT["wait"](caught), environment={SIGNS: str(tmp_path)})
+    other = silent_peer(rank_1)
     other.send({"step": 7, "standing": None})
     time.sleep(0.3)
     other.close()
@@ -101,10 +101,11 @@ def test_how_a_rank_died_is_told_in_its_supervisors_words_where_there_is_one(tmp
 
 
 def test_a_silent_rank_is_lost_after_the_time_it_is_given() -> None:
+    rank_0, rank_1 = Meeting(2).ranks()
     caught = threading.Lock()
     caught.acquire()
-    first = Played(0, 2, lambda watch: WAIT["wait"](caught), silent_seconds=1.0)
-    other = silent_peer(1, 2)
+    first = Played(rank_0, lambda watch: WAIT["wait"](caught), silent_seconds=1.0)
+    other = silent_peer(rank_1)
     words, code = first.wait_for_end()
     assert words == "rank 1 gave no sign of life for 1 s (stopped or cut off); its last step was 0"
     assert code == ExitCode.RANK_LOST
@@ -112,16 +113,17 @@ def test_a_silent_rank_is_lost_after_the_time_it_is_given() -> None:
 
 
 def test_the_others_notice_that_rank_0_has_died() -> None:
+    rank_0, rank_1 = Meeting(2).ranks()
     watch_0 = threading.Event()
     done: list[dict[int, peers.Peer]] = []
 
     def play_0() -> None:
-        done.append(peers.meet(rank(0, 2)))
+        done.append(peers.meet(rank_0))
         watch_0.wait()
         done[0][1].close()
 
     threading.Thread(target=play_0, daemon=True).start()
-    second = Played(1, 2, lambda watch: time.sleep(30))
+    second = Played(rank_1, lambda watch: time.sleep(30))
     time.sleep(0.3)
     watch_0.set()
     words, code = second.wait_for_end()
@@ -138,9 +140,9 @@ def test_an_error_is_every_ranks_reason_with_rank_step_and_words() -> None:
         time.sleep(0.5)
         return watch.failed(raised(dist.DistError("Connection closed by peer")))
 
-    ranks = [Played(0, 3, notice), Played(1, 3, fail), Played(2, 3, notice)]
+    ranks = [Played(rank, play) for rank, play in zip(Meeting(3).ranks(), (notice, fail, notice), strict=True)]
     for one in ranks:
-        one.thread.join(20)
+        one.join()
         assert one.result == "rank 1, step 120: DataError: shard 3 is damaged"
         assert one.watch.verdict is not None
         assert one.watch.verdict.code == ExitCode.ERROR
@@ -148,29 +150,32 @@ def test_an_error_is_every_ranks_reason_with_rank_step_and_words() -> None:
 
 
 def test_a_rank_that_trains_on_unaware_of_an_error_elsewhere_is_ended() -> None:
-    first = Played(0, 2, lambda watch: time.sleep(30))
-    Played(1, 2, lambda watch: watch.failed(raised(ValueError("bad"))))
+    rank_0, rank_1 = Meeting(2).ranks()
+    first = Played(rank_0, lambda watch: time.sleep(30))
+    Played(rank_1, lambda watch: watch.failed(raised(ValueError("bad"))))
     assert first.wait_for_end() == ("rank 1, step 0: ValueError: bad", ExitCode.ERROR)
 
 
 def test_a_collective_that_fails_because_a_rank_died_is_told_as_that_death() -> None:
+    rank_0, rank_1 = Meeting(2).ranks()
+
     def notice(watch: Watch) -> str:
         time.sleep(0.2)
         return watch.failed(raised(dist.DistError("Connection closed by peer [10.0.0.7]:4711. GLHF")))
 
-    first = Played(0, 2, notice)
-    other = silent_peer(1, 2)
+    first = Played(rank_0, notice)
+    other = silent_peer(rank_1)
     time.sleep(0.5)
     other.close()
-    first.thread.join(20)
+    first.join()
     assert first.result == "rank 1 died (killed, crashed or out of memory); its last step was 0"
 
 
 def test_a_collective_that_fails_for_no_known_reason_is_told_without_addresses() -> None:
     words = raised(dist.DistError("[pair.cc:1] Connection closed by peer [10.0.0.7]:4711. GLHF"))
-    ranks = [Played(number, 2, lambda watch: watch.failed(words)) for number in (0, 1)]
+    ranks = [Played(rank, lambda watch: watch.failed(words)) for rank in Meeting(2).ranks()]
     for one in ranks:
-        one.thread.join(20)
+        one.join()
         assert str(one.result).endswith(
             "step 0: a collective failed, and no rank said why: DistError: Connection closed by peer"
         )
@@ -178,9 +183,9 @@ def test_a_collective_that_fails_for_no_known_reason_is_told_without_addresses()
 
 def test_an_error_that_all_ranks_raise_alike_is_told_as_it_is() -> None:
     error = raised(NonFiniteLoss("rank 1, step 3: the training loss is nan"))
-    ranks = [Played(number, 2, lambda watch: watch.failed(error)) for number in (0, 1)]
+    ranks = [Played(rank, lambda watch: watch.failed(error)) for rank in Meeting(2).ranks()]
     for one in ranks:
-        one.thread.join(20)
+        one.join()
         assert one.result == "NonFiniteLoss: rank 1, step 3: the training loss is nan"
 
 
@@ -193,26 +198,26 @@ def test_ranks_that_have_left_are_not_lost_however_long_another_goes_on() -> Non
         watch.stop()
 
     for first, second in ((leave, stay), (stay, leave)):
-        BOARD.clear()
-        ranks = [Played(0, 2, first, silent_seconds=0.6), Played(1, 2, second, silent_seconds=0.6)]
+        plays = zip(Meeting(2).ranks(), (first, second), strict=True)
+        ranks = [Played(rank, play, silent_seconds=0.6) for rank, play in plays]
         for one in ranks:
-            one.thread.join(20)
-            assert not one.thread.is_alive()
+            one.join()
             assert one.ended == []
             assert one.watch.verdict is None
 
 
 def idle_and_waiting(stuck_seconds: float, work: Callable[[], object]) -> tuple[Played, Played, threading.Lock]:
+    rank_0, rank_1 = Meeting(2).ranks()
     caught = threading.Lock()
     caught.acquire()
     options = {"stuck_seconds": stuck_seconds, "every_seconds": 0.2}
-    first = Played(0, 2, lambda watch: WAIT["wait"](caught), **options)
+    first = Played(rank_0, lambda watch: WAIT["wait"](caught), **options)
 
     def play(watch: Watch) -> None:
         watch.at(5)
         work()
 
-    return first, Played(1, 2, play, **options), caught
+    return first, Played(rank_1, play, **options), caught
 
 
 def test_an_idle_rank_that_another_waits_for_in_a_collective_is_stuck_and_its_place_told() -> None:
@@ -234,7 +239,7 @@ def test_a_rank_that_computes_while_another_waits_is_not_stuck() -> None:
             torch.ones(200, 200).sum()
 
     first, second, caught = idle_and_waiting(1.0, compute)
-    second.thread.join(20)
+    second.join()
     assert first.ended == second.ended == []
     caught.release()
     first.watch.stop()
@@ -242,9 +247,9 @@ def test_a_rank_that_computes_while_another_waits_is_not_stuck() -> None:
 
 
 def test_ranks_that_are_all_busy_or_idle_outside_collectives_are_not_stuck() -> None:
-    ranks = [Played(number, 2, lambda watch: time.sleep(4), stuck_seconds=1.0) for number in (0, 1)]
+    ranks = [Played(rank, lambda watch: time.sleep(4), stuck_seconds=1.0) for rank in Meeting(2).ranks()]
     for one in ranks:
-        one.thread.join(20)
+        one.join()
         assert one.ended == []
         one.watch.stop()
 
@@ -267,7 +272,7 @@ def test_a_rank_keeps_its_sign_for_whoever_started_it(tmp_path: Path) -> None:
 def test_seconds_that_are_none_are_refused() -> None:
     for text in ("soon", "0", "nan", "inf"):
         with pytest.raises(UsageError, match="TIMEDRUN_STUCK_SECONDS"):
-            Watch(rank(0, 2), lambda *told: None, environment={STUCK: text})
+            Watch(Meeting(2).ranks()[0], lambda *told: None, environment={STUCK: text})
 
 
 class Exhausted(peers.Peer):
@@ -295,34 +300,38 @@ def test_a_rank_whose_watch_runs_out_of_memory_is_named_on_all_and_ends(broken: 
             exhaust(watch)
         WAIT["wait"](caught)
 
-    ranks = [Played(number, 2, play) for number in (0, 1)]
+    ranks = [Played(rank, play) for rank in Meeting(2).ranks()]
     words = f"rank {broken}, step 3: the watch of the ranks failed: MemoryError"
     for one in ranks:
         assert one.wait_for_end() == (words, ExitCode.ERROR)
 
 
 def test_where_the_training_thread_runs_out_of_memory_too_its_words_are_told_and_it_does_not_wait_long() -> None:
+    rank_0, rank_1 = Meeting(2).ranks()
+
     def play(watch: Watch) -> str:
         exhaust(watch)
         return watch.failed(raised(OutOfMemory("out of memory at step 3; use a smaller batch")))
 
-    first = Played(0, 2, lambda watch: time.sleep(30))
-    second = Played(1, 2, play)
+    first = Played(rank_0, lambda watch: time.sleep(30))
+    second = Played(rank_1, play)
     words = "rank 1, step 3: OutOfMemory: out of memory at step 3; use a smaller batch"
     assert first.wait_for_end() == (words, ExitCode.ERROR)
-    second.thread.join(15)
+    second.join(15.0)
     assert second.result == words
     assert second.ended == []
 
 
 def test_a_rank_that_has_left_is_not_ended_by_its_watch() -> None:
+    rank_0, rank_1 = Meeting(2).ranks()
+
     def play(watch: Watch) -> None:
         watch.stop()
         exhaust(watch)
         time.sleep(1)
 
-    first = Played(0, 2, lambda watch: time.sleep(1.5) or watch.stop())  # type: ignore[func-returns-value]
-    second = Played(1, 2, play)
+    first = Played(rank_0, lambda watch: time.sleep(1.5) or watch.stop())  # type: ignore[func-returns-value]
+    second = Played(rank_1, play)
     for one in (first, second):
-        one.thread.join(20)
+        one.join()
         assert (one.ended, one.watch.verdict) == ([], None)
