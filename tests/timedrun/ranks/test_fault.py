@@ -126,10 +126,9 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ended]]:
     """Every case once, three at a time: the first two mostly wait."""
+    folders = [tmp_path_factory.mktemp(how) for how in CASES]  # here: the factory is not made for threads
     with ThreadPoolExecutor(3) as pool:
-        yield dict(
-            zip(CASES, pool.map(lambda how: run_two_ranks(tmp_path_factory.mktemp(how), how), CASES), strict=True)
-        )
+        yield dict(zip(CASES, pool.map(run_two_ranks, folders, CASES), strict=True))
 
 
 @pytest.mark.processes
