@@ -167,6 +167,7 @@ class TimedRun:
         """Log what is about to run and start the clock. No datum may have been read before; rank 0's run_start is on
         disk before any rank goes on. A resumed run keeps its first run_start.
         """
+        started: float | None = None
         if self.state.is_resumed:
             self.state.restore()  # where no warm-up did
             self.state.replicas.require_same(self.position.step)
@@ -187,9 +188,10 @@ class TimedRun:
             self._synchronize()
             self.log.end(keys.INIT_STOP)
             self.state.watch_clock()
+            started = self._monotonic()  # with the wall clock's: a disk may take its time for run_start
             self.log.start(keys.RUN_START)
         self._synchronize()
-        self._started = self._monotonic()
+        self._started = self._monotonic() if started is None else started
         if self._watch is not None:
             self._watch.at(self.position.step)
         self.state.start()

@@ -8,7 +8,7 @@ import pytest
 from timedrun.submission import documents
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = sorted([*(ROOT / "scripts").glob("*.sh"), *(ROOT / "scripts").glob("*.sbatch"), ROOT / ".ci" / "run"])
+SCRIPTS = sorted(path for pattern in ("scripts/*.sh", "scripts/*.sbatch", ".ci/run") for path in ROOT.glob(pattern))
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 _NUMBERS = ("?", "#", "$")
 """Expansions that are always numbers."""

@@ -16,6 +16,7 @@ import pytest
 
 from mlevents import keys, record
 from mlevents.record import RunRecord
+from tests.timedrun.ranks.supervised_ranks import alive, until
 from timedrun.ranks import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
@@ -181,7 +182,7 @@ def test_a_second_sigterm_ends_a_run_at_once_and_leaves_no_process(tmp_path: Pat
         _, errors = process.communicate(timeout=20)
         assert process.returncode == 143, errors
         assert "ended at once by a signal; the log has no run_stop" in errors
-        assert psutil.wait_procs(ranks, timeout=5)[1] == []
+        until(lambda: not any(map(alive, ranks)), 5)
 
 
 @pytest.mark.processes
@@ -190,7 +191,7 @@ def test_no_rank_outlives_a_killed_launcher_and_the_log_can_be_read(tmp_path: Pa
         wait_for(lambda: trains(tmp_path), process)
         ranks = family(process)
         process.kill()
-        assert psutil.wait_procs(ranks, timeout=10)[1] == []
+        until(lambda: not any(map(alive, ranks)), 10)
     assert result(tmp_path).status is None
     assert not record.read(tmp_path / "result_0.txt").problems
 

@@ -1,6 +1,7 @@
 """A wall clock that is set while a run goes on is logged; one that is only slewed is not."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,30 @@ def test_another_process_goes_on_from_the_saved_clocks_of_the_same_boot_only(
 @given(apart=st.floats(0.01, 7200), slew=st.floats(-0.0005, 0.0005))
 def test_a_clock_that_is_slewed_is_not_set(tmp_path_factory: pytest.TempPathFactory, apart: float, slew: float) -> None:
     assert looks(tmp_path_factory.getbasetemp(), [(apart * (1 + slew), apart)] * 3) == []
+
+
+def test_a_disk_that_takes_long_for_an_event_is_no_clock_that_was_set(
+    make_run: Callable[..., TimedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, fsync = [1_700_000_000.0], os.fsync
+
+    def slow(descriptor: int) -> None:
+        now[0] += 5.0
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0])
+    with make_run(log=log, monotonic=lambda: now[0], check_every=1) as run:
+        run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+        for block in run.blocks(2):
+            for _ in run.epochs(block):
+                now[0] += 30.0
+            with run.evaluation(block) as measurement:
+                measurement.value = 1.0
+    findings = check(tmp_path / "result_0.txt", "2.0.0").findings
+    assert not [finding for finding in findings if finding.rule == "clock-agreement"]
+    stopped = record.read(tmp_path / "result_0.txt").stopped
+    assert stopped is not None and stopped.metadata[keys.ELAPSED_MS] >= 35_000
 
 
 def test_a_run_whose_clock_is_set_logs_it_and_its_times_are_not_believed(
