@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not starts_runs(item.path))
+
+
+def pytest_configure() -> None:
+    """A hangup is not ignored, as it would be under nohup: what is tested takes it over from who started it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)
