@@ -98,7 +98,7 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
                 "MASTER_PORT": str(port),
                 "OMP_NUM_THREADS": "1",
                 VARIABLE: f"1:12:{how}",
-                STUCK: "8",  # of 15: where processors are scarce, idleness shows late
+                STUCK: "4",  # of 15: where processors are scarce, idleness shows late
             }
             command = [sys.executable, "-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic"]
             command += ["--results", str(folder), "--number", "0", "--evaluation.target", "0.999"]
