@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -44,6 +45,8 @@ LOOK_SECONDS: Final = 0.5
 """One look counts for as much at most: a job that was stopped as a whole, and goes on, was not looked at."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
 """Exit codes of ranks that the run failed on; any other of a rank that has left says that the run is over."""
+PORTS: Final = range(20_000, 30_000)
+"""Where rank 0 of a run on one node listens."""
 LAST_SEEN: Final = ", last seen at step"
 """Before the step, in the words on a rank that was lost."""
 
@@ -347,7 +350,10 @@ class Supervisor:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port of this machine that nobody has now, below those that Linux gives to outgoing connections: another process
+    would get one of these any moment, before rank 0 listens there."""
+    for port in random.SystemRandom().sample(PORTS, 100):
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            return port
+    raise TimedrunError(f"no free port in {PORTS.start}-{PORTS.stop - 1} of 100 tried; no rank was started.")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import torch
 from mlevents import keys, record
 from timedrun.errors import ExitCode, UsageError
 from timedrun.ranks.fault import VARIABLE, Fault
+from timedrun.ranks.supervisor import free_port
 from timedrun.ranks.watch import STUCK
 
 PROMISED_SECONDS = 30.0
@@ -84,8 +84,7 @@ CASES = {
 
 
 def run_two_ranks(folder: Path, how: str) -> Ended:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with (folder / "printed.txt").open("w") as printed:
         ranks = []
         for rank in (0, 1):
