@@ -93,7 +93,8 @@ def test_threads_that_log_at_once_tear_no_line_and_times_do_not_go_back(tmp_path
         thread.join(30)
     found = read(path)
     times = [event.time_ms for event in found.events]
-    assert not found.problems and path.read_bytes().endswith(b"}}\n")
+    assert not found.problems and path.read_bytes().rstrip(b" \n").endswith(b"}}")
+    assert path.read_bytes().endswith(b"\n")
     assert times == sorted(times) and found.events[-1].key == "run_stop"
     assert sum(event.key == "run_stop" for event in found.events) == 1
 
