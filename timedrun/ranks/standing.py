@@ -21,6 +21,9 @@ from timedrun import process_tree
 State = Literal["own", "collective", "device"]
 ACTIVE_SHARE: Final = 0.2
 """Of a core: a process that uses less does nothing but wait."""
+WANTED_SHARE: Final = 0.5
+"""Of the time between two looks: a thread that ran, or waited for a core, for longer works, however little an
+overloaded machine lets it run. One that wakes now and then to look whether it may go on stays below."""
 WAITING: Final = ("torch.distributed", "torch.autograd", "torch.nn.parallel.distributed", "torch.cuda")
 """Modules whose innermost call waits for other ranks, or for a device that does: a collective, a backward pass (at its
 end, for the gradients of others), DistributedDataParallel's exchange of buffers, a synchronization."""
@@ -52,6 +55,7 @@ class Observer:
         self._state: State = "own"
         self._quiet = 0.0
         self._own: float | None = None
+        self._wanted: dict[Path, int] | None = None
         self._tree: float | None = None
 
     def look(self, seconds: float) -> Standing:
@@ -72,13 +76,19 @@ class Observer:
     def _works(self, seconds: float) -> bool:
         before, self._own = self._own, _own_cpu_seconds()
         if before is None or self._own - before > ACTIVE_SHARE * seconds:
-            self._tree = None
+            self._wanted = self._tree = None
             return True
         # From here on the children are looked for, which takes milliseconds: only where nothing else tells.
-        if _runs_or_waits_for_a_disk():
+        tasks = _tasks()
+        earlier_wanted, self._wanted = self._wanted, _wanted_nanoseconds(tasks)
+        earlier_tree, self._tree = self._tree, process_tree.cpu_seconds()
+        if earlier_tree is not None and self._tree - earlier_tree > ACTIVE_SHARE * seconds:
             return True
-        earlier, self._tree = self._tree, process_tree.cpu_seconds()
-        return earlier is not None and self._tree - earlier > ACTIVE_SHARE * seconds
+        if self._wanted is None:  # a kernel that does not account for waits: only the moment can be seen
+            return _any_in(tasks, b"RD")
+        before_wanted = self._wanted if earlier_wanted is None else earlier_wanted
+        longest = max((now - before_wanted.get(task, 0) for task, now in self._wanted.items()), default=0)
+        return longest > WANTED_SHARE * seconds * 1e9 or _any_in(tasks, b"D")
 
 
 def in_module(frame: FrameType, modules: tuple[str, ...]) -> bool:
@@ -107,17 +117,33 @@ def _own_cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _runs_or_waits_for_a_disk() -> bool:
-    """Whether another thread of this process, or a child's first, runs, wants to, or sleeps uninterruptibly
-    (proc_pid_stat(5): R, D)."""
-    tasks = [
-        Path(entry.path) for entry in os.scandir("/proc/self/task") if int(entry.name) != threading.get_native_id()
-    ]
-    children = [Path("/proc", str(child.pid)) for child in psutil.Process().children(recursive=True)]
-    for task in (*tasks, *children):
+def _tasks() -> list[Path]:
+    """The other threads of this process, and the first one of each below it."""
+    own = [Path(entry.path) for entry in os.scandir("/proc/self/task") if int(entry.name) != threading.get_native_id()]
+    return [*own, *(Path("/proc", str(child.pid)) for child in psutil.Process().children(recursive=True))]
+
+
+def _wanted_nanoseconds(tasks: list[Path]) -> dict[Path, int] | None:
+    """For how long each task has run or waited for a core so far (Linux' sched-stats.rst, /proc/<pid>/schedstat); None
+    where the kernel does not tell it."""
+    wanted = {}
+    for task in tasks:
+        try:
+            ran, waited, _ = (task / "schedstat").read_text().split()
+        except OSError:
+            if task.exists():
+                return None
+            continue  # it has just ended
+        wanted[task] = int(ran) + int(waited)
+    return wanted if any(wanted.values()) or not wanted else None  # a kernel may have the file, but all zeros in it
+
+
+def _any_in(tasks: list[Path], states: bytes) -> bool:
+    """Whether a task is in one of these states now (proc_pid_stat(5): R runs or wants to, D sleeps uninterruptibly)."""
+    for task in tasks:
         with contextlib.suppress(OSError):  # it has just ended
             text = (task / "stat").read_bytes()
-            if text[text.rfind(b")") + 2 :][:1] in b"RD":
+            if text[text.rfind(b")") + 2 :][:1] in states:
                 return True
     return False
 

@@ -16,7 +16,6 @@ from mlevents import keys, record
 from timedrun.errors import ExitCode, UsageError
 from timedrun.ranks.fault import VARIABLE, Fault
 from timedrun.ranks.supervisor import free_port
-from timedrun.ranks.watch import STUCK
 
 PROMISED_SECONDS = 30.0
 
@@ -98,8 +97,6 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
                 "OMP_NUM_THREADS": "1",
                 VARIABLE: f"1:12:{how}",
             }
-            if how == "hang":
-                variables[STUCK] = "4"  # of 15: where processors are scarce, idleness shows late
             command = [sys.executable, "-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic"]
             command += ["--results", str(folder), "--number", "0", "--evaluation.target", "0.999"]
             command += CASES[how] or ("--schedule.epochs", "400")

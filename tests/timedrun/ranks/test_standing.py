@@ -1,8 +1,12 @@
 """What is seen of a thread from outside: whether it waits, works or idles, and at which line."""
 
+import contextlib
+import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -71,3 +75,67 @@ def test_what_was_seen_before_a_step_is_forgotten() -> None:
         observer.look(0.1)
     observer.forget()
     assert observer.look(0.1).quiet_seconds == 0.0
+
+
+ON_A_BUSY_PROCESSOR = """
+import hashlib, os, sys, threading, time
+import torch
+from timedrun.ranks.standing import Observer
+
+def work():
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+    os.sched_setaffinity(threading.get_native_id(), {int(sys.argv[2])})
+    while True:
+        hashlib.sha256(bytes(1 << 20)).digest()
+
+idle = threading.Thread(target=threading.Event().wait, daemon=True)
+idle.start()
+if sys.argv[1] == "work":
+    threading.Thread(target=work, daemon=True).start()
+observer = Observer(idle.ident, torch.device("cpu"))
+before = time.process_time()
+for _ in range(10):
+    time.sleep(0.5)
+    last = observer.look(0.5)
+print(last.quiet_seconds, time.process_time() - before)
+"""
+
+
+@contextlib.contextmanager
+def busy(processor: int, processes: int) -> Iterator[None]:
+    """Other processes keep a processor busy."""
+    code = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
+    command = [sys.executable, "-c", code, str(processor)]
+    hogs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
+    try:
+        for hog in hogs:
+            assert hog.stdout is not None
+            hog.stdout.readline()
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.communicate()
+
+
+def quiet_on_a_busy_processor(what: str) -> tuple[float, float]:
+    """Seconds of quiet after ten looks of half a second, and of CPU that the process used."""
+    processor = str(min(os.sched_getaffinity(0)))
+    with busy(int(processor), 3):
+        command = [sys.executable, "-c", ON_A_BUSY_PROCESSOR, what, processor]
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout
+    quiet, used = printed.split()
+    return float(quiet), float(used)
+
+
+@pytest.mark.processes
+def test_who_works_is_not_quiet_though_others_leave_it_next_to_no_time() -> None:
+    quiet, used = quiet_on_a_busy_processor("work")
+    assert used < 1.0  # of 5 s: its use of the CPU alone would not tell
+    assert quiet < 2.5
+
+
+@pytest.mark.processes
+def test_who_waits_is_quiet_however_busy_others_are() -> None:
+    quiet, _ = quiet_on_a_busy_processor("wait")
+    assert quiet == 4.5
