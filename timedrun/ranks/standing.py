@@ -8,10 +8,11 @@ import os
 import resource
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import psutil
 import torch
@@ -20,10 +21,8 @@ from timedrun import process_tree
 
 State = Literal["own", "collective", "device"]
 ACTIVE_SHARE: Final = 0.2
-"""Of a core: a process that uses less does nothing but wait."""
-WANTED_SHARE: Final = 0.5
-"""Of the time between two looks: a thread that ran, or waited for a core, for longer works, however little an
-overloaded machine lets it run. One that wakes now and then to look whether it may go on stays below."""
+"""Of a core that it had for itself: what uses less does nothing but wait. Gloo's thread wakes a hundred times a second
+for 25 us each: on an overloaded machine it waits for a core half of the time, and still does nothing."""
 WAITING: Final = ("torch.distributed", "torch.autograd", "torch.nn.parallel.distributed", "torch.cuda")
 """Modules whose innermost call waits for other ranks, or for a device that does: a collective, a backward pass (at its
 end, for the gradients of others), DistributedDataParallel's exchange of buffers, a synchronization."""
@@ -55,7 +54,7 @@ class Observer:
         self._state: State = "own"
         self._quiet = 0.0
         self._own: float | None = None
-        self._wanted: dict[Path, int] | None = None
+        self._spent: Spent | None = None
         self._tree: float | None = None
 
     def look(self, seconds: float) -> Standing:
@@ -76,19 +75,55 @@ class Observer:
     def _works(self, seconds: float) -> bool:
         before, self._own = self._own, _own_cpu_seconds()
         if before is None or self._own - before > ACTIVE_SHARE * seconds:
-            self._wanted = self._tree = None
+            self._spent = self._tree = None
             return True
         # From here on the children are looked for, which takes milliseconds: only where nothing else tells.
         tasks = _tasks()
-        earlier_wanted, self._wanted = self._wanted, _wanted_nanoseconds(tasks)
-        earlier_tree, self._tree = self._tree, process_tree.cpu_seconds()
-        if earlier_tree is not None and self._tree - earlier_tree > ACTIVE_SHARE * seconds:
+        earlier, self._tree = self._tree, process_tree.cpu_seconds()
+        spent_before, self._spent = self._spent, Spent.of(tasks)
+        if earlier is not None and self._tree - earlier > ACTIVE_SHARE * seconds:
             return True
-        if self._wanted is None:  # a kernel that does not account for waits: only the moment can be seen
+        if self._spent is None:  # a kernel that does not account for waits: only the moment can be seen
             return _any_in(tasks, b"RD")
-        before_wanted = self._wanted if earlier_wanted is None else earlier_wanted
-        longest = max((now - before_wanted.get(task, 0) for task, now in self._wanted.items()), default=0)
-        return longest > WANTED_SHARE * seconds * 1e9 or _any_in(tasks, b"D")
+        busiest = self._spent.busiest_share_since(spent_before) if spent_before else 0.0
+        return busiest > ACTIVE_SHARE or _any_in(tasks, b"D")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What threads have done so far."""
+
+    at: float
+    """Seconds of the monotonic clock."""
+    seconds: dict[Path, tuple[float, float]]
+    """By the thread's folder in /proc: for how long it ran, and for how long it waited for a core that others had."""
+
+    @classmethod
+    def of(cls, tasks: list[Path]) -> Self | None:
+        """Read from /proc/<pid>/schedstat (Linux' sched-stats.rst); None where the kernel does not tell."""
+        at, seconds = time.monotonic(), {}
+        for task in tasks:
+            try:
+                ran, waited, _ = (task / "schedstat").read_text().split()
+            except OSError:
+                if task.exists():
+                    return None
+                continue  # it has just ended
+            seconds[task] = int(ran) / 1e9, int(waited) / 1e9
+        if seconds and not any(ran for ran, _ in seconds.values()):
+            return None  # a kernel may have the file, but nothing in it
+        return cls(at, seconds)
+
+    def busiest_share_since(self, before: Self) -> float:
+        """The largest share of its time, waits for a core left out, that a thread ran for: what it would have used of
+        a core that nobody else wanted."""
+        busiest = 0.0
+        for task, (ran_so_far, waited_so_far) in self.seconds.items():
+            ran_before, waited_before = before.seconds.get(task, (0.0, 0.0))
+            ran = ran_so_far - ran_before
+            slept = max(0.0, self.at - before.at - ran - (waited_so_far - waited_before))
+            busiest = max(busiest, ran / (ran + slept) if ran else 0.0)
+        return busiest
 
 
 def in_module(frame: FrameType, modules: tuple[str, ...]) -> bool:
@@ -121,21 +156,6 @@ def _tasks() -> list[Path]:
     """The other threads of this process, and the first one of each below it."""
     own = [Path(entry.path) for entry in os.scandir("/proc/self/task") if int(entry.name) != threading.get_native_id()]
     return [*own, *(Path("/proc", str(child.pid)) for child in psutil.Process().children(recursive=True))]
-
-
-def _wanted_nanoseconds(tasks: list[Path]) -> dict[Path, int] | None:
-    """For how long each task has run or waited for a core so far (Linux' sched-stats.rst, /proc/<pid>/schedstat); None
-    where the kernel does not tell it."""
-    wanted = {}
-    for task in tasks:
-        try:
-            ran, waited, _ = (task / "schedstat").read_text().split()
-        except OSError:
-            if task.exists():
-                return None
-            continue  # it has just ended
-        wanted[task] = int(ran) + int(waited)
-    return wanted if any(wanted.values()) or not wanted else None  # a kernel may have the file, but all zeros in it
 
 
 def _any_in(tasks: list[Path], states: bytes) -> bool:
