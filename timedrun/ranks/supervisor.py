@@ -40,7 +40,7 @@ REFUSED_SECONDS: Final = 5.0
 """What the others get to refuse too, where a rank ended with an error in words before there was a log to write."""
 SUSPENDED_SECONDS: Final = 30.0
 """All ranks of a node that are suspended for so long, while their supervisor looks on, are lost: longer than ranks of
-other nodes wait for a sign of life."""
+other nodes wait for a sign of life. Until the log has begun, one is after half of it: nobody else looks so early."""
 LOOK_SECONDS: Final = 0.5
 """One look counts for as much at most: a job that was stopped as a whole, and goes on, was not looked at."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
@@ -87,7 +87,7 @@ class Supervisor:
     command: what starts a rank, in the environment that `place` gives it.
     place: of the first of them; its port 0 is replaced by a free one.
     finished: whether the run's log has its success already.
-    suspended_seconds: how long all of them may be suspended together.
+    suspended_seconds: how long all of them may be suspended together; before the log begins one may for half of it.
     """
 
     def __init__(
@@ -291,13 +291,14 @@ class Supervisor:
                 say(rank.words + (others if self._running else "."))
 
     def _look_for_suspended(self) -> None:
-        """Lose the ranks that are all suspended, so that none of them is left to tell of another."""
+        """Lose the ranks that are suspended where no other can tell of them: all of them, or any while they meet."""
         now = time.monotonic()
         seconds, self._looked = min(now - self._looked, LOOK_SECONDS), now
-        waits = self._deadline is None and bool(self._running) and all(rank.suspended for rank in self._running)
-        self._suspended = self._suspended + seconds if waits else 0.0
-        if self._suspended > self.suspended_seconds:
-            self._begin_end(self.log_seconds, self.term_seconds)
+        suspended = [rank.suspended for rank in self._running] if self._deadline is None else []
+        early = any(suspended) and not self._begun
+        self._suspended = self._suspended + seconds if early or (suspended and all(suspended)) else 0.0
+        if self._suspended > (self.suspended_seconds / 2 if early else self.suspended_seconds):
+            self._begin_end(REFUSED_SECONDS if early else self.log_seconds, self.term_seconds)
 
     def _end_others(self) -> None:
         """Past the deadline, end who is left; a suspended rank at once, since it can write nothing."""
