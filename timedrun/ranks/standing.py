@@ -23,6 +23,9 @@ State = Literal["own", "collective", "device"]
 ACTIVE_SHARE: Final = 0.2
 """Of a core that it had for itself: what uses less does nothing but wait. Gloo's thread wakes a hundred times a second
 for 25 us each: on an overloaded machine it waits for a core half of the time, and still does nothing."""
+SLICE_SECONDS: Final = 0.001
+"""What runs for less than this between two looks does nothing but wait either: who works runs for some milliseconds
+when its turn comes, however rarely that is."""
 WAITING: Final = ("torch.distributed", "torch.autograd", "torch.nn.parallel.distributed", "torch.cuda")
 """Modules whose innermost call waits for other ranks, or for a device that does: a collective, a backward pass (at its
 end, for the gradients of others), DistributedDataParallel's exchange of buffers, a synchronization."""
@@ -121,8 +124,9 @@ class Spent:
         for task, (ran_so_far, waited_so_far) in self.seconds.items():
             ran_before, waited_before = before.seconds.get(task, (0.0, 0.0))
             ran = ran_so_far - ran_before
-            slept = max(0.0, self.at - before.at - ran - (waited_so_far - waited_before))
-            busiest = max(busiest, ran / (ran + slept) if ran else 0.0)
+            if ran > SLICE_SECONDS:
+                slept = max(0.0, self.at - before.at - ran - (waited_so_far - waited_before))
+                busiest = max(busiest, ran / (ran + slept))
         return busiest
 
 

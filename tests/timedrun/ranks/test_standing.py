@@ -1,18 +1,15 @@
 """What is seen of a thread from outside: whether it waits, works or idles, and at which line."""
 
-import contextlib
-import os
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from timedrun.ranks.standing import Observer, Standing
+from timedrun.ranks.standing import ACTIVE_SHARE, Observer, Spent, Standing
 
 pytestmark = pytest.mark.timeout(60)
 LINE: dict[str, Any] = {"__name__": "torch.distributed.fake"}
@@ -77,67 +74,48 @@ def test_what_was_seen_before_a_step_is_forgotten() -> None:
     assert observer.look(0.1).quiet_seconds == 0.0
 
 
-ON_A_BUSY_PROCESSOR = """
-import hashlib, os, sys, threading, time
-import torch
-from timedrun.ranks.standing import Observer
-
-def play():
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-    os.sched_setaffinity(threading.get_native_id(), {int(sys.argv[2])})
-    while True:
-        if sys.argv[1] == "work":
-            hashlib.sha256(bytes(1 << 20)).digest()
-        else:
-            time.sleep(0.005)
-
-idle = threading.Thread(target=threading.Event().wait, daemon=True)
-idle.start()
-threading.Thread(target=play, daemon=True).start()
-observer = Observer(idle.ident, torch.device("cpu"))
-before = time.process_time()
-for _ in range(10):
-    time.sleep(0.5)
-    last = observer.look(0.5)
-print(last.quiet_seconds, time.process_time() - before)
-"""
+WORKER, POLLER, IDLE = Path("worker"), Path("poller"), Path("idle")
 
 
-@contextlib.contextmanager
-def busy(processor: int, processes: int) -> Iterator[None]:
-    """Other processes keep a processor busy."""
-    code = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
-    command = [sys.executable, "-c", code, str(processor)]
-    hogs = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
-    try:
-        for hog in hogs:
-            assert hog.stdout is not None
-            hog.stdout.readline()
-        yield
-    finally:
-        for hog in hogs:
-            hog.kill()
-            hog.communicate()
+def share(task: Path, seconds: float, ran: float, waited: float) -> float:
+    """Of a thread that has run and waited for a core for so long since the last look, `seconds` ago."""
+    before = Spent(100.0, {task: (7.0, 3.0), IDLE: (1.0, 1.0)})
+    return Spent(100.0 + seconds, {task: (7.0 + ran, 3.0 + waited), IDLE: (1.0, 1.0)}).busiest_share_since(before)
 
 
-def quiet_on_a_busy_processor(what: str) -> tuple[float, float]:
-    """Seconds of quiet after ten looks of half a second, and of CPU that the process used."""
-    processor = str(min(os.sched_getaffinity(0)))
-    with busy(int(processor), 3):
-        command = [sys.executable, "-c", ON_A_BUSY_PROCESSOR, what, processor]
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout
-    quiet, used = printed.split()
-    return float(quiet), float(used)
+@pytest.mark.parametrize(
+    ("ran", "waited"), [(1.0, 0.0), (0.3, 0.0), (0.3, 0.7), (0.05, 0.95), (0.01, 0.98), (0.003, 1.9)]
+)
+def test_who_works_is_busy_though_others_leave_it_next_to_no_time(ran: float, waited: float) -> None:
+    assert share(WORKER, 1.0, ran, waited) > ACTIVE_SHARE
 
 
-@pytest.mark.processes
-def test_who_works_is_not_quiet_though_others_leave_it_next_to_no_time() -> None:
-    quiet, used = quiet_on_a_busy_processor("work")
-    assert used < 1.0  # of 5 s: its use of the CPU alone would not tell
-    assert quiet < 2.5
+@pytest.mark.parametrize(
+    ("ran", "waited"), [(0.0, 0.0), (0.003, 0.0), (0.003, 0.5), (0.003, 0.95), (0.0005, 1.2), (0.1, 0.3)]
+)
+def test_who_only_looks_now_and_then_whether_it_may_go_on_is_not_busy_however_long_it_waits_for_a_core(
+    ran: float, waited: float
+) -> None:
+    assert share(POLLER, 1.0, ran, waited) < ACTIVE_SHARE
 
 
-@pytest.mark.processes
-def test_who_only_looks_now_and_then_whether_it_may_go_on_is_quiet_however_busy_others_are() -> None:
-    quiet, _ = quiet_on_a_busy_processor("look")
-    assert quiet == 4.5
+def test_a_thread_that_began_since_the_last_look_counts_from_its_beginning() -> None:
+    assert Spent(101.0, {WORKER: (0.6, 0.0)}).busiest_share_since(Spent(100.0, {})) == pytest.approx(0.6)
+
+
+def test_what_threads_spent_is_read_from_the_kernel() -> None:
+    ended = threading.Event()
+    worker = threading.Thread(target=lambda: [bytes(1 << 24) for _ in iter(ended.is_set, True)], daemon=True)
+    worker.start()
+    task = Path("/proc/self/task", str(worker.native_id))
+    before = Spent.of([task])
+    time.sleep(1)
+    after = Spent.of([task])
+    ended.set()
+    worker.join()
+    if before is None or after is None:
+        pytest.skip("this kernel does not account for waits (CONFIG_SCHEDSTATS)")
+    assert after.at - before.at > 0.9
+    assert after.seconds[task][0] > before.seconds[task][0]
+    assert after.busiest_share_since(before) > ACTIVE_SHARE
+    assert Spent.of([Path("/proc/self/task/1")]) is not None  # it has ended
