@@ -119,6 +119,8 @@ class Supervisor:
         """For so long all that run were found suspended."""
         self._looked = 0.0
         self._deadline: float | None = None
+        self._given = 0.0
+        """What the others got until then."""
         self._kill_after = term_seconds
         self._first_lost: RankProcess | None = None
         self._output = RankOutput()
@@ -275,14 +277,15 @@ class Supervisor:
         self._signs.tell_lost(rank.number, rank.words)
         self._first_lost = self._first_lost or rank
 
-    def _begin_end(self, log_seconds: float, term_seconds: float) -> None:
-        deadline = time.monotonic() + log_seconds
+    def _begin_end(self, seconds: float, term_seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         if self._deadline is None or deadline < self._deadline:
-            self._deadline, self._kill_after = deadline, term_seconds
+            self._deadline, self._given, self._kill_after = deadline, seconds, term_seconds
 
     def _name_lost(self, *, all_ended: bool = False) -> None:
         """Say which ranks died, once each."""
-        others = "." if all_ended or self._over else f"; the others have {self.log_seconds:.0f} s to write the log."
+        task = "write the log" if self._begun else "end"
+        others = "." if all_ended or self._over else f"; the others have {self._given:.0f} s to {task}."
         for rank in self._ranks:
             if rank.words and not rank.told and rank.code is not None:
                 if rank.code > 0 and (all_ended or time.monotonic() - rank.ended < NAMING_SECONDS):

@@ -32,6 +32,7 @@ def test_a_killed_rank_is_named_with_its_last_step_and_the_others_can_write_thei
     log = tmp_path / "log"
     end, seconds = supervise(
         f"""
+        begin()
         all_started()
         if rank == 1:
             at(120)

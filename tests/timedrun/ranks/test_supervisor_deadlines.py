@@ -53,13 +53,16 @@ def test_ranks_that_are_all_suspended_are_lost() -> None:
     assert seconds < 20
 
 
-def test_a_rank_that_is_suspended_while_the_ranks_meet_is_lost_and_nobody_waits_for_it() -> None:
+def test_a_rank_that_is_suspended_while_the_ranks_meet_is_lost_and_nobody_waits_for_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     code = "all_started()\nif rank == 1: os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(50)"
     end, seconds = supervise(code, suspended_seconds=1.0)
     assert end.codes == (-15, -9)
     assert end.lost == "rank 1 was suspended (SIGSTOP, or a debugger) and was killed, no step known"
     assert end.exit_code == ExitCode.RANK_LOST
     assert seconds < 30
+    assert f"{end.lost}; the others have 2 s to end." in said(capfd)
 
 
 def test_a_job_that_was_suspended_as_a_whole_and_goes_on_finds_no_rank_lost(monkeypatch: pytest.MonkeyPatch) -> None:
