@@ -38,8 +38,9 @@ class Standing:
     state: State
     """collective: in one, or in a backward pass; device: the GPU has work that does not end; own: anything else."""
     quiet_seconds: float
-    """For how long the process has been in this state with nothing in it at work: next to no CPU time, no thread that
-    wants to run or waits for a disk. Work of a moment takes off a moment."""
+    """For how long the process has been in this state with nothing in it at work: no thread that uses more than
+    `ACTIVE_SHARE` of a core, or would if it got one, and none that waits for a disk. Work of a moment takes off a
+    moment."""
     where: str
     """The innermost line of a program, and of no library of Python's or torch's: file:line (function)."""
 

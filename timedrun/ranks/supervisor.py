@@ -284,14 +284,16 @@ class Supervisor:
 
     def _name_lost(self, *, all_ended: bool = False) -> None:
         """Say which ranks died, once each."""
-        task = "write the log" if self._begun else "end"
-        others = "." if all_ended or self._over else f"; the others have {self._given:.0f} s to {task}."
         for rank in self._ranks:
             if rank.words and not rank.told and rank.code is not None:
                 if rank.code > 0 and (all_ended or time.monotonic() - rank.ended < NAMING_SECONDS):
                     continue
                 rank.told = True
-                say(rank.words + (others if self._running else "."))
+                if self._running and not self._over:
+                    task = "write the log" if self._begun else "end"
+                    say(f"{rank.words}; the others have {self._given:.0f} s to {task}.")
+                else:
+                    say(f"{rank.words}.")
 
     def _look_for_suspended(self) -> None:
         """Lose the ranks that are suspended where no other can tell of them: all of them, or any while they meet."""

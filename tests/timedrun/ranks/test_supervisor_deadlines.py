@@ -45,7 +45,7 @@ def test_a_suspended_rank_is_killed_as_soon_as_another_told_that_it_is_lost(capf
 
 
 def test_ranks_that_are_all_suspended_are_lost() -> None:
-    code = "all_started()\nat(3)\nos.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(60)"
+    code = "begin()\nall_started()\nat(3)\nos.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(60)"
     end, seconds = supervise(code, suspended_seconds=0.5)
     assert end.codes == (-9, -9)
     assert end.lost == "rank 0 was suspended (SIGSTOP, or a debugger) and was killed, last seen at step 3"
