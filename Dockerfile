@@ -88,7 +88,7 @@ ENV HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis \
     USER=timedrun \
     XDG_CACHE_HOME=/tmp/cache
 
-# There is no .git in an image: timedrun/system.py reads the commit here.
+# There is no .git in an image: timedrun/provenance/system.py reads the commit here.
 ARG COMMIT=unknown
 ARG DIRTY=true
 ARG VERSION=unknown

@@ -22,17 +22,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from image_classification.compared_loaders import CONTESTANTS, STORES, choice
+from image_classification.bench_cases import CONTESTANTS, STORES, choice
 from image_classification.configs import ImageRunConfig, imagenet_baseline
 from image_classification.model import ModelConfig
 from image_classification.prepare import prepare
 from mlevents import record
-from timedrun import system
 from timedrun.commands.configs import print_table
 from timedrun.config import EvaluationConfig, OptimizerConfig, dump
 from timedrun.methods import ChannelsLast
-from timedrun.results import ResultPaths, write_json
-from timedrun.schedule import Schedule
+from timedrun.provenance import system
+from timedrun.storage.result_files import ResultPaths, write_json
+from timedrun.training.schedule import Schedule
 
 TRAIN = ("pillow", "turbojpeg", "raw", "ffcv", "dali")
 """Contestants that a run can use; the others are parts of one and FFCV's own."""

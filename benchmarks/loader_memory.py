@@ -18,11 +18,13 @@ from typing import Any
 
 import torch
 
-from image_classification.compared_loaders import CONTESTANTS, SEED, Contestant, Stores, choice, make_stores, opened
-from timedrun import order, process_tree, system
+from image_classification.bench_cases import CONTESTANTS, SEED, Contestant, Stores, choice, make_stores, opened
+from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.commands.configs import print_table
-from timedrun.loader_rates import BenchOptions
-from timedrun.results import write_json
+from timedrun.distributed import process_usage
+from timedrun.provenance import system
+from timedrun.storage.result_files import write_json
+from timedrun.training import sampling
 
 EVERY = 0.2  # seconds between samples
 MIB = 2**20
@@ -33,13 +35,13 @@ FLAT_BYTES, FLAT_SHARE = 16 * MIB, 0.03
 def load_epochs(pipe: Connection, contestant: Contestant, stores: Stores, options: BenchOptions, epochs: int) -> None:
     """In a process of its own: `epochs` passes; the end of each is told, and waits until the memory was looked at."""
     torch.set_num_threads(1)
-    samples = order.epoch_order(stores.images, SEED, 1)[: options.count]
+    samples = sampling.epoch_order(stores.images, SEED, 1)[: options.count]
     try:
         with opened(contestant, stores, samples, options, torch.device("cpu")) as batches:
             for epoch in range(1, epochs + 1):
                 if epoch == 1:
                     pipe.send(("opened", 0))
-                part = order.epoch_order(stores.images, SEED, epoch)[: options.count]
+                part = sampling.epoch_order(stores.images, SEED, epoch)[: options.count]
                 seen = sum(len(batch.labels) for batch in batches(part, epoch))
                 pipe.send(("epoch", seen))
                 pipe.recv()
@@ -63,7 +65,7 @@ def watched(contestant: Contestant, stores: Stores, options: BenchOptions, epoch
             told = ours.recv() if ours.poll(EVERY) else None
             if told and told[0] == "failed":
                 raise SystemExit(f"{contestant}: {told[1]}")
-            found = process_tree.memory(child.pid)
+            found = process_usage.memory(child.pid)
             if found is None:
                 raise SystemExit("this system does not tell the memory of processes (Linux 5.9 and later do).")
             row = [time.monotonic() - began, found.anonymous, found.shared, found.mapped_files]

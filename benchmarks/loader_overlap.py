@@ -24,16 +24,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from image_classification.batches import Batch, ImageData
 from image_classification.configs import imagenet_methods
-from image_classification.data import DataConfig
-from image_classification.image_data import Batch, ImageData
-from image_classification.loaders import choose
+from image_classification.datasets import DataConfig
+from image_classification.loaders import registry
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import RESNET50, ModelConfig, build_model
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import StoreConfig
 from image_classification.synthetic_images import SyntheticImages, write_images
-from timedrun.ranks.group import Ranks
+from timedrun.distributed.process_group import ProcessGroup
 
 STORES: dict[LoaderName, StoreConfig] = {
     "pillow": StoreConfig(format="jpeg"),
@@ -80,7 +80,7 @@ def opened(
     last_epoch: int = 0,
 ) -> ImageData:
     """A loader as a run has it."""
-    ranks = Ranks(0, 1, 0, settings.device)
+    ranks = ProcessGroup(0, 1, 0, settings.device)
     config = data_config(loader, settings, prefetch)
     return ImageData(config, store, ranks, global_batch=settings.batch, seed=1, size_at=size_at, last_epoch=last_epoch)
 
@@ -279,10 +279,10 @@ def main() -> None:
     device = torch.device(arguments.device)
     step = arguments.step or ("model" if device.type == "cuda" else "sleep")
     settings = Settings(arguments.size, arguments.small, arguments.batch, arguments.workers, device, step)
-    usual = [name for name in STORES if not choose.unavailable(name) and (name != "dali" or device.type == "cuda")]
+    usual = [name for name in STORES if not registry.unavailable(name) and (name != "dali" or device.type == "cuda")]
     loaders: list[LoaderName] = arguments.loaders or usual
     for name in loaders:
-        if words := choose.unavailable(name):
+        if words := registry.unavailable(name):
             parser.error(f"{name}: {words}")
     print(f"loaders: {', '.join(loaders)}; not here: {', '.join(sorted(set(STORES) - set(loaders))) or 'none'}")
     with TemporaryDirectory() as scratch:

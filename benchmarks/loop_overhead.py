@@ -15,28 +15,28 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from image_classification import CARD
+from image_classification import SPEC
+from image_classification.batches import ImageData
 from image_classification.configs import ImageRunConfig
-from image_classification.image_data import ImageData
 from image_classification.model import build_model
 from image_classification.train import LOSSES, train
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from timedrun.card import find
+from timedrun.benchmark import find
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
-from timedrun.optim import build_optimizer
-from timedrun.progress import Progress
-from timedrun.ranks.group import Ranks
-from timedrun.run import TimedRun
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import TimedRun
+from timedrun.training.optim import build_optimizer
 
 
-def timed_seconds(config: ImageRunConfig, ranks: Ranks, data_folder: Path | None) -> float:
+def timed_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> float:
     """Training seconds of `train` under the timed protocol, from its own log: epochs only, evaluations left out."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "result_0.txt"
         run = TimedRun(
             config,
-            CARD,
+            SPEC,
             ranks,
             RunLog(path),
             platform="benchmark",
@@ -50,7 +50,7 @@ def timed_seconds(config: ImageRunConfig, ranks: Ranks, data_folder: Path | None
     return sum(stop.time_ms - start.time_ms for start, stop in pairs) / 1e3
 
 
-def bare_seconds(config: ImageRunConfig, ranks: Ranks, data_folder: Path | None) -> float:
+def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> float:
     """Training seconds of the loop that one would write by hand for the same model, data, schedule and methods."""
     methods = stack(*config.methods)
     model = methods.model(build_model(config.model, config.seed))
@@ -94,7 +94,7 @@ def main() -> None:
         max_epochs=0,
         evaluation=replace(config.evaluation, target=1.0, first=arguments.epochs, every=1),
     )
-    ranks = Ranks(0, 1, 0, torch.device("cpu"))
+    ranks = ProcessGroup(0, 1, 0, torch.device("cpu"))
     rows = []
     for number in range(arguments.rounds + 1):
         order = [timed_seconds, bare_seconds] if number % 2 else [bare_seconds, timed_seconds]

@@ -27,9 +27,9 @@ from typing import Any
 
 import psutil
 
-from timedrun import system
 from timedrun.commands.configs import print_table
-from timedrun.results import write_json
+from timedrun.provenance import system
+from timedrun.storage.result_files import write_json
 
 FORMATS = {
     "jpeg": ["--data.loader", "turbojpeg", "--data.store.format", "jpeg"],

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from language_model.prepare import prepare_text
-from language_model.store import RaggedStore
-from language_model.store_builder import TextSettings
-from language_model.text import Corpus
-from language_model.vocabulary import read_vocabulary
+from language_model.text.corpus import Corpus
+from language_model.text.store import RaggedStore
+from language_model.text.store_builder import TextSettings
+from language_model.text.vocabulary import read_vocabulary
 
 Clock = Callable[[], float]
 

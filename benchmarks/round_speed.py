@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from synthetic_round import RULESET, write_round
 
-from mlevents.official import checker_version
+from mlevents.mlcommons import checker_version
 
 Scores = dict[tuple[str, str, str], float | None]  # submitter, system, benchmark: minutes
 
@@ -147,7 +147,7 @@ def main() -> None:
             rows.append(spent)
             print(f"  {number + 1}: " + "; ".join(told(side, spent[side]) for side in ("ours", "theirs")), flush=True)
     # Not before: it brings torch, and a process started from one of that size would be measured with it.
-    from timedrun.system import provenance
+    from timedrun.provenance.system import provenance
 
     result = summary(rows, own, official)
     result |= {

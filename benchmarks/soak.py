@@ -29,11 +29,11 @@ from typing import Any
 import psutil
 
 from mlevents import keys, record
-from mlevents.check import check
-from timedrun import system
+from mlevents.checks.log_check import check
 from timedrun.commands.configs import print_table
 from timedrun.errors import ExitCode
-from timedrun.results import ResultPaths, next_number, read_json, write_json
+from timedrun.provenance import system
+from timedrun.storage.result_files import ResultPaths, next_number, read_json, write_json
 
 RUN = (
     *("image_classification", "methods", "--data", "digits", "--threads", "1", "--global-batch", "128"),

@@ -23,9 +23,9 @@ from torch import nn
 from language_model.architecture import BERT_LARGE, BertArchitecture
 from language_model.batch import MaskedBatch
 from language_model.encoder import SpeedUps, build_bert
-from language_model.reference import build_reference, import_transformers
-from language_model.synthetic_store import sampled_lengths
-from timedrun.order import stream_seed
+from language_model.model import build_reference, import_transformers
+from language_model.text.synthetic_store import sampled_lengths
+from timedrun.training.sampling import stream_seed
 
 MASKED_SHARE = 0.15
 

@@ -1,8 +1,8 @@
 """ResNet image classification, trained to a fixed top-1 accuracy on the clock (MLPerf Training v2.0, open division)."""
 
-from timedrun.card import Card
+from timedrun.benchmark import BenchmarkSpec
 
-CARD = Card(
+SPEC = BenchmarkSpec(
     title="Image classification: ResNet-50 v1.5 on ImageNet to 75.90 % top-1",
     mlperf_benchmark="resnet",
     ruleset="2.0.0",

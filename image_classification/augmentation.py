@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from timedrun.order import Indices, random_uniform
+from timedrun.training.sampling import Indices, random_uniform
 
 
 def pad_crop_flip(

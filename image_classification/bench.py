@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from image_classification.compared_loaders import (
+from image_classification.bench_cases import (
     CONTESTANTS,
     SEED,
     Contestant,
@@ -25,9 +25,7 @@ from image_classification.compared_loaders import (
 )
 from image_classification.configs import ImageRunConfig
 from image_classification.loaders.loader import LoadedBatch
-from timedrun import order
-from timedrun.errors import DataError
-from timedrun.loader_rates import (
+from timedrun.bench.loader_benchmark import (
     BenchOptions,
     Goal,
     LoaderComparison,
@@ -38,6 +36,8 @@ from timedrun.loader_rates import (
     measured_pass,
     ratios,
 )
+from timedrun.errors import DataError
+from timedrun.training import sampling
 
 UNCOUNTED = 5
 """Batches of a newly opened loader before its pass: all that it works on at a time, so that their memory is there."""
@@ -103,7 +103,7 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
 
     def one_pass(contestant: Contestant, repeat: int) -> LoaderPass:
         epoch = repeat + 1
-        samples = order.epoch_order(stores.images, SEED, epoch)[: options.count]
+        samples = sampling.epoch_order(stores.images, SEED, epoch)[: options.count]
         before = held_bytes()
         torch.set_num_threads(1)  # opening some loaders sets it
         labels: list[Tensor] = []

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from image_classification.loaders import choose
+from image_classification.loaders import registry
 from image_classification.stores.manifest import StoreConfig
 from timedrun.config import RunConfig
 from timedrun.methods import ProgressiveResizing
 
 if TYPE_CHECKING:
-    from image_classification.data import DataConfig  # whose preflight asks here
+    from image_classification.datasets import DataConfig  # whose preflight asks here
 
 STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch", "read_ahead")
 MEMORY_ONLY = ("padding", "flip")
@@ -30,7 +30,7 @@ def idle_settings(data: DataConfig) -> list[str]:
         idle += ["order_block", "order_window"]
     set_though = [(name, usual[name]) for name in idle if getattr(data, name) != usual[name]]
     store, plain = data.store, StoreConfig()
-    read = ("format", *choose.SETTINGS[store.format]) if data.source == "image_folder" else ()
+    read = ("format", *registry.SETTINGS[store.format]) if data.source == "image_folder" else ()
     # The eval_resize that a run takes is one of them; the others are there for other runs.
     others = [item.name for item in fields(StoreConfig) if item.name not in (*read, "evaluation_resizes")]
     others = [] if data.source == "synthetic" else others

@@ -12,9 +12,9 @@ from pathlib import Path
 import cattrs
 
 from image_classification.stores.manifest import SplitFacts, split_facts
-from image_classification.stores.table import FILE_ROW, ImageTable
+from image_classification.stores.sample_index import FILE_ROW, ImageTable
 from timedrun.errors import DataError
-from timedrun.stored_file import StoredFile, write_file
+from timedrun.storage.atomic_file import StoredFile, write_file
 
 INDEX = "timedrun_index.json"
 VERSION = 2

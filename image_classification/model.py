@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from timedrun.initialisation import batch_norm_uniform, kaiming_normal
-from timedrun.tracked import seed_everything
+from image_classification.initialization import batch_norm_uniform, kaiming_normal
+from timedrun.run.train_state import seed_everything
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,16 +10,16 @@ from typing import Any
 
 from image_classification import cifar10, image_folder
 from image_classification.configs import ImageRunConfig
-from image_classification.data import facts, require_folder
-from image_classification.loaders.choose import store_problems
+from image_classification.datasets import facts, require_folder
+from image_classification.loaders.registry import store_problems
 from image_classification.preparation.builder import build_store
 from image_classification.preparation.formats import effective, source_split
 from image_classification.preparation.inspection import CORRUPT, start_inspecting
 from image_classification.preparation.sources import Source, of_index, open_source, unreadable_files
 from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, read_manifest, verify
-from mlevents.printable import printable
+from mlevents.terminal_escape import printable
 from timedrun.errors import DataError, UsageError
-from timedrun.work_pool import Progress, results
+from timedrun.storage.worker_pool import Progress, results
 
 _INSPECTED_AT_ONCE = 64  # images
 _LISTED = 20  # broken images in a message

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from timedrun import work_pool
+from timedrun.storage import worker_pool
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -53,7 +53,7 @@ def write_images(folder: Path, settings: SyntheticImages, *, workers: int) -> No
             (draft / split / class_name(label)).mkdir(parents=True)
     total = settings.train + settings.evaluation
     tasks = (range(begin, min(begin + TASK, total)) for begin in range(0, total, TASK))
-    done = work_pool.results(
+    done = worker_pool.results(
         tasks,
         image_writer,
         (draft, settings),

@@ -9,19 +9,19 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from image_classification.batches import Batch, ImageData
 from image_classification.configs import ImageRunConfig
-from image_classification.data import DataFacts, declared, facts, logged
-from image_classification.data_files import data_files
-from image_classification.image_data import Batch, ImageData
-from image_classification.loaders.choose import make_ready
+from image_classification.datasets import DataFacts, declared, facts, logged
+from image_classification.loaders.registry import make_ready
 from image_classification.model import build_model
-from timedrun.loss import binary_cross_entropy, cross_entropy
+from image_classification.stores.data_files import data_files
+from timedrun.distributed.process_group import ProcessGroup, local_batch
 from timedrun.methods import stack
-from timedrun.optim import build_optimizer
-from timedrun.precision import Precision
-from timedrun.ranks.group import Ranks, local_batch
-from timedrun.rehearsal import Plan, known_or_declared
-from timedrun.run import Announcement, TimedRun
+from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.training.loss import binary_cross_entropy, cross_entropy
+from timedrun.training.optim import build_optimizer
+from timedrun.training.precision import Precision
 
 LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
 
@@ -41,8 +41,8 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     if config.compile:
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
-    run.pace.attach(parallel)
-    share = local_batch(config.global_batch, ranks.world)
+    run.straggler.attach(parallel)
+    share = local_batch(config.global_batch, ranks.world_size)
     micro = min(config.micro_batch or share, share)
     loss_function = LOSSES[config.loss]
 
@@ -61,7 +61,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         total: Tensor | None = None
         for number, (inputs, labels) in enumerate(pieces, 1):
             # DDP averages over ranks; this weight makes that the mean over the whole batch even where shares differ.
-            weight = len(inputs) * ranks.world / batch.global_samples
+            weight = len(inputs) * ranks.world_size / batch.global_samples
             with ranks.accumulate(parallel, last=number == len(pieces)):
                 with precision.autocast():
                     loss = loss_function(parallel(inputs), labels)
@@ -87,7 +87,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     if files is not None:
         make_ready(config.data.loader)
         run.data_files(files.sample(), of=len(files))
-    run.start_clock(**announcement(config, optimizer, known, micro, share))
+    run.start_clock(**run_info(config, optimizer, known, micro, share))
     if files is not None and config.data.read_ahead:
         run.read_ahead(files.paths(), files.bytes)
     with ImageData(
@@ -124,7 +124,7 @@ def count_correct(model: nn.Module, batch: Batch, precision: Precision) -> Tenso
     return correct
 
 
-def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Ranks, expected: int) -> float:
+def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: ProcessGroup, expected: int) -> float:
     """Top-1 accuracy over the whole evaluation set, every image counted once over all ranks.
 
     Raises:
@@ -143,7 +143,9 @@ def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Ran
     return float(correct / seen)
 
 
-def synthetic_batches(config: ImageRunConfig, ranks: Ranks, share: int, channels: int) -> Iterator[tuple[int, Batch]]:
+def synthetic_batches(
+    config: ImageRunConfig, ranks: ProcessGroup, share: int, channels: int
+) -> Iterator[tuple[int, Batch]]:
     """`warm_up_steps` batches of noise for every input size of the run, each with the epoch it stands for, and one
     for an evaluation, with epoch 0."""
     generator = torch.Generator().manual_seed(0)
@@ -153,7 +155,7 @@ def synthetic_batches(config: ImageRunConfig, ranks: Ranks, share: int, channels
         return images.to(ranks.device), torch.zeros(count, dtype=torch.int64, device=ranks.device)
 
     if config.warm_up_steps:
-        count = max(1, config.data.eval_batch // ranks.world)
+        count = max(1, config.data.eval_batch // ranks.world_size)
         yield 0, Batch(*noise(count, config.data.eval_size), count)
     whole, labels = noise(share, config.data.train_size)
     seen: set[int] = set()
@@ -165,12 +167,12 @@ def synthetic_batches(config: ImageRunConfig, ranks: Ranks, share: int, channels
         if inputs.shape[-1] not in seen:
             seen.add(inputs.shape[-1])
             for _ in range(config.warm_up_steps):
-                yield epoch, Batch(images, labels, share * ranks.world)
+                yield epoch, Batch(images, labels, share * ranks.world_size)
 
 
-def announcement(
+def run_info(
     config: ImageRunConfig, optimizer: torch.optim.Optimizer, known: DataFacts, micro: int, share: int
-) -> Announcement:
+) -> RunInfo:
     """What the log says of this run before its clock starts; `share` images a rank and step, `micro` at a time."""
     return {
         "train_samples": known.train_samples,
@@ -180,15 +182,15 @@ def announcement(
     }
 
 
-def rehearse(config: ImageRunConfig, ranks: Ranks, data_folder: Path | None) -> Plan:
+def rehearse(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
     known, missing = known_or_declared(lambda: facts(config.data, data_folder), declared(config.data))
     with torch.device("meta"):
         model = stack(*config.methods).model(build_model(config.model, config.seed))
-    share = local_batch(config.global_batch, ranks.world)
+    share = local_batch(config.global_batch, ranks.world_size)
     micro = min(config.micro_batch or share, share)
     optimizer = build_optimizer(config.optimizer, model)
-    return Plan(announcement(config, optimizer, known, micro, share), config.total_epochs, missing)
+    return Plan(run_info(config, optimizer, known, micro, share), config.total_epochs, missing)
 
 
 def hyperparameters(

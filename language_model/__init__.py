@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timedrun.card import Card
+from timedrun.benchmark import BenchmarkSpec
 
 if TYPE_CHECKING:
     from timedrun.config import RunConfig
 
-CARD = Card(
+SPEC = BenchmarkSpec(
     title="Language modelling: BERT-Large on Wikipedia to 0.720 masked-token accuracy; GPT-125M beside it",
     mlperf_benchmark="bert",
     ruleset="2.1.0",
@@ -20,7 +20,7 @@ CARD = Card(
     default_data="topics",
 )
 
-GPT = Card(
+GPT = BenchmarkSpec(
     title="Language modelling: GPT-125M to a validation loss",
     mlperf_benchmark="gpt_125m",
     ruleset="beyond_mlperf",
@@ -32,8 +32,8 @@ GPT = Card(
 )
 
 
-def card_of(config: RunConfig) -> Card:
+def spec_of(config: RunConfig) -> BenchmarkSpec:
     """The card of what `config` trains: this folder holds two tasks."""
     from language_model.gpt.configs import GptRunConfig  # not at import: a card is read without torch
 
-    return GPT if isinstance(config, GptRunConfig) else CARD
+    return GPT if isinstance(config, GptRunConfig) else SPEC

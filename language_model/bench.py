@@ -6,9 +6,9 @@ import statistics
 
 from language_model.configs import BertRunConfig
 from language_model.loader_benchmark import LOADERS, measure
+from timedrun.bench.loader_benchmark import BenchOptions, Goal, LoaderComparison, LoaderRates
 from timedrun.config import RunConfig
 from timedrun.errors import UsageError
-from timedrun.loader_rates import BenchOptions, Goal, LoaderComparison, LoaderRates
 
 NEED = 1_000
 """Sequences a second that one H200 trains on, of the lengths of MLPerf's BERT data."""

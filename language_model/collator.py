@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from language_model.batch import MaskedBatch
-from language_model.store import MaskedSequences
+from language_model.text.store import MaskedSequences
 
 
 def collate(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from language_model.architecture import BERT_LARGE, BertArchitecture
-from language_model.data import TextDataConfig
+from language_model.datasets import TextDataConfig
 from language_model.encoder import SpeedUps
 from language_model.gpt.configs import (
     gpt_125m_baseline,
@@ -16,10 +16,10 @@ from language_model.gpt.configs import (
     gpt_shakespeare_modern,
     gpt_shakespeare_nanogpt,
 )
-from language_model.topics_store import WORDPIECES as TOPICS_WORDPIECES
+from language_model.text.topics_store import WORDPIECES as TOPICS_WORDPIECES
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
-from timedrun.ranks.group import Ranks
-from timedrun.schedule import StepSchedule
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.training.schedule import StepSchedule
 
 __all__ = [
     "BertRunConfig",
@@ -92,12 +92,12 @@ class BertRunConfig(RunConfig):
         on = [field.name for field in fields(off) if getattr(self.speed, field.name) != getattr(off, field.name)]
         return on + (["compile"] if self.compile else [])
 
-    def effective_speed_ups(self, ranks: Ranks, attention: str) -> list[str]:
+    def effective_speed_ups(self, ranks: ProcessGroup, attention: str) -> list[str]:
         """Those that change anything in a run of so many ranks there, `attention` being the backend that was chosen."""
         speed = self.speed
         idle = {
             "attention": attention == "eager",
-            "balance_lengths": ranks.world == 1,
+            "balance_lengths": ranks.world_size == 1,
             "low_precision_residual": self.precision == "fp32",
             "row_multiple": not speed.unpadding,
             "compiled_regions": self.compile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from timedrun.config import OptimizerConfig, RunConfig
-from timedrun.schedule import StepSchedule
+from timedrun.training.schedule import StepSchedule
 
 Hyperparameters = dict[str, str | int | float | bool]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 
 from language_model.configs import BertRunConfig
-from language_model.data import TextData
-from language_model.store import read_manifest
-from language_model.synthetic_store import write_synthetic_store
+from language_model.datasets import TextData
+from language_model.text.store import read_manifest
+from language_model.text.synthetic_store import write_synthetic_store
+from timedrun.bench.loader_benchmark import LoaderPass, LoaderRates, interleaved, measured_pass
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
-from timedrun.loader_rates import LoaderPass, LoaderRates, interleaved, measured_pass
-from timedrun.ranks.group import Ranks
 
 LOADERS = ("unpadded", "padded")
 """Layouts of a batch: sequences end to end, or each in `data.longest` rows."""
@@ -124,13 +124,13 @@ def _processes(configs: Mapping[str, BertRunConfig], store: Path, workers: int) 
                 process.join()
 
 
-def _serve(pipe: Connection, configs: Mapping[str, BertRunConfig], store: Path, rank: int, world: int) -> None:
+def _serve(pipe: Connection, configs: Mapping[str, BertRunConfig], store: Path, rank: int, world_size: int) -> None:
     """One process: opens the store, then for every loader and range of steps loads them and answers with the number of
     their sequences."""
     torch.set_num_threads(1)
     try:
         # One for all layouts, which differ in nothing that it makes of its config now: an index may have gigabytes.
-        data = TextData(next(iter(configs.values())), store, Ranks(rank, world, rank, torch.device("cpu")))
+        data = TextData(next(iter(configs.values())), store, ProcessGroup(rank, world_size, rank, torch.device("cpu")))
         pipe.send(0)
         while True:
             loader, steps = pipe.recv()

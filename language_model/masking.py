@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from language_model.store import MaskedSequences, Sequences
-from timedrun import order
+from language_model.text.store import MaskedSequences, Sequences
+from timedrun.training import sampling
 
 
 def prediction_counts(lengths: NDArray[np.int64], fraction: float, cap: int) -> NDArray[np.int64]:
@@ -40,13 +40,13 @@ def mask(
     place = np.arange(width)[None, :]
     length, first = lengths[:, None], sequences.first[:, None]
     word = (place > 0) & (place < length - 1) & (place != first - 1)
-    drawn = order.random_bits(seed, epoch, indices, "masked", width)
+    drawn = sampling.random_bits(seed, epoch, indices, "masked", width)
     drawn[~word] = np.iinfo(np.uint64).max
     counts = prediction_counts(lengths, fraction, cap)
     last = np.take_along_axis(np.sort(drawn, axis=1), counts[:, None] - 1, axis=1)
     chosen = drawn <= last
     rows = chosen[place < length].nonzero()[0]  # row-major: sequence after sequence, place after place
-    fate = order.random_uniform(seed, epoch, indices, "replaced", width)[chosen]
+    fate = sampling.random_uniform(seed, epoch, indices, "replaced", width)[chosen]
     labels = sequences.tokens[rows]
     anything = np.minimum((fate - 0.9) * 10 * vocabulary, vocabulary - 1).astype(np.int64)
     tokens = sequences.tokens.copy()

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
-from language_model.corpora import Corpora
-from language_model.data import CHECKPOINT, TextData, resolve
+from language_model.datasets import CHECKPOINT, TextData, resolve
 from language_model.encoder import build_bert
-from language_model.gpt import data as gpt_data
+from language_model.gpt import datasets as gpt_data
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.tokens import TokenStore, prepare_tokens
-from language_model.initial_checkpoint import load_initial_checkpoint, record, self_check
-from language_model.store import read_manifest, verify
-from language_model.store_builder import (
+from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, record, self_check
+from language_model.text.corpus import Corpus
+from language_model.text.corpus_split import Corpora
+from language_model.text.store import read_manifest, verify
+from language_model.text.store_builder import (
     Report,
     TextSettings,
     build_store,
@@ -24,14 +25,13 @@ from language_model.store_builder import (
     found,
     to_standard_error,
 )
-from language_model.text import Corpus
+from language_model.text.vocabulary import read_vocabulary, train_vocabulary
 from language_model.train import accuracy
-from language_model.vocabulary import read_vocabulary, train_vocabulary
 from language_model.weights import load_into
 from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import UsageError
-from timedrun.precision import Precision
-from timedrun.ranks.group import Ranks, choose_device
+from timedrun.training.precision import Precision
 
 SELF_CHECK_TOLERANCE = 0.01
 """Of MLPerf's initial accuracy: half a percent for sequences that are paired anew from its text, and bf16."""
@@ -152,7 +152,7 @@ def check_initial_checkpoint(config: BertRunConfig, store: Path, *, evaluate: bo
         "checkpoint_is_mlperfs": about.is_mlperf,
     }
     if evaluate:
-        ranks = Ranks(0, 1, 0, choose_device(config.device))
+        ranks = ProcessGroup(0, 1, 0, choose_device(config.device))
         model = build_bert(config.architecture, config.seed, CPU_SPEED_UPS)
         load_into(model, weights)
         data = TextData(replace(config, implementation="timedrun", speed=CPU_SPEED_UPS), store, ranks)

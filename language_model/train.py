@@ -15,27 +15,27 @@ from language_model.attention import choose
 from language_model.batch import MaskedBatch
 from language_model.collator import collate
 from language_model.configs import BertRunConfig
-from language_model.data import CHECKPOINT, TextData, TextFacts, declared, facts, pieces, resolve
+from language_model.datasets import CHECKPOINT, TextData, TextFacts, declared, facts, pieces, resolve
 from language_model.encoder import Bert, build_bert
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.train import rehearse as rehearse_gpt
 from language_model.gpt.train import train as train_gpt
 from language_model.hyperparameters import optimization
-from language_model.initial_checkpoint import load_initial_checkpoint, weights_sha256
 from language_model.masking import prediction_counts
-from language_model.reference import ReferenceBert, build_reference
-from language_model.store import MaskedSequences, read_manifest
+from language_model.model import ReferenceBert, build_reference
+from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, weights_sha256
+from language_model.text.store import MaskedSequences, read_manifest
 from language_model.weights import load_into
-from timedrun import order
 from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup, local_batch
 from timedrun.errors import UsageError
 from timedrun.methods import stack
-from timedrun.optim import build_optimizer
-from timedrun.precision import Precision
-from timedrun.ranks.group import Ranks, local_batch
-from timedrun.rehearsal import Plan, known_or_declared
-from timedrun.run import Announcement, TimedRun
-from timedrun.tracked import seed_everything
+from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.run.train_state import seed_everything
+from timedrun.training import sampling
+from timedrun.training.optim import build_optimizer
+from timedrun.training.precision import Precision
 
 
 def train(config: RunConfig, run: TimedRun) -> None:
@@ -67,16 +67,16 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
     attention = attention_of(config, precision)
     optimizer = build_optimizer(config.optimizer, model, fused=speed.fused_optimizer)
     schedule = config.schedule
-    seed_everything(order.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
+    seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
     if config.compile:
-        if ranks.world > 1:  # its split at gradient buckets does not take sizes that vary
+        if ranks.world_size > 1:  # its split at gradient buckets does not take sizes that vary
             torch._dynamo.config.optimize_ddp = False
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
-    run.pace.attach(parallel)
-    share = local_batch(config.global_batch, ranks.world)
+    run.straggler.attach(parallel)
+    share = local_batch(config.global_batch, ranks.world_size)
     micro = min(config.micro_batch or share, share)
 
     def step(batches: list[MaskedBatch], *, number: int) -> Tensor:
@@ -86,7 +86,7 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
         total: Tensor | None = None
         for place, batch in enumerate(batches, 1):
             # The mean over all masked tokens of the global batch, however unequally ranks share them: DDP averages.
-            weight = ranks.world / batch.global_masked
+            weight = ranks.world_size / batch.global_masked
             with ranks.accumulate(parallel, last=place == len(batches)):
                 with precision.autocast():
                     loss = parallel(batch) * weight
@@ -106,7 +106,7 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, micro))
     run.data_files([store / name for name in read_manifest(store).files])
-    run.start_clock(**announcement(config, optimizer, known, ranks, attention=attention, start=start))
+    run.start_clock(**run_info(config, optimizer, known, ranks, attention=attention, start=start))
     data = TextData(config, store, ranks)
     for block in run.blocks(config.max_samples):
         model.train()
@@ -118,17 +118,17 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
             measurement.value = accuracy(model, data, precision, ranks)
 
 
-def announcement(
+def run_info(
     config: BertRunConfig,
     optimizer: torch.optim.Optimizer,
     known: TextFacts,
-    ranks: Ranks,
+    ranks: ProcessGroup,
     *,
     attention: str,
     start: str,
-) -> Announcement:
+) -> RunInfo:
     """What the log says of a BERT's run before its clock starts; `start` names the weights it starts from."""
-    share = local_batch(config.global_batch, ranks.world)
+    share = local_batch(config.global_batch, ranks.world_size)
     micro = min(config.micro_batch or share, share)
     beta1 = config.optimizer.momentum
     return {
@@ -148,7 +148,7 @@ def announcement(
     }
 
 
-def rehearse(config: RunConfig, ranks: Ranks, data_folder: Path | None) -> Plan:
+def rehearse(config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
     if isinstance(config, GptRunConfig):
         return rehearse_gpt(config, ranks, data_folder)
@@ -166,7 +166,7 @@ def rehearse(config: RunConfig, ranks: Ranks, data_folder: Path | None) -> Plan:
     except UsageError:  # not on this machine, as `unavailable` says
         attention = config.speed.attention
     optimizer = build_optimizer(config.optimizer, model)
-    announced = announcement(config, optimizer, known, ranks, attention=attention, start=config.start)
+    announced = run_info(config, optimizer, known, ranks, attention=attention, start=config.start)
     return Plan(announced, config.max_samples, missing)
 
 
@@ -196,7 +196,7 @@ def count_correct(model: Bert | ReferenceBert, batch: MaskedBatch, precision: Pr
         return model.count_correct(batch)
 
 
-def accuracy(model: Bert | ReferenceBert, data: TextData, precision: Precision, ranks: Ranks) -> float:
+def accuracy(model: Bert | ReferenceBert, data: TextData, precision: Precision, ranks: ProcessGroup) -> float:
     """Share of the evaluation set's masked tokens predicted right, every token counted once over all ranks.
 
     Raises:
@@ -217,14 +217,14 @@ def accuracy(model: Bert | ReferenceBert, data: TextData, precision: Precision, 
 
 
 def synthetic_batches(
-    config: BertRunConfig, ranks: Ranks, share: int, micro: int
+    config: BertRunConfig, ranks: ProcessGroup, share: int, micro: int
 ) -> Iterator[list[MaskedBatch] | MaskedBatch]:
     """`warm_up_steps` steps' micro-batches of random tokens and lengths, and one batch of an evaluation, alone."""
     longest = config.data.longest
 
     def noise(count: int, number: int) -> MaskedBatch:
         indices = np.arange(count)
-        drawn = order.random_uniform(0, number, indices, "warm-up", 1 + longest)
+        drawn = sampling.random_uniform(0, number, indices, "warm-up", 1 + longest)
         lengths = np.maximum(5, (drawn[:, 0] * (longest + 1)).astype(np.int64))
         predicted = prediction_counts(lengths, config.data.masked_fraction, config.data.max_predictions)
         starts = np.cumsum(lengths) - lengths
@@ -241,7 +241,7 @@ def synthetic_batches(
         ).to(ranks.device)
 
     if config.warm_up_steps:
-        yield noise(max(1, config.data.eval_batch // ranks.world), 0)
+        yield noise(max(1, config.data.eval_batch // ranks.world_size), 0)
     parts = pieces(np.arange(share), micro)
     for number in range(config.warm_up_steps):
         yield [noise(len(part), number * len(parts) + place + 1) for place, part in enumerate(parts)]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from language_model.architecture import BertArchitecture
 from timedrun.errors import DataError, UsageError
-from timedrun.order import stream_seed
+from timedrun.training.sampling import stream_seed
 
 Weights = dict[str, Tensor]
 Shape = tuple[int, ...]

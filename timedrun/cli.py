@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from timedrun import streams
+from timedrun import stdio
+from timedrun.distributed import parent_death_signal
+from timedrun.distributed.launch_env import LAUNCHERS
 from timedrun.errors import ExitCode, in_words
-from timedrun.ranks import parent_process
-from timedrun.ranks.place import LAUNCHERS
 
 
 def parser() -> argparse.ArgumentParser:
@@ -202,14 +202,14 @@ def not_negative(text: str) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb; returns the exit code (0 fine, 1 error or findings, 2 usage, 3 target not reached, 4 a rank was
     lost, 75 resumable, 129, 130 and 143 ended by SIGHUP, SIGINT or SIGTERM, 141 nobody reads the output)."""
-    streams.open_closed()
+    stdio.open_closed()
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
     arguments, rest = top.parse_known_args(words)
     if rest and not _VERBS[arguments.verb][2]:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        parent_process.obey_environment()
+        parent_death_signal.obey_environment()
         code = dispatch(arguments, rest, words)
         sys.stdout.flush()
         return int(code)
@@ -218,11 +218,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if said is None:
             raise
         if said[1]:
-            streams.write(f"timedrun {arguments.verb}: {said[1]}\n")
+            stdio.write(f"timedrun {arguments.verb}: {said[1]}\n")
         return int(said[0])
     finally:
         for stream in (sys.stdout, sys.stderr):
-            streams.flush(stream)
+            stdio.flush(stream)
 
 
 def dispatch(arguments: argparse.Namespace, rest: list[str], words: list[str]) -> ExitCode:

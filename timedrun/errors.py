@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from mlevents.printable import printable, printable_lines
+from mlevents.terminal_escape import printable, printable_lines
 
 
 class ExitCode(IntEnum):

@@ -20,7 +20,7 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.pillow import decode, described
 from image_classification.stores.encoded import open_encoded
 from timedrun.errors import DataError
-from timedrun.order import Indices
+from timedrun.training.sampling import Indices
 
 
 def unavailable() -> str:

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
+from image_classification.loaders.decode_pool import ImageBatch, ImageMemory, LoaderThreads
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.threads import ImageBatch, ImageMemory, LoaderThreads
 from image_classification.stores.beton import BetonImages, beton_name
 from image_classification.stores.manifest import MANIFEST
 from timedrun.errors import DataError
-from timedrun.order import Indices
+from timedrun.training.sampling import Indices
 
 if TYPE_CHECKING:
     from image_classification.loaders.ffcv_pipeline import BetonFile

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
-from timedrun.order import Indices
+from timedrun.training.sampling import Indices
 
 LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv", "dali"]
 

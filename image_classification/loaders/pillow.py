@@ -24,7 +24,7 @@ from image_classification.centre_crop import central, resized
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.stores.encoded import EncodedImages, open_encoded
 from timedrun.errors import DataError
-from timedrun.order import Indices
+from timedrun.training.sampling import Indices
 
 if TYPE_CHECKING:
     from PIL import Image

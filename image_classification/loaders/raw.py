@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
+from image_classification.loaders.crop_kernel import cut, cut_and_resize, scripted
+from image_classification.loaders.decode_pool import ImageMemory, LoaderThreads
+from image_classification.loaders.image_ops import ThreadMemory
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.pixels import ThreadMemory
 from image_classification.loaders.prefetch import to_device
 from image_classification.loaders.resample import resample
-from image_classification.loaders.stored_crops import cut, cut_and_resize, scripted
-from image_classification.loaders.threads import ImageMemory, LoaderThreads
 from image_classification.stores.raw import RawImages
 from timedrun.errors import DataError
-from timedrun.order import Indices
+from timedrun.training.sampling import Indices
 
 SLICE = 16  # images a task
 

@@ -15,12 +15,12 @@ from torch import Tensor
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders import pillow
+from image_classification.loaders.decode_pool import ImageBatch, ImageMemory, LoaderThreads
+from image_classification.loaders.image_ops import Pixels, ThreadMemory, mirror_into, resize_into
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.pixels import Pixels, ThreadMemory, mirror_into, resize_into
-from image_classification.loaders.threads import ImageBatch, ImageMemory, LoaderThreads
 from image_classification.stores.encoded import open_encoded
 from timedrun.errors import DataError
-from timedrun.order import Indices
+from timedrun.training.sampling import Indices
 
 DIVISORS = (8, 4, 2)  # libjpeg-turbo has vector code for these; 3/8, 5/8 ... cost more than the whole image
 LARGEST = 1 << 25  # pixels; beyond it Pillow decides what is too large, and no thread keeps the memory

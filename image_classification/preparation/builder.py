@@ -26,10 +26,10 @@ from image_classification.preparation.shard_maker import (
 )
 from image_classification.preparation.sources import Source
 from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, StoreConfig, read_manifest, split_facts
-from timedrun.claimed_folder import claimed
 from timedrun.errors import DataError, TimedrunError
-from timedrun.stored_file import StoredFile, write_file
-from timedrun.work_pool import Progress, results
+from timedrun.storage.atomic_file import StoredFile, write_file
+from timedrun.storage.folder_lock import claimed
+from timedrun.storage.worker_pool import Progress, results
 
 SHARD_IMAGES = 1024
 SHARD_BYTES = 128 << 20

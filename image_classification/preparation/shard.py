@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from image_classification.stores.manifest import StoreConfig
 from timedrun.errors import DataError
-from timedrun.stored_file import StoredFile
+from timedrun.storage.atomic_file import StoredFile
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -20,7 +20,7 @@ from image_classification.preparation.inspection import CORRUPT, CorruptImage, i
 from image_classification.preparation.shard import MadeShard, SourceItem, StoreFormat, UnreadableFile
 from image_classification.stores.manifest import StoreConfig
 from timedrun.errors import DataError
-from timedrun.stored_file import FileWriter, StoredFile, write_file
+from timedrun.storage.atomic_file import FileWriter, StoredFile, write_file
 
 WORK = "preparation"
 """Folder in the store, gone when that is complete: notes of finished shards, lists of tars, shards to be copied."""

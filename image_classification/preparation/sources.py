@@ -15,7 +15,7 @@ from image_classification.preparation.shard import SourceItem
 from image_classification.preparation.tar_listing import Member, list_tar
 from image_classification.preparation.validation_labels import read_labels
 from timedrun.errors import DataError, UsageError
-from timedrun.order import epoch_order
+from timedrun.training.sampling import epoch_order
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from timedrun.errors import DataError
-from timedrun.stored_file import write_file
+from timedrun.storage.atomic_file import write_file
 
 VERSION = 1
 _EVERY = 10.0  # seconds between two lines of progress

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from image_classification.preparation.shard import EncodedImage, MadeShard, SourceImage, StoreFormat
 from image_classification.stores.manifest import StoreConfig, check_size, read_manifest, require_format
-from image_classification.stores.table import ROW, ImageTable, ResizedImages, table_files, table_of_shards
+from image_classification.stores.sample_index import ROW, ImageTable, ResizedImages, table_files, table_of_shards
 from timedrun.errors import DataError
-from timedrun.order import random_uniform
-from timedrun.stored_file import FileWriter, StoredFile
+from timedrun.storage.atomic_file import FileWriter, StoredFile
+from timedrun.training.sampling import random_uniform
 
 BETON_VERSION = 2
 PAGE = 1 << 23

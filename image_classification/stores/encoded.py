@@ -21,9 +21,16 @@ from image_classification.stores.manifest import (
     read_manifest,
     require_format,
 )
-from image_classification.stores.table import ROW, ImageTable, TabledImages, shard_name, table_files, table_of_shards
+from image_classification.stores.sample_index import (
+    ROW,
+    ImageTable,
+    TabledImages,
+    shard_name,
+    table_files,
+    table_of_shards,
+)
 from timedrun.errors import DataError
-from timedrun.stored_file import StoredFile
+from timedrun.storage.atomic_file import StoredFile
 
 SUFFIX = "jpegs"
 COLUMNS = ("height", "width")

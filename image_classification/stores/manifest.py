@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timedrun.errors import DataError
-from timedrun.stored_file import StoredFile, is_inside
+from timedrun.storage.atomic_file import StoredFile, is_inside
 
 VERSION = 1
 MANIFEST = "timedrun_images.json"

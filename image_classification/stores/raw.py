@@ -12,10 +12,10 @@ from image_classification.centre_crop import resized
 from image_classification.preparation.shard import EncodedImage, MadeShard, SourceImage, StoreFormat
 from image_classification.stores.encoded import open_shards
 from image_classification.stores.manifest import StoreConfig
-from image_classification.stores.mapping import mapped
-from image_classification.stores.table import ResizedImages, table_files, table_of_shards
+from image_classification.stores.mmap_file import mapped
+from image_classification.stores.sample_index import ResizedImages, table_files, table_of_shards
 from timedrun.errors import DataError
-from timedrun.stored_file import StoredFile
+from timedrun.storage.atomic_file import StoredFile
 
 SUFFIX = "rgb"
 COLUMNS = ("height", "width", "original_height", "original_width")

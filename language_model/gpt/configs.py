@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from language_model.gpt.data import GptDataConfig
+from language_model.gpt.datasets import GptDataConfig
 from language_model.gpt.model import GPT2_125M, GptConfig
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.methods import ALiBi, SequenceLengthWarmup, stack
-from timedrun.schedule import StepSchedule
+from timedrun.training.schedule import StepSchedule
 
 OPENWEBTEXT_TARGET = 3.1826
 """ln 24.11: the perplexity that MosaicML states for its GPT-125M, in nats a token. The text must be split as theirs was

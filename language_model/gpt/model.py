@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from language_model.reference import import_transformers
-from timedrun.tracked import seed_everything
+from language_model.model import import_transformers
+from timedrun.run.train_state import seed_everything
 
 
 @dataclass(frozen=True, kw_only=True)

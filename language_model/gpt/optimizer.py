@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from language_model.gpt.model import Decoder
 from timedrun.config import OptimizerConfig
 from timedrun.errors import UsageError
-from timedrun.optim import Muon, build_optimizer
+from timedrun.training.optim import Muon, build_optimizer
 
 
 def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1: float) -> Optimizer:

@@ -23,7 +23,7 @@ from language_model.gpt.encoding import (
     read_text,
 )
 from timedrun.errors import DataError, UsageError
-from timedrun.stored_file import FileWriter, write_file
+from timedrun.storage.atomic_file import FileWriter, write_file
 
 MANIFEST = "tokens.json"
 Split = Literal["train", "validation"]

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.data import TokenBatch, TokenData, TokenFacts, data_files, declared, facts
+from language_model.gpt.datasets import TokenBatch, TokenData, TokenFacts, data_files, declared, facts
 from language_model.gpt.model import build_model, token_losses
 from language_model.gpt.optimizer import build_gpt_optimizer
 from language_model.hyperparameters import optimization
-from timedrun import order
+from timedrun.distributed.process_group import ProcessGroup, local_batch
 from timedrun.errors import UsageError
 from timedrun.methods import stack
-from timedrun.precision import Precision
-from timedrun.ranks.group import Ranks, local_batch
-from timedrun.rehearsal import Plan, known_or_declared
-from timedrun.run import Announcement, TimedRun
-from timedrun.tracked import seed_everything
+from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.run.train_state import seed_everything
+from timedrun.training import sampling
+from timedrun.training.precision import Precision
 
 
 def train(config: GptRunConfig, run: TimedRun) -> None:
@@ -35,14 +35,14 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     precision = Precision(config.precision, device)
     schedule = config.schedule
-    seed_everything(order.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
+    seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
     if config.compile:
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
-    run.pace.attach(parallel)
-    share = local_batch(config.global_batch, ranks.world)
+    run.straggler.attach(parallel)
+    share = local_batch(config.global_batch, ranks.world_size)
     micro = min(config.micro_batch or share, share)
 
     def step(batch: TokenBatch, *, number: int) -> Tensor:
@@ -80,7 +80,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
 
     run.warm_up(warm_up_step, synthetic_batches(config, ranks, share))
     run.data_files(data_files(run.data_folder))
-    run.start_clock(**announcement(config, optimizer, known, ranks))
+    run.start_clock(**run_info(config, optimizer, known, ranks))
     data = TokenData(
         config.data, run.data_folder, ranks, length=context, global_batch=config.global_batch, seed=config.seed
     )
@@ -94,11 +94,9 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
             measurement.value = validation_loss(model, data, precision, ranks, known.eval_tokens)
 
 
-def announcement(
-    config: GptRunConfig, optimizer: torch.optim.Optimizer, known: TokenFacts, ranks: Ranks
-) -> Announcement:
+def run_info(config: GptRunConfig, optimizer: torch.optim.Optimizer, known: TokenFacts, ranks: ProcessGroup) -> RunInfo:
     """What the log says of a GPT's run before its clock starts."""
-    share = local_batch(config.global_batch, ranks.world)
+    share = local_batch(config.global_batch, ranks.world_size)
     micro = min(config.micro_batch or share, share)
     beta1 = config.adam_beta1 if config.optimizer.kind == "muon" else config.optimizer.momentum
     return {
@@ -115,13 +113,13 @@ def announcement(
     }
 
 
-def rehearse(config: GptRunConfig, ranks: Ranks, data_folder: Path | None) -> Plan:
+def rehearse(config: GptRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
     known, missing = known_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
     with torch.device("meta"):
         model = stack(*config.methods).model(build_model(config.model, config.seed))
     optimizer = build_gpt_optimizer(config.optimizer, model, adam_beta1=config.adam_beta1)
-    return Plan(announcement(config, optimizer, known, ranks), config.total_samples, missing)
+    return Plan(run_info(config, optimizer, known, ranks), config.total_samples, missing)
 
 
 def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Tensor:
@@ -134,7 +132,9 @@ def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Ten
         return token_losses(logits, batch.targets)
 
 
-def validation_loss(model: nn.Module, data: TokenData, precision: Precision, ranks: Ranks, expected: int) -> float:
+def validation_loss(
+    model: nn.Module, data: TokenData, precision: Precision, ranks: ProcessGroup, expected: int
+) -> float:
     """Mean loss in nats a token over the whole validation split, every token counted once over all ranks.
 
     Raises:
@@ -151,18 +151,18 @@ def validation_loss(model: nn.Module, data: TokenData, precision: Precision, ran
     return float(total / seen)
 
 
-def synthetic_batches(config: GptRunConfig, ranks: Ranks, share: int) -> Iterator[tuple[int, TokenBatch]]:
+def synthetic_batches(config: GptRunConfig, ranks: ProcessGroup, share: int) -> Iterator[tuple[int, TokenBatch]]:
     """`warm_up_steps` batches of random tokens for every shape that the run's methods will make of one, the largest
     first, each with a step at which they do; and before them one for an evaluation, with step -1."""
     context, generator = config.model.context, torch.Generator().manual_seed(0)
 
     def noise(count: int) -> TokenBatch:
         tokens = torch.randint(config.model.vocabulary, (count, context + 1), generator=generator).to(ranks.device)
-        return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world)
+        return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)
 
     if not config.warm_up_steps:
         return
-    yield -1, noise(max(1, config.data.eval_batch // ranks.world))
+    yield -1, noise(max(1, config.data.eval_batch // ranks.world_size))
     methods, whole = stack(*config.methods), torch.zeros(share, context, dtype=torch.uint8)
     shapes: dict[torch.Size, int] = {}
     for number in range(config.schedule.steps if config.methods else 1):

@@ -10,7 +10,7 @@ from json import JSONDecoder
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from mlevents import keys
-from mlevents.finding import Finding, Level
+from mlevents.checks.finding import Finding, Level
 
 MARK: Final = ":::MLLOG"
 MARK_BYTES: Final = MARK.encode()

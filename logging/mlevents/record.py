@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents import keys
+from mlevents.checks.finding import Finding
 from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
-from mlevents.finding import Finding
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules
 from mlevents.summary import QualityPoint, RunSummary, summarized
 

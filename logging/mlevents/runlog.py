@@ -14,9 +14,9 @@ from types import FrameType, TracebackType
 from typing import Any, Final, TypeVar
 
 from mlevents import keys
-from mlevents.interrupted_log import NotResumable, TakenBack, take_back
-from mlevents.logged_value import Scalar, loggable, require_loggable
-from mlevents.reserved_room import release, reserve
+from mlevents.log_rollback import NotResumable, TakenBack, take_back
+from mlevents.preallocate import release, reserve
+from mlevents.value_validation import Scalar, loggable, require_loggable
 
 STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
 ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BLOCK_STOP, keys.EVAL_STOP})

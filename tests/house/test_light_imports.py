@@ -11,10 +11,10 @@ HEAVY = ("torch", "numpy", "scipy", "pandas", "yaml", "matplotlib", "transformer
 @pytest.mark.parametrize(
     "module",
     [
-        "mlevents.check",
-        "mlevents.official",
+        "mlevents.checks.log_check",
+        "mlevents.mlcommons",
         "mlevents.runlog",
-        "mlevents.submission.tree",
+        "mlevents.package_checker.tree",
         "timedrun.commands.check",
         "timedrun.commands.score",
         "timedrun.commands.reproduce",

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import torch
 
+from image_classification.batches import Batch, ImageData
 from image_classification.configs import imagenet_methods
-from image_classification.data import DataConfig
-from image_classification.image_data import Batch, ImageData
+from image_classification.datasets import DataConfig
 from image_classification.loaders.loader import LoaderName
 from image_classification.stores.manifest import StoreConfig
-from timedrun.ranks.group import Ranks
+from timedrun.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
-ALONE = Ranks(0, 1, 0, CPU)
+ALONE = ProcessGroup(0, 1, 0, CPU)
 FOLDER = replace(
     imagenet_methods().data,
     train_size=16,
@@ -35,9 +35,9 @@ LOADERS: dict[LoaderName, StoreConfig] = {
 }
 
 
-def data_of(config: DataConfig, folder: Path | None, rank: int, world: int, global_batch: int) -> ImageData:
-    """What `rank` of `world` trains and evaluates on."""
-    return ImageData(config, folder, Ranks(rank, world, rank, CPU), global_batch=global_batch, seed=1)
+def data_of(config: DataConfig, folder: Path | None, rank: int, world_size: int, global_batch: int) -> ImageData:
+    """What `rank` of `world_size` trains and evaluates on."""
+    return ImageData(config, folder, ProcessGroup(rank, world_size, rank, CPU), global_batch=global_batch, seed=1)
 
 
 def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:

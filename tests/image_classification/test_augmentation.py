@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from image_classification.augmentation import pad_crop_flip, random_resized_crop_boxes, scaled_boxes, train_crops
-from timedrun.order import random_uniform
+from timedrun.training.sampling import random_uniform
 
 
 def test_a_crop_is_a_window_of_the_padded_image_or_its_mirror() -> None:

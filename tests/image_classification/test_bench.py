@@ -13,19 +13,19 @@ import pytest
 import torch
 from PIL import Image
 
-from image_classification import bench, compared_loaders
+from image_classification import bench, bench_cases
 from image_classification.bench import goals
-from image_classification.compared_loaders import CONTESTANTS, choice, make_stores, parts_of
+from image_classification.bench_cases import CONTESTANTS, choice, make_stores, parts_of
 from image_classification.configs import imagenet_baseline
-from image_classification.loaders import choose
+from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.stores.beton import BetonImages
 from image_classification.synthetic_images import SyntheticImages, write_images
+from timedrun.bench.loader_benchmark import BenchOptions, LoaderPass, LoaderRates
 from timedrun.cli import main
 from timedrun.errors import DataError, ExitCode, UsageError
-from timedrun.loader_rates import BenchOptions, LoaderPass, LoaderRates
 
-HERE = [name for name in ("pillow", "turbojpeg", "raw", "raw_host") if not choose.unavailable(CONTESTANTS[name][0])]
+HERE = [name for name in ("pillow", "turbojpeg", "raw", "raw_host") if not registry.unavailable(CONTESTANTS[name][0])]
 SMALL = BenchOptions(count=12, batch=5, repeats=1, sizes=(24,), workers=1, loaders=("pillow",))
 
 
@@ -65,7 +65,7 @@ def test_ffcvs_own_pipeline_loads_each_of_the_given_samples_once(tmp_path: Path)
                 level = 16 * (8 * label + number)
                 Image.new("RGB", (60, 48), (level, level, level)).save(tmp_path / split / name / f"{level}.jpg")
     stores = make_stores(tmp_path / "stores", ["beton_jpeg"], replace(SMALL, images=(tmp_path,)))
-    batches = compared_loaders.own_pipeline(stores.folder / "beton_jpeg", 1, 24, 5)
+    batches = bench_cases.own_pipeline(stores.folder / "beton_jpeg", 1, 24, 5)
     stored = BetonImages(stores.folder / "beton_jpeg", "train")
     for epoch, samples in ((1, [3, 1, 4, 15, 9, 2, 6]), (2, [14, 0, 7, 8, 5, 12, 11])):
         shapes, levels, labels = [], [], []
@@ -104,7 +104,7 @@ def test_a_store_made_with_other_settings_is_refused(images: Path, tmp_path: Pat
 
 
 def test_a_loader_that_is_not_installed_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "unavailable", lambda name: "it is not installed." if name == "ffcv" else "")
+    monkeypatch.setattr(registry, "unavailable", lambda name: "it is not installed." if name == "ffcv" else "")
     chosen, missing = choice([])
     assert missing == {"ffcv": "it is not installed.", "ffcv_own": "it is not installed."}
     assert chosen == [name for name in CONTESTANTS if name not in missing]
@@ -116,7 +116,7 @@ def test_an_unknown_loader_is_refused_with_those_there_are(capsys: pytest.Captur
 
 
 def test_no_loader_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "unavailable", lambda name: "it is not installed.")
+    monkeypatch.setattr(registry, "unavailable", lambda name: "it is not installed.")
     with pytest.raises(DataError, match="none of the loaders can run here"):
         bench.loader(imagenet_baseline(), SMALL)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from image_classification.configs import digits_methods, imagenet_baseline, imagenet_methods, synthetic_smoke
-from image_classification.data import preflight
+from image_classification.datasets import preflight
 from image_classification.idle_settings import idle_settings
 from image_classification.stores.manifest import StoreConfig
 from timedrun.methods import ProgressiveResizing

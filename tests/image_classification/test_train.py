@@ -12,27 +12,27 @@ from typing import Any
 import pytest
 import torch
 
-from image_classification import CARD, image_data
+from image_classification import SPEC, batches
 from image_classification.configs import ImageRunConfig, digits_methods, imagenet_methods, synthetic_smoke
 from image_classification.stores.manifest import Format, StoreConfig
 from image_classification.train import accuracy, progress_at, synthetic_batches, train
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from timedrun import checkpoint
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import DataError
 from timedrun.methods import EMA, ChannelsLast, NoEffect, ProgressiveResizing
-from timedrun.precision import Precision
-from timedrun.progress import Progress
-from timedrun.ranks.group import Ranks
-from timedrun.run import Outcome, TimedRun
-from timedrun.run_checkpoints import checkpoint_path
-from timedrun.stop import StopRequest
+from timedrun.run import checkpoint_file
+from timedrun.run.checkpoint_manager import checkpoint_path
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.training.precision import Precision
 
-ALONE = Ranks(0, 1, 0, torch.device("cpu"))
+ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 
 
 def run_of(config: ImageRunConfig, log: RunLog) -> TimedRun:
-    return TimedRun(config, CARD, ALONE, log, platform="1xCPU", progress=Progress("test", shown=False))
+    return TimedRun(config, SPEC, ALONE, log, platform="1xCPU", progress=Progress("test", shown=False))
 
 
 def losses_of(config: ImageRunConfig, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -65,7 +65,7 @@ def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path: Path, monkeyp
         assert record.read(path).started is not None
         raise OSError("no data today")
 
-    monkeypatch.setattr(image_data, "open_source", refuse)
+    monkeypatch.setattr(batches, "open_source", refuse)
     config = synthetic_smoke()
     with pytest.raises(OSError, match="no data today"), run_of(config, RunLog(path)) as run:
         train(config, run)
@@ -84,7 +84,7 @@ def test_gradient_accumulation_gives_the_gradients_of_the_whole_batch(monkeypatc
 
 def test_an_evaluation_that_misses_images_is_an_error() -> None:
     config = synthetic_smoke()
-    opened = image_data.ImageData(config.data, None, ALONE, global_batch=64, seed=1)
+    opened = batches.ImageData(config.data, None, ALONE, global_batch=64, seed=1)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 10))
     precision = Precision("fp32", ALONE.device)
     assert 0 <= accuracy(model, opened, precision, ALONE, 128) <= 1
@@ -94,7 +94,7 @@ def test_an_evaluation_that_misses_images_is_an_error() -> None:
 
 def test_accuracy_counts_every_image_once() -> None:
     config = replace(synthetic_smoke().data, synthetic_eval=101, eval_batch=7)
-    opened = image_data.ImageData(config, None, ALONE, global_batch=64, seed=1)
+    opened = batches.ImageData(config, None, ALONE, global_batch=64, seed=1)
     labels = torch.cat([batch.labels for batch in opened.evaluation()])
 
     class Always(torch.nn.Module):
@@ -153,7 +153,7 @@ def stored(**changes: Any) -> ImageRunConfig:
 
 def stored_run(config: ImageRunConfig, folder: Path, log: RunLog, **options: Any) -> TimedRun:
     progress = Progress("test", shown=False)
-    return TimedRun(config, CARD, ALONE, log, platform="1xCPU", progress=progress, data_folder=folder, **options)
+    return TimedRun(config, SPEC, ALONE, log, platform="1xCPU", progress=progress, data_folder=folder, **options)
 
 
 def no_thread_is_left() -> bool:
@@ -167,20 +167,20 @@ class Steps:
         self.sizes, self.losses = list[int](), list[float]()
         self.at_step: Callable[[TimedRun], None] = lambda run: None
         step_done: Callable[..., None] = TimedRun.step_done
-        train_batches = image_data.ImageData.train
+        train_batches = batches.ImageData.train
 
         def recorded(run: TimedRun, samples: int, loss: torch.Tensor) -> None:
             self.losses.append(float(loss))
             self.at_step(run)
             step_done(run, samples, loss)
 
-        def seen(opened: image_data.ImageData, epoch: int, first_step: int = 0) -> Any:
+        def seen(opened: batches.ImageData, epoch: int, first_step: int = 0) -> Any:
             for batch in train_batches(opened, epoch, first_step):
                 self.sizes.append(batch.images.shape[-1])
                 yield batch
 
         monkeypatch.setattr(TimedRun, "step_done", recorded)
-        monkeypatch.setattr(image_data.ImageData, "train", seen)
+        monkeypatch.setattr(batches.ImageData, "train", seen)
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_a_run_on_stored_images_goes_on_after_a_stop_as_if_there_had_been_none(
     with stored_run(config, prepared["jpeg"], RunLog(None)) as run:
         train(config, run)
     whole, steps.losses = steps.losses, []
-    stop = StopRequest()
+    stop = ShutdownRequest()
 
     def at_step(run: TimedRun) -> None:
         if len(steps.losses) == 7:
@@ -224,7 +224,7 @@ def test_a_run_on_stored_images_goes_on_after_a_stop_as_if_there_had_been_none(
         train(config, run)
     assert run.outcome is Outcome.STOPPED
     assert no_thread_is_left()
-    state = checkpoint.load(checkpoint_path(tmp_path / "rank_0", 7))
+    state = checkpoint_file.load(checkpoint_path(tmp_path / "rank_0", 7))
     with stored_run(config, prepared["jpeg"], RunLog(None), resume_from=state) as run:
         train(config, run)
     assert len(whole) == 20

@@ -12,15 +12,15 @@ from torch import Tensor
 from language_model.architecture import BertArchitecture
 from language_model.batch import MaskedBatch
 from language_model.configs import BertRunConfig, topics_baseline
-from language_model.data import TextDataConfig
+from language_model.datasets import TextDataConfig
+from language_model.model import import_transformers
 from language_model.prepare import TextSettings, prepare_text
-from language_model.reference import import_transformers
-from language_model.store import read_manifest
+from language_model.text.store import read_manifest
 from language_model.weights import shapes
 from tests.language_model.text_samples import plain_text, write_vocabulary
 from timedrun.config import EvaluationConfig
 from timedrun.errors import UsageError
-from timedrun.schedule import StepSchedule
+from timedrun.training.schedule import StepSchedule
 
 TINY = BertArchitecture(layers=3, hidden=32, heads=4, intermediate=64, vocabulary=97, positions=24)
 

@@ -3,9 +3,9 @@
 import pytest
 
 from language_model.bench import goal
+from timedrun.bench.loader_benchmark import LoaderPass, LoaderRates
 from timedrun.cli import main
 from timedrun.errors import ExitCode
-from timedrun.loader_rates import LoaderPass, LoaderRates
 
 
 def row(workers: int, rate: float, *, loader: str = "unpadded", longest: int = 512) -> LoaderRates:

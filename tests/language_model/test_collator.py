@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from language_model.collator import balanced_parts, collate
-from language_model.store import MaskedSequences
+from language_model.text.store import MaskedSequences
 
 
 def sequences(lengths: list[int], seed: int = 0) -> MaskedSequences:

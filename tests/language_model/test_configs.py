@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from language_model import CARD, GPT, card_of
+from language_model import GPT, SPEC, spec_of
 from language_model.configs import (
     ALL_SPEED_UPS,
     BertRunConfig,
@@ -22,11 +22,11 @@ from language_model.configs import (
 )
 from language_model.encoder import SpeedUps
 from mlevents.rounds import ruleset
-from timedrun.card import find
+from timedrun.benchmark import find
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, dump, load
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import BlurPool
-from timedrun.ranks.group import Ranks
 
 
 def test_the_baseline_is_mlperf_v2_1s_open_baseline() -> None:
@@ -81,9 +81,9 @@ def test_every_config_survives_its_dump_and_names_its_benchmark() -> None:
 
 
 def test_a_config_belongs_to_the_card_of_its_task() -> None:
-    assert card_of(topics_baseline()) is card_of(replace(topics_baseline(), name="gpt_in_name_only")) is CARD
-    assert card_of(gpt_125m_baseline()) is card_of(replace(gpt_125m_baseline(), name="renamed")) is GPT
-    assert find("language_model").card_of(gpt_125m_baseline()).reached(3.0, 3.18)
+    assert spec_of(topics_baseline()) is spec_of(replace(topics_baseline(), name="gpt_in_name_only")) is SPEC
+    assert spec_of(gpt_125m_baseline()) is spec_of(replace(gpt_125m_baseline(), name="renamed")) is GPT
+    assert find("language_model").spec_of(gpt_125m_baseline()).reached(3.0, 3.18)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_a_config_file_of_either_task_is_read_back_as_what_it_is(name: str, tmp_
 
 
 def test_only_speed_ups_that_change_something_are_named_in_a_log() -> None:
-    alone, cpus = (Ranks(0, world, 0, torch.device("cpu")) for world in (1, 2))
+    alone, cpus = (ProcessGroup(0, world_size, 0, torch.device("cpu")) for world_size in (1, 2))
     small = topics_methods()
     assert "balance_lengths" in small.speed_ups
     assert "balance_lengths" not in small.effective_speed_ups(alone, "sdpa_grouped")
     assert "balance_lengths" in small.effective_speed_ups(cpus, "sdpa_grouped")
     assert "attention" not in small.effective_speed_ups(alone, "eager")
     large = replace(wikipedia_methods(), precision="fp32", speed=replace(ALL_SPEED_UPS, unpadding=False))
-    named = large.effective_speed_ups(Ranks(0, 8, 0, torch.device("cuda")), "varlen")
+    named = large.effective_speed_ups(ProcessGroup(0, 8, 0, torch.device("cuda")), "varlen")
     assert {"low_precision_residual", "row_multiple", "unpadding"}.isdisjoint(named)
     assert {"compile", "fused_qkv", "attention", "balance_lengths"} <= set(named)

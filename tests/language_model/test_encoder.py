@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from language_model.architecture import BERT_LARGE, BertArchitecture
 from language_model.batch import MaskedBatch
 from language_model.encoder import Bert, SpeedUps, build_bert
-from language_model.reference import ReferenceBert, build_reference
+from language_model.model import ReferenceBert, build_reference
 from language_model.weights import ALIASES, from_own, load_into
 from timedrun.errors import UsageError
 

@@ -9,7 +9,7 @@ import pytest
 from language_model import loader_benchmark
 from language_model.configs import ALL_SPEED_UPS, BertRunConfig, wikipedia_methods
 from language_model.loader_benchmark import measure
-from language_model.synthetic_store import write_synthetic_store
+from language_model.text.synthetic_store import write_synthetic_store
 from timedrun.errors import DataError
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from language_model.masking import mask, prediction_counts
-from language_model.store import MaskedSequences, Sequences
+from language_model.text.store import MaskedSequences, Sequences
 
 CLS, SEP, MASK, VOCABULARY = 2, 3, 4, 1000
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from language_model.prepare import prepare_text
-from language_model.store import MANIFEST, SKIPPED, SPLITS, MaskedSequences, RaggedStore, verify
-from language_model.store_builder import WORK, TextSettings
-from language_model.text import Corpus
-from language_model.topics_store import prepare_topics
-from language_model.vocabulary import read_vocabulary
+from language_model.text.corpus import Corpus
+from language_model.text.store import MANIFEST, SKIPPED, SPLITS, MaskedSequences, RaggedStore, verify
+from language_model.text.store_builder import WORK, TextSettings
+from language_model.text.topics_store import prepare_topics
+from language_model.text.vocabulary import read_vocabulary
 from tests.language_model.text_samples import plain_text, sentence, write_vocabulary
 from timedrun.errors import DataError, UsageError
 
@@ -163,7 +163,7 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("language_model.store_builder.write_manifest", stop)
+        patch.setattr("language_model.text.store_builder.write_manifest", stop)
         with pytest.raises(KeyboardInterrupt):
             prepare_text(train, evaluation, tmp_path / "a", vocabulary=vocabulary, settings=SETTINGS, report=silent)
     parts = sorted((tmp_path / "a" / WORK).glob("*.npz"))

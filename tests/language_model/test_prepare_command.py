@@ -6,7 +6,7 @@ import pytest
 
 from language_model.configs import gpt_shakespeare_baseline, topics_baseline, wikipedia_small_baseline
 from language_model.prepare import prepare
-from language_model.store import read_manifest
+from language_model.text.store import read_manifest
 from tests.language_model.text_samples import plain_text
 from timedrun.errors import DataError, UsageError
 

@@ -11,30 +11,30 @@ import pytest
 import torch
 from torch import Tensor
 
-from language_model import CARD
+from language_model import SPEC
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
-from language_model.data import CHECKPOINT, TextData
+from language_model.datasets import CHECKPOINT, TextData
 from language_model.encoder import SpeedUps
 from language_model.prepare import prepare
 from language_model.train import accuracy, build_model, train
 from language_model.weights import save_safetensors
-from mlevents import keys, official, record
-from mlevents.check import check
+from mlevents import keys, mlcommons, record
+from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from timedrun import checkpoint
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import UsageError
-from timedrun.precision import Precision
-from timedrun.progress import Progress
-from timedrun.ranks.group import Ranks
-from timedrun.run import Outcome, TimedRun
-from timedrun.stop import StopRequest
+from timedrun.run import checkpoint_file
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.training.precision import Precision
 
-ALONE = Ranks(0, 1, 0, torch.device("cpu"))
+ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 
 
 def run_of(config: BertRunConfig, store: Path, log: RunLog, **options: Any) -> TimedRun:
     progress = Progress("test", shown=False)
-    return TimedRun(config, CARD, ALONE, log, platform="1xCPU", progress=progress, data_folder=store, **options)
+    return TimedRun(config, SPEC, ALONE, log, platform="1xCPU", progress=progress, data_folder=store, **options)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_run_that_reaches_its_target_passes_both_checkers_and_says_what_it_was
         train(config, run)
     assert run.outcome is Outcome.REACHED
     assert check(path, "2.1.0").passed
-    assert official.check_log(path, "2.1.0").verdict == "pass"
+    assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
     log = record.read(path)
     assert log.value("attention") == "sdpa_grouped"
     assert "unpadding" in [event.value for event in log.all(keys.METHOD)]
@@ -149,7 +149,7 @@ def test_a_stopped_run_resumes_to_the_losses_and_the_accuracy_of_a_whole_one(
     methods: BertRunConfig, tiny_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
-    stop = StopRequest()
+    stop = ShutdownRequest()
     original: Callable[..., None] = TimedRun.step_done
 
     def step_done(self: TimedRun, samples: int, loss: Tensor) -> None:
@@ -167,7 +167,7 @@ def test_a_stopped_run_resumes_to_the_losses_and_the_accuracy_of_a_whole_one(
     with run_of(methods, tiny_store, log, stop=stop, checkpoints=tmp_path / "checkpoint") as run:
         train(methods, run)
     assert run.outcome is Outcome.STOPPED
-    state = checkpoint.load(tmp_path / "checkpoint" / "rank_0" / "step_00000007.pt")
+    state = checkpoint_file.load(tmp_path / "checkpoint" / "rank_0" / "step_00000007.pt")
     log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
     with run_of(methods, tiny_store, log, resume_from=state) as run:
         train(methods, run)

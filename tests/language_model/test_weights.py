@@ -9,7 +9,7 @@ import torch
 
 from language_model.architecture import BERT_LARGE
 from language_model.encoder import Bert, SpeedUps
-from language_model.reference import ReferenceBert
+from language_model.model import ReferenceBert
 from language_model.weights import (
     ALIASES,
     WORD,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from language_model.vocabulary import SPECIAL_WORDS
+from language_model.text.vocabulary import SPECIAL_WORDS
 
 NOUNS = ("harbour", "engine", "poet", "river", "theorem", "violin", "glacier", "senator", "comet", "market")
 VERBS = ("crosses", "describes", "outlives", "measures", "forgets", "repairs", "follows", "paints")

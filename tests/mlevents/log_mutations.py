@@ -12,7 +12,7 @@ START_MS: Final = 1_650_000_000_000
 TRAINED: Final = ("block_start", "epoch_start", "block_stop", "epoch_stop")
 
 Change = Callable[[str], str]
-Place = tuple[str | tuple[str, ...], int]  # key, or keys, and which of the events: the file's line of that record
+LaunchEnv = tuple[str | tuple[str, ...], int]  # key, or keys, and which of the events: the file's line of that record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Mutation:
     strict: Literal["pass", "fail"]
     official: Literal["pass", "fail", "breaks off"]
     rule: str | None = None
-    at: Place | None = None
+    at: LaunchEnv | None = None
     level: Literal["error", "warning", "note"] = "error"
 
 
@@ -82,7 +82,7 @@ def key_of(line: str) -> str | None:
         return None
 
 
-def line_of(text: str, place: Place) -> int:
+def line_of(text: str, place: LaunchEnv) -> int:
     """The number, from 1, of the line that holds the record `place`."""
     wanted, which = place
     names = (wanted,) if isinstance(wanted, str) else wanted
@@ -131,7 +131,7 @@ def each(*changes: Change) -> Change:
     return mutate
 
 
-def line_edit(place: Place, change: Callable[[str], str]) -> Change:
+def line_edit(place: LaunchEnv, change: Callable[[str], str]) -> Change:
     """Change the text of the line of a record."""
 
     def mutate(text: str) -> str:
@@ -142,7 +142,7 @@ def line_edit(place: Place, change: Callable[[str], str]) -> Change:
     return mutate
 
 
-def move(place: Place, behind: Place) -> Change:
+def move(place: LaunchEnv, behind: LaunchEnv) -> Change:
     """Move a record behind another."""
 
     def mutate(text: str) -> str:
@@ -154,7 +154,7 @@ def move(place: Place, behind: Place) -> Change:
     return mutate
 
 
-def join(first: Place, second: Place) -> Change:
+def join(first: LaunchEnv, second: LaunchEnv) -> Change:
     """Two records on one line, as two unsynchronised processes write them."""
 
     def mutate(text: str) -> str:
@@ -207,7 +207,7 @@ def _named(
     strict: Literal["pass", "fail"],
     official: Literal["pass", "fail", "breaks off"],
     rule: str | None = None,
-    at: Place | None = None,
+    at: LaunchEnv | None = None,
     level: Literal["error", "warning", "note"] = "error",
 ) -> Mutation:
     return Mutation(name=name, change=change, strict=strict, official=official, rule=rule, at=at, level=level)

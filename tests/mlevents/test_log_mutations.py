@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlevents import official
-from mlevents.check import check_record
+from mlevents import mlcommons
+from mlevents.checks.log_check import check_record
 from mlevents.record import read
 from tests.mlevents.log_mutations import (
     ACCURACY,
@@ -53,11 +53,11 @@ def mutated(request, tmp_path_factory):
     for number, (name, text) in enumerate(texts.items()):
         paths[name] = folder / f"result_{number}.txt"
         paths[name].write_bytes(text.encode())
-    verdicts = dict(zip(paths, official.check_logs(list(paths.values()), RULESET), strict=True))
+    verdicts = dict(zip(paths, mlcommons.check_logs(list(paths.values()), RULESET), strict=True))
     return request.param, texts, paths, verdicts
 
 
-def said(verdict: official.OfficialVerdict) -> str:
+def said(verdict: mlcommons.OfficialVerdict) -> str:
     return "breaks off" if any("broke off" in message for message in verdict.messages) else verdict.verdict
 
 

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from mlevents.check import check_record, check_set
+from mlevents.checks.log_check import check_record, check_set
 from mlevents.record import read, result_files
 
 # archive, ruleset, folder, published minutes (olympic mean), minutes of result_0 on.

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlevents import keys
-from mlevents.check import check_record, check_set
+from mlevents.checks.log_check import check_record, check_set
 from mlevents.event import LogReader
 from mlevents.record import RunRecord, read, result_files
 from mlevents.rounds import RULESETS

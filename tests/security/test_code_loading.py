@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from tests.security.hostile_logs import write_log
-from timedrun import checkpoint, program
-from timedrun.card import find
-from timedrun.checkpoint import CheckpointError
+from timedrun.benchmark import find
 from timedrun.cli import main, parser
 from timedrun.commands import reproduce
+from timedrun.distributed import program
 from timedrun.errors import UsageError
-from timedrun.submission.original import digest_of, result
+from timedrun.run import checkpoint_file
+from timedrun.run.checkpoint_file import CheckpointError
+from timedrun.submission.reproduction.recorded_run import digest_of, result
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 
@@ -80,7 +81,7 @@ def test_a_result_run_again_imports_nothing_that_its_config_names_or_that_lies_b
     monkeypatch.setenv("PYTHONPATH", str(trap.parent / "path"))
     monkeypatch.chdir(package)
     assert main(["reproduce", ".", "--run", "--results", str(tmp_path / "again")]) == 1
-    assert "is no benchmark" in capsys.readouterr().out
+    assert "is not a benchmark" in capsys.readouterr().out
     assert not trap.exists()
 
 
@@ -132,12 +133,12 @@ class Payload:
 
 def test_no_checkpoint_runs_code_though_its_digest_is_right(tmp_path: Path) -> None:
     path, mark = tmp_path / "step_1.pt", tmp_path / "ran"
-    checkpoint.save(path, {"state": torch.zeros(1)})
+    checkpoint_file.save(path, {"state": torch.zeros(1)})
     buffer = io.BytesIO()
     torch.save({"state": Payload(mark)}, buffer)
     body = buffer.getvalue()
     path.write_bytes(body + b"timedrun-sha256:" + hashlib.sha256(body).hexdigest().encode())
     with pytest.raises(CheckpointError):
-        checkpoint.load(path)
+        checkpoint_file.load(path)
     assert not mark.exists()
-    assert checkpoint.newest_valid(tmp_path, skipped=lambda message: None) is None
+    assert checkpoint_file.newest_valid(tmp_path, skipped=lambda message: None) is None

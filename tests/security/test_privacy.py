@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from timedrun import system
 from timedrun.commands.run import without_places
+from timedrun.provenance import system
 
 SECRETS = {
     "SECRET_TOKEN": "hunter2hunter2",

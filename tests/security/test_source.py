@@ -31,7 +31,7 @@ PICKLED_BETWEEN_RANKS = {
     f"torch.distributed.{name}"
     for name in ("broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list")
 }
-ALLOWED = {("timedrun/ranks/group.py", name) for name in PICKLED_BETWEEN_RANKS}
+ALLOWED = {("timedrun/distributed/process_group.py", name) for name in PICKLED_BETWEEN_RANKS}
 OF_TESTS = {"eval", "exec", "import pickle"}
 """What tests may do, whose data are their own."""
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlevents.printable import printable, printable_lines
 from mlevents.record import read
+from mlevents.terminal_escape import printable, printable_lines
 from tests.security.hostile_logs import ESCAPE, HOSTILE, harmless, write_log
-from timedrun import worker
 from timedrun.cli import main
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import ExitCode
-from timedrun.ranks.group import Ranks
-from timedrun.submission import score as scores
-from timedrun.submission.original import result
+from timedrun.run import worker
 from timedrun.submission.plot import plot_quality
-from timedrun.submission.reproduce_run import judge
-from timedrun.submission.score_table import as_csv
+from timedrun.submission.reproduction.recorded_run import result
+from timedrun.submission.reproduction.reproduce_run import judge
+from timedrun.submission.scoring import score as scores
+from timedrun.submission.scoring.score_table import as_csv
 
 NAMES = ("submission_org", "submission_platform", "submission_benchmark", "dataset", "config_name")
 
@@ -132,5 +132,5 @@ def test_the_reason_that_ends_a_run_from_another_thread_is_shown_harmless(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(worker.os, "_exit", lambda code: None)
-    worker.Ending(Ranks(0, 1, 0, torch.device("cpu")))(f"rank 1: DataError: a{ESCAPE}\n.jpeg", ExitCode.ERROR)
+    worker.Ending(ProcessGroup(0, 1, 0, torch.device("cpu")))(f"rank 1: DataError: a{ESCAPE}\n.jpeg", ExitCode.ERROR)
     assert harmless(capsys.readouterr().err)

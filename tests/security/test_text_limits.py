@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from language_model.sentences import split_sentences
-from language_model.text import Corpus, clean_line
+from language_model.text.corpus import Corpus, clean_line
+from language_model.text.sentences import split_sentences
 from mlevents.event import LogReader
 
 MANY = 200_000

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from image_classification.image_folder import INDEX, make_index, read_index, write_index
-from image_classification.loaders import stored_crops
+from image_classification.loaders import crop_kernel
 from image_classification.preparation.shard import SourceItem
 from image_classification.preparation.tar_listing import list_tar
 from image_classification.preparation.validation_labels import read_labels
@@ -25,20 +25,20 @@ from image_classification.stores.beton import BetonImages, beton_name, describe
 from image_classification.stores.encoded import FolderImages, JpegShards
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
-from image_classification.stores.table import table_files
-from language_model import store as text_store
+from image_classification.stores.sample_index import table_files
 from language_model.gpt import tokens
-from language_model.store import RaggedStore
-from language_model.synthetic_store import write_synthetic_store
+from language_model.text import store as text_store
+from language_model.text.store import RaggedStore
+from language_model.text.synthetic_store import write_synthetic_store
 from tests.image_classification.stores.small_stores import given, make_store
 from tests.security.hostile_logs import write_log
 from timedrun.errors import DataError, TimedrunError
-from timedrun.results import read_json
-from timedrun.stored_file import StoredFile, write_file
-from timedrun.submission.archive import UnsafeArchive, archived
-from timedrun.submission.claims import ClaimError, packages
-from timedrun.submission.original import original_of
-from timedrun.submission.reproduce import reproduce
+from timedrun.storage.atomic_file import StoredFile, write_file
+from timedrun.storage.result_files import read_json
+from timedrun.submission.packaging.archive import UnsafeArchive, archived
+from timedrun.submission.reproduction.claims import ClaimError, packages
+from timedrun.submission.reproduction.recorded_run import original_of
+from timedrun.submission.reproduction.reproduce import reproduce
 
 DEEP = "[" * 100_000
 NEGATIVE = -512
@@ -207,7 +207,7 @@ def test_crops_outside_a_shard_are_an_error_and_no_memory_of_others() -> None:
     shard, target = torch.zeros(300, dtype=torch.uint8), torch.zeros(1, 4, 4, 3, dtype=torch.uint8)
     for offset in (-10, 290, 1 << 62):
         with pytest.raises(RuntimeError):
-            stored_crops.scripted(stored_crops.cut)([shard], [[0, offset, 10, 0, 0, 4, 4, 0]], target)
+            crop_kernel.scripted(crop_kernel.cut)([shard], [[0, offset, 10, 0, 0, 4, 4, 0]], target)
 
 
 def test_a_beton_file_whose_sums_pass_64_bits_is_refused(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from language_model import topics_store
+from language_model.text import topics_store
 from mlevents.runlog import ResultFileExists, RunLog
-from timedrun import checkpoint
 from timedrun.errors import DataError
-from timedrun.results import replace_text, write_json
-from timedrun.stored_file import FileWriter, write_file
-from timedrun.submission import plain_files
+from timedrun.run import checkpoint_file
+from timedrun.storage.atomic_file import FileWriter, write_file
+from timedrun.storage.result_files import replace_text, write_json
+from timedrun.submission.packaging import safe_files
 
 
 @pytest.fixture(params=[0o077, 0o022, 0o002])
@@ -30,9 +30,9 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "json": lambda path: write_json(path, {}),
     "text": lambda path: replace_text(path, ""),
     "store": lambda path: write_file(path, b""),
-    "checkpoint": lambda path: checkpoint.save(path, {"a": torch.zeros(1)}),
-    "package.txt": lambda path: plain_files.write(path, b""),
-    "script.sh": lambda path: plain_files.write(path, b""),
+    "checkpoint": lambda path: checkpoint_file.save(path, {"a": torch.zeros(1)}),
+    "package.txt": lambda path: safe_files.write(path, b""),
+    "script.sh": lambda path: safe_files.write(path, b""),
 }
 
 

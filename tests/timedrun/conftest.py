@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from mlevents.runlog import RunLog
-from timedrun.card import Card
+from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
-from timedrun.progress import Progress
-from timedrun.ranks.group import Ranks
-from timedrun.run import TimedRun
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import TimedRun
 
-CARD = Card(
+SPEC = BenchmarkSpec(
     title="test",
     mlperf_benchmark="resnet",
     ruleset="2.0.0",
@@ -48,11 +48,11 @@ def toy_config() -> Callable[..., RunConfig]:
 def make_run(tmp_path: Path) -> Callable[..., TimedRun]:
     """Builds a TimedRun of one CPU rank that logs to `result_0.txt` in the test's folder."""
 
-    def make(config: RunConfig | None = None, card: Card = CARD, **options: Any) -> TimedRun:
+    def make(config: RunConfig | None = None, spec: BenchmarkSpec = SPEC, **options: Any) -> TimedRun:
         return TimedRun(
             config or _toy_config(),
-            card,
-            Ranks(0, 1, 0, torch.device("cpu")),
+            spec,
+            ProcessGroup(0, 1, 0, torch.device("cpu")),
             options.pop("log", None) or RunLog(tmp_path / "result_0.txt"),
             platform="1xCPU-toy",
             progress=Progress("toy", shown=False),

@@ -16,8 +16,8 @@ import pytest
 
 from mlevents import keys, record
 from mlevents.record import RunRecord
-from tests.timedrun.ranks.supervised_ranks import alive, until
-from timedrun.ranks import launch
+from tests.timedrun.distributed.launched_ranks import alive, until
+from timedrun.run import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
 LONG = [*SMOKE, "--schedule.epochs", "40", "--evaluation.target", "0.99"]

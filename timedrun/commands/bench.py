@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from timedrun import system
+from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
 from timedrun.commands.configs import print_table
 from timedrun.commands.run import settings_of
 from timedrun.errors import ExitCode, UsageError
-from timedrun.loader_rates import BenchOptions, LoaderComparison, LoaderRates, ratios
-from timedrun.results import write_json
+from timedrun.provenance import system
+from timedrun.storage.result_files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 _OPTIONS = ("loaders", "sizes", "count", "batch", "repeats", "workers")

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from mlevents import official
-from mlevents.check import CheckReport, usual_ruleset
-from mlevents.finding import Finding
-from mlevents.official import OfficialVerdict, Verdict
-from mlevents.printable import printable
+from mlevents import mlcommons
+from mlevents.checks.finding import Finding
+from mlevents.checks.log_check import CheckReport, usual_ruleset
+from mlevents.mlcommons import OfficialVerdict, Verdict
+from mlevents.package_checker.tree import check_tree, submission_folders
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
-from mlevents.submission.tree import check_tree, submission_folders
+from mlevents.terminal_escape import printable
 from timedrun.errors import ExitCode, UsageError
-from timedrun.results import existing, require_ruleset
+from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.verdicts import check_logs, official_findings, ruleset_of, verdict
 
 
@@ -135,7 +135,7 @@ def _of_package(folder: Path, reports: dict[Path, CheckReport], ruleset: str | N
         demonstration=any(summary.is_demonstration for summary in inside.values()),
         findings=findings,
     )
-    return with_official(checked, official.check_package(folder, chosen)) if run_official else checked
+    return with_official(checked, mlcommons.check_package(folder, chosen)) if run_official else checked
 
 
 def add_official(logs: dict[Path, Checked]) -> None:
@@ -145,7 +145,7 @@ def add_official(logs: dict[Path, Checked]) -> None:
         rulesets.setdefault(checked.ruleset, []).append(path)
     for ruleset, paths in rulesets.items():
         if ruleset in MLPERF_RULESETS:
-            for path, said in zip(paths, official.check_logs(paths, ruleset), strict=True):
+            for path, said in zip(paths, mlcommons.check_logs(paths, ruleset), strict=True):
                 logs[path] = with_official(logs[path], said)
 
 

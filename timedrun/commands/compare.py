@@ -7,11 +7,11 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from mlevents.printable import printable
+from mlevents.terminal_escape import printable
 from timedrun.errors import ExitCode, UsageError
 from timedrun.submission.compare import ALLOWABLE, NotComparable, Ratio, compare_sets
-from timedrun.submission.one_set import only_set
-from timedrun.submission.score_table import NOTICE
+from timedrun.submission.scoring.run_set import only_set
+from timedrun.submission.scoring.score_table import NOTICE
 
 
 def compare(arguments: argparse.Namespace) -> ExitCode:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from timedrun.card import find, nearby
+from timedrun.benchmark import find, nearby
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump, flatten
 from timedrun.errors import ExitCode
-from timedrun.submission.score_table import columns
+from timedrun.submission.scoring.score_table import columns
 
 
 def list_benchmarks(arguments: argparse.Namespace) -> ExitCode:
@@ -17,9 +17,9 @@ def list_benchmarks(arguments: argparse.Namespace) -> ExitCode:
     rows = []
     for name in [arguments.benchmark] if arguments.benchmark else nearby():
         benchmark = find(name)
-        card = benchmark.card
+        spec = benchmark.spec
         configs = {config: function.__doc__ or "" for config, function in benchmark.config_functions.items()}
-        rows.append({"benchmark": name, "title": card.title, "ruleset": card.ruleset, "configs": configs})
+        rows.append({"benchmark": name, "title": spec.title, "ruleset": spec.ruleset, "configs": configs})
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return ExitCode.OK

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlevents import record
-from mlevents.printable import printable_lines
-from timedrun.answers import read_answers
+from mlevents.terminal_escape import printable_lines
 from timedrun.errors import ExitCode, UsageError
-from timedrun.results import existing, require_ruleset
-from timedrun.submission import package as packages
-from timedrun.submission.plain_files import PackageError, require_plain
-from timedrun.worker import ROOT
+from timedrun.provenance.system_answers import read_answers
+from timedrun.run.worker import ROOT
+from timedrun.storage.result_files import existing, require_ruleset
+from timedrun.submission.packaging import package as packages
+from timedrun.submission.packaging.safe_files import PackageError, require_plain
 
 
 def package(arguments: argparse.Namespace) -> ExitCode:

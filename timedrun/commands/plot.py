@@ -9,7 +9,7 @@ from pathlib import Path
 from mlevents.summary import RunSummary
 from timedrun.errors import ExitCode
 from timedrun.submission import plot as plots
-from timedrun.submission.one_set import only_set
+from timedrun.submission.scoring.run_set import only_set
 
 
 def plot(arguments: argparse.Namespace) -> ExitCode:

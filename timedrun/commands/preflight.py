@@ -11,20 +11,21 @@ from pathlib import Path
 import torch
 
 from mlevents import keys
-from mlevents.finding import Finding, Level
-from mlevents.printable import printable
+from mlevents.checks.finding import Finding, Level
 from mlevents.rounds import RULESETS, Ruleset
-from timedrun import page_cache, rehearsed_set, results
-from timedrun import preflight as checks
-from timedrun.answers import Answers, open_keys, read_answers
-from timedrun.card import Benchmark, Card
+from mlevents.terminal_escape import printable
+from timedrun.benchmark import Benchmark, BenchmarkSpec
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup, choose_device, local_batch
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.ranks.group import Ranks, choose_device, local_batch
-from timedrun.rehearsal import Plan
-from timedrun.rehearsed_set import Rehearsed
-from timedrun.remedy import remedy
+from timedrun.preflight import checks, dry_run_report
+from timedrun.preflight.dry_run import Plan
+from timedrun.preflight.dry_run_report import Rehearsed
+from timedrun.preflight.hints import remedy
+from timedrun.provenance.system_answers import Answers, open_keys, read_answers
+from timedrun.run import page_cache
+from timedrun.storage import result_files
 from timedrun.submission.verdicts import worst_first
 
 NOT_HERE = "not checked here"
@@ -81,16 +82,16 @@ def examine(
     Raises:
         UsageError: no such ruleset.
     """
-    card = benchmark.card_of(config)
-    rules, runs = rules_of(card, ruleset)
+    spec = benchmark.spec_of(config)
+    rules, runs = rules_of(spec, ruleset)
     findings = made("error", "settings", checks.settings_problems(benchmark, config, ranks))
     findings += device_findings(config, ranks)
     planned, missing, rehearsed = ranks_of(config, ranks), "", None
     try:
         plan = plan_of(benchmark, config, planned, data_folder)
         missing = plan.missing
-        told = course(config, plan, rules, card.mlperf_benchmark)
-        rehearsed = rehearsed_set.examine(benchmark, config, plan, rules, runs, planned, answers)
+        told = course(config, plan, rules, spec.mlperf_benchmark)
+        rehearsed = dry_run_report.examine(benchmark, config, plan, rules, runs, planned, answers)
         findings += [*told, *(one for one in rehearsed.findings if not same_cause(one, told))]
     except (TimedrunError, ValueError, RuntimeError, OSError) as error:
         findings += made("error", "rehearsal", [f"the run cannot be rehearsed: {error}"])
@@ -103,10 +104,10 @@ def examine(
         config=config,
         rules=rules,
         runs=runs,
-        demonstration=config.dataset != card.dataset,
+        demonstration=config.dataset != spec.dataset,
         rehearsed=rehearsed,
         findings=worst_first(findings),
-        changes={one: remedy(one, config, card.mlperf_benchmark, rules) for one in findings},
+        changes={one: remedy(one, config, spec.mlperf_benchmark, rules) for one in findings},
     )
 
 
@@ -115,22 +116,22 @@ def made(level: Level, rule: str, messages: Iterable[str]) -> list[Finding]:
     return [Finding(level=level, rule=rule, message=message) for message in messages]
 
 
-def rules_of(card: Card, ruleset: str | None) -> tuple[Ruleset, int]:
+def rules_of(spec: BenchmarkSpec, ruleset: str | None) -> tuple[Ruleset, int]:
     """The ruleset to check by, and the runs of a set: by the card's own round where `ruleset` lacks its benchmark.
 
     Raises:
         UsageError: no such ruleset, or nobody knows rules for the benchmark.
     """
-    results.require_ruleset(ruleset)
-    results.require_ruleset(card.ruleset)
-    rules, own = RULESETS[ruleset or card.ruleset], RULESETS[card.ruleset]
-    benchmark = rules.benchmarks.get(card.mlperf_benchmark) or own.benchmarks.get(card.mlperf_benchmark)
+    result_files.require_ruleset(ruleset)
+    result_files.require_ruleset(spec.ruleset)
+    rules, own = RULESETS[ruleset or spec.ruleset], RULESETS[spec.ruleset]
+    benchmark = rules.benchmarks.get(spec.mlperf_benchmark) or own.benchmarks.get(spec.mlperf_benchmark)
     if benchmark is None:
-        raise UsageError(f"no rules are known for {card.mlperf_benchmark}, so no log of it can be checked.")
+        raise UsageError(f"no rules are known for {spec.mlperf_benchmark}, so no log of it can be checked.")
     return rules, benchmark.runs
 
 
-def plan_of(benchmark: Benchmark, config: RunConfig, ranks: Ranks, data_folder: Path | None) -> Plan:
+def plan_of(benchmark: Benchmark, config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """What the benchmark's `rehearse` says.
 
     Raises:
@@ -162,7 +163,7 @@ def data_findings(
     benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None, missing: str
 ) -> list[Finding]:
     """What the benchmark says of the config and its data. What it can only say where data and devices are is a note."""
-    own: Callable[[RunConfig], list[str]] | None = getattr(benchmark.module("data"), "unavailable", None)
+    own: Callable[[RunConfig], list[str]] | None = getattr(benchmark.module("datasets"), "unavailable", None)
     elsewhere = {missing, *(own(config) if own and not meant_for_here(config) else ())}
     problems = checks.data_problems(benchmark, config, ranks, data_folder)
     return [
@@ -173,7 +174,7 @@ def data_findings(
 
 def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding]:
     """What is wrong with the results folder, the clock and the page cache."""
-    paths = results.ResultPaths(folder, results.next_number(folder))
+    paths = result_files.ResultPaths(folder, result_files.next_number(folder))
     found = made("error", "results", checks.result_problems(paths, False, runs))
     found += made("warning", "results", checks.set_problems(folder, runs))
     found += made("warning", "clock-source", checks.clock_problems())
@@ -192,7 +193,7 @@ def unanswered(rehearsed: Rehearsed, answers: Answers | None) -> list[Finding]:
     return made("warning", "system-answers", [f"no answer yet: {', '.join(needed)}"] if needed else [])
 
 
-def ranks_of(config: RunConfig, ranks: int) -> Ranks:
+def ranks_of(config: RunConfig, ranks: int) -> ProcessGroup:
     """The ranks a run would have; one where they cannot share the batch, and on the CPU where there is no device."""
     try:
         local_batch(config.global_batch, ranks)
@@ -202,7 +203,7 @@ def ranks_of(config: RunConfig, ranks: int) -> Ranks:
         device = choose_device(config.device)
     except UsageError:
         device = torch.device("cpu")
-    return Ranks(0, ranks, 0, device)
+    return ProcessGroup(0, ranks, 0, device)
 
 
 def course(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:

@@ -7,7 +7,7 @@ import inspect
 import json
 from pathlib import Path
 
-from mlevents.printable import printable
+from mlevents.terminal_escape import printable
 from timedrun.commands.run import settings_of
 from timedrun.errors import ExitCode, UsageError
 

@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from mlevents.printable import printable
 from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
 from mlevents.summary import RunSummary
-from timedrun import program, results
-from timedrun.card import Card, find
+from mlevents.terminal_escape import printable
+from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
 from timedrun.commands.configs import print_table
+from timedrun.distributed import parent_death_signal, program
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.ranks import parent_process
-from timedrun.submission import compare, package, plot, score
-from timedrun.worker import ROOT
+from timedrun.run.worker import ROOT
+from timedrun.storage.result_files import new_folder, write_json
+from timedrun.submission import compare, plot
+from timedrun.submission.packaging import package
+from timedrun.submission.scoring import score
 
 
 def race(arguments: argparse.Namespace) -> ExitCode:
@@ -31,26 +33,26 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     names = [config.name for config in configs]
     if len(set(names)) != len(names):
         raise UsageError(f"a config can race only once: {', '.join(names)}.")
-    if len({id(benchmark.card_of(config)) for config in configs}) > 1:
+    if len({id(benchmark.spec_of(config)) for config in configs}) > 1:
         raise UsageError(f"{', '.join(names)} do not train the same task, so no ratio of their times means anything.")
-    folder = results.new_folder(arguments.results, Path("runs") / benchmark.name, "race")
+    folder = new_folder(arguments.results, Path("runs") / benchmark.name, "race")
     for number, round_names in enumerate(interleaved(names, arguments.runs)):
         for name in round_names:
             run_one(arguments, name, folder / name, number, arguments.first_seed + number)
     sets = {name: [read(path).summary for path in result_files(folder / name)] for name in names}
     figure = folder / "quality_over_time.png"
     plot.plot_quality(sets, figure)
-    card = benchmark.card_of(configs[0])
-    asked = runs_asked_for(card)
+    spec = benchmark.spec_of(configs[0])
+    asked = runs_asked_for(spec)
     report = None
-    if arguments.runs == asked and card.ruleset in MLPERF_RULESETS:
+    if arguments.runs == asked and spec.ruleset in MLPERF_RULESETS:
         organization = configs[0].submission.organization
         report = package.package(
             [folder / name for name in names], folder / "package", submitter=organization, source=ROOT
         )
     checked = check_paths([folder / name for name in names], None, run_official=True)
     ratios = compared(sets)
-    results.write_json(
+    write_json(
         folder / "race.json",
         {
             "runs_seconds": {name: [seconds(one) for one in runs] for name, runs in sets.items()},
@@ -58,7 +60,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
             "verdicts": [asdict(one) for one in checked],
             "package": {"official": report.official.verdict, "strict": report.strict}
             if report
-            else not_packaged(card, arguments.runs),
+            else not_packaged(spec, arguments.runs),
             "notice": score.NOTICE,
         },
     )
@@ -67,22 +69,22 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     else:
         print_report(sets, ratios, checked, report, folder, figure)
         if report is None:
-            print(f"package     {not_packaged(card, arguments.runs)}")
+            print(f"package     {not_packaged(spec, arguments.runs)}")
     unfit = report is not None and not report.passed
     failed = unfit or any(one.failed for one in checked) or len(ratios) < len(names) - 1
     return ExitCode.ERROR if failed else ExitCode.OK
 
 
-def runs_asked_for(card: Card) -> int:
+def runs_asked_for(spec: BenchmarkSpec) -> int:
     """How many runs a set of this benchmark has by its round's rules."""
-    return ruleset(card.ruleset).benchmarks[card.mlperf_benchmark].runs
+    return ruleset(spec.ruleset).benchmarks[spec.mlperf_benchmark].runs
 
 
-def not_packaged(card: Card, runs: int) -> str:
+def not_packaged(spec: BenchmarkSpec, runs: int) -> str:
     """Why a race of so many runs a set makes no package."""
-    if card.ruleset not in MLPERF_RULESETS:
-        return f"not made: {card.mlperf_benchmark} is no benchmark of MLPerf"
-    return f"not made: a set has {runs} runs, MLPerf's rules ask for {runs_asked_for(card)}"
+    if spec.ruleset not in MLPERF_RULESETS:
+        return f"not made: {spec.mlperf_benchmark} is no benchmark of MLPerf"
+    return f"not made: a set has {runs} runs, MLPerf's rules ask for {runs_asked_for(spec)}"
 
 
 def interleaved(names: Sequence[str], rounds: int) -> list[list[str]]:
@@ -112,7 +114,7 @@ def run_one(arguments: argparse.Namespace, name: str, folder: Path, number: int,
     command += ["--checkpoint-minutes", str(arguments.checkpoint_minutes), "--restarts", str(arguments.restarts)]
     if arguments.data_folder:
         command += ["--data-folder", arguments.data_folder]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=parent_process.environment()) as run:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=parent_death_signal.environment()) as run:
         try:
             run.wait()
         except KeyboardInterrupt:  # the run has it too and stops in its own way

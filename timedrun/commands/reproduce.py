@@ -11,16 +11,15 @@ from collections import deque
 from pathlib import Path
 
 from mlevents import record
-from mlevents.printable import printable
-from timedrun import program
+from mlevents.terminal_escape import printable
+from timedrun.distributed import parent_death_signal, program
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.ranks import parent_process
-from timedrun.results import new_folder, read_json, write_json
-from timedrun.submission import reproduce as recomputed
-from timedrun.submission.claims import read_claims
-from timedrun.submission.original import Original, originals, ranks_of, result
-from timedrun.submission.reproduce_run import SetVerdict, judge
-from timedrun.submission.score import NOTICE
+from timedrun.storage.result_files import new_folder, read_json, write_json
+from timedrun.submission.reproduction import reproduce as recomputed
+from timedrun.submission.reproduction.claims import read_claims
+from timedrun.submission.reproduction.recorded_run import Original, originals, ranks_of, result
+from timedrun.submission.reproduction.reproduce_run import SetVerdict, judge
+from timedrun.submission.scoring.score import NOTICE
 
 MOST_RANKS = 64
 """Processes that are started because a result says that it had so many; on a larger machine, one a processor."""
@@ -113,7 +112,7 @@ def run_one(arguments: argparse.Namespace, one: Original, folder: Path, label: s
     last: deque[str] = deque(maxlen=LAST_LINES)
     with subprocess.Popen(
         command,
-        env=parent_process.environment(),
+        env=parent_death_signal.environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

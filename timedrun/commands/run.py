@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mlevents import keys
-from mlevents.printable import printable
-from timedrun import preflight, results, streams
-from timedrun.card import Benchmark, find
+from mlevents.terminal_escape import printable
+from timedrun import stdio
+from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig, load, override
+from timedrun.distributed import status_files
+from timedrun.distributed.launch_env import LAUNCHED, LaunchEnv
+from timedrun.distributed.launch_env import find as find_place
 from timedrun.errors import ExitCode, UsageError, in_words
-from timedrun.ranks import launch, signs
-from timedrun.ranks.place import LAUNCHED, Place
-from timedrun.ranks.place import find as find_place
-from timedrun.worker import LaunchOptions, execute
+from timedrun.preflight import checks
+from timedrun.run import launch
+from timedrun.run.worker import LaunchOptions, execute
+from timedrun.storage import result_files
 
 
 def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
@@ -47,7 +50,7 @@ def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
     Raises:
         UsageError: it is none of this benchmark, or its name, which names folders, is no plain word.
     """
-    values = results.read_json(path)
+    values = result_files.read_json(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: no JSON object, so no config; `timedrun show --json` prints one.")
     config = load(kind_of(benchmark, values), values)
@@ -59,7 +62,9 @@ def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
     return config
 
 
-def be_rank(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: Place, as_json: bool) -> NoReturn:
+def be_rank(
+    benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv, as_json: bool
+) -> NoReturn:
     """Run as one rank of several and end this process at once, everything being written, whatever came of it. Threads
     of torch's that outlive the process group can abort it while Python is taken down, and a launcher would take the
     abort for the run's outcome."""
@@ -67,16 +72,16 @@ def be_rank(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, pla
         code = execute(benchmark, config, options)
         if place.rank == 0 and LAUNCHED not in os.environ:
             say_verdict(options.paths, launch.verdict(options.paths), as_json=as_json)
-        signs.tell_left(code)
+        status_files.tell_left(code)
     except BaseException as error:
         said = in_words(error)
         if said is None:
-            streams.write(traceback.format_exc())
-        elif said[1] and not signs.tell_error(*said):
-            streams.write(f"timedrun run: {said[1]}\n")
+            stdio.write(traceback.format_exc())
+        elif said[1] and not status_files.tell_error(*said):
+            stdio.write(f"timedrun run: {said[1]}\n")
         code = said[0] if said else ExitCode.ERROR
     for stream in (sys.stdout, sys.stderr):
-        streams.flush(stream)
+        stdio.flush(stream)
     os._exit(int(code))
 
 
@@ -91,10 +96,10 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     place, starts_ranks = launch_place(arguments)
     benchmark, config = settings_of(arguments, rest)
     folder = Path(arguments.results or Path("runs") / benchmark.name / config.name)
-    number = arguments.number if arguments.number is not None else results.next_number(folder)
+    number = arguments.number if arguments.number is not None else result_files.next_number(folder)
     if arguments.resume and arguments.number is None:
         number -= 1
-    paths = results.ResultPaths(folder, number)
+    paths = result_files.ResultPaths(folder, number)
     options = LaunchOptions(
         paths=paths,
         ranks=arguments.ranks,
@@ -113,7 +118,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if not starts_ranks and place.kind != "none":
         os.environ.update(place.variables())
         be_rank(benchmark, config, options, place, arguments.json)
-    preflight.check(benchmark, config, options, place)
+    checks.check(benchmark, config, options, place)
     if not starts_ranks:
         execute(benchmark, config, options)
         return say_verdict(paths, launch.verdict(paths), as_json=arguments.json)
@@ -128,7 +133,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     return say_verdict(paths, verdict, as_json=arguments.json)
 
 
-def launch_place(arguments: argparse.Namespace) -> tuple[Place, bool]:
+def launch_place(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
     """Where this process stands, and whether it starts ranks instead of being one.
 
     Raises:
@@ -146,7 +151,7 @@ def launch_place(arguments: argparse.Namespace) -> tuple[Place, bool]:
     return place, starts_ranks
 
 
-def say_verdict(paths: results.ResultPaths, verdict: launch.Verdict, *, as_json: bool) -> ExitCode:
+def say_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, as_json: bool) -> ExitCode:
     """Print the verdict on a run, to whoever still reads it; the exit code that goes with it."""
     code, words, run = verdict
     if as_json:
@@ -160,9 +165,9 @@ def say_verdict(paths: results.ResultPaths, verdict: launch.Verdict, *, as_json:
             "exit_code": int(code),
             "words": words,
         }
-        streams.write(json.dumps(found, indent=2) + "\n", sys.stdout)
+        stdio.write(json.dumps(found, indent=2) + "\n", sys.stdout)
     else:
-        streams.write(printable(words) + "\n", sys.stderr if code else sys.stdout)
+        stdio.write(printable(words) + "\n", sys.stderr if code else sys.stdout)
     return code
 
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.results import existing, replace_text, require_ruleset
-from timedrun.submission import score as scores
+from timedrun.storage.result_files import existing, replace_text, require_ruleset
+from timedrun.submission.scoring import score as scores
 
 MOST_DETAILED = 12
 """Sets that are told in full; of more, a table is what one can read."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from timedrun.answers import ASKED, SAID_BY_RUNS, open_keys, read_answers, write_questions
 from timedrun.errors import ExitCode
-from timedrun.system import describe
+from timedrun.provenance.system import describe
+from timedrun.provenance.system_answers import ASKED, SAID_BY_RUNS, open_keys, read_answers, write_questions
 
 
 def system(arguments: argparse.Namespace) -> ExitCode:

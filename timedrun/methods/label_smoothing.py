@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from timedrun.loss import dense_targets
 from timedrun.methods.method import Hooks, Method
+from timedrun.training.loss import dense_targets
 
 
 def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from timedrun.distributed.process_group import DDPInner
 from timedrun.errors import TimedrunError
-from timedrun.ranks.group import Entrance
 
 
 class NoEffect(TimedrunError, RuntimeError):
@@ -72,7 +72,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, DistributedDataParallel):
             model = model.module
-        elif isinstance(model, Entrance):
+        elif isinstance(model, DDPInner):
             model = model.model
         elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner

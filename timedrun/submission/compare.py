@@ -12,12 +12,12 @@ from typing import Any, Final
 from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
-from timedrun.results import read_json
-from timedrun.submission.one_set import UNKNOWN, copied
-from timedrun.submission.original import Original, differences, original_of
-from timedrun.submission.ratio import Difference, NotComparable, Ratio, compare
-from timedrun.submission.run_outcome import failure, reached, rules_of, target
-from timedrun.submission.score import Score, score_set
+from timedrun.storage.result_files import read_json
+from timedrun.submission.reproduction.recorded_run import Original, differences, original_of
+from timedrun.submission.scoring.run_set import UNKNOWN, copied
+from timedrun.submission.scoring.run_status import failure, reached, rules_of, target
+from timedrun.submission.scoring.score import Score, score_set
+from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare
 
 __all__ = ["ALLOWABLE", "Difference", "NotComparable", "Ratio", "compare", "compare_sets"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mlevents.printable import printable
 from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
 from mlevents.summary import RunSummary
+from mlevents.terminal_escape import printable
 from timedrun.errors import TimedrunError
-from timedrun.submission.score import NOTICE, UNVERIFIED, reached, target
+from timedrun.submission.scoring.score import NOTICE, UNVERIFIED, reached, target
 
 # Okabe and Ito's palette: told apart with any colour vision, in print too. A light grey-blue stays for the target line.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

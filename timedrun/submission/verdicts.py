@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mlevents.check import CheckReport, check, check_set
-from mlevents.finding import Finding, Level
-from mlevents.official import OfficialVerdict, Verdict
+from mlevents.checks.finding import Finding, Level
+from mlevents.checks.log_check import CheckReport, check, check_set
+from mlevents.mlcommons import OfficialVerdict, Verdict
+from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.rounds import Ruleset
-from mlevents.submission.tree import check_tree, result_sets
 from mlevents.summary import RunSummary
 
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")

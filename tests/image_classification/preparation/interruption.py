@@ -17,7 +17,7 @@ from image_classification.preparation.formats import effective, store_format
 from image_classification.preparation.sources import open_source
 from image_classification.stores.manifest import MANIFEST, StoreConfig
 from tests.image_classification.preparation.samples import fingerprint
-from timedrun import stored_file
+from timedrun.storage import atomic_file
 
 SETTINGS = {
     "jpeg": StoreConfig(format="jpeg"),
@@ -44,9 +44,9 @@ class Moments:
 
     def __init__(self, store: Path, last: int | None) -> None:
         self.count, self.last, self.store, self.half_manifest = 0, last, str(store), 0
-        write, complete = stored_file.FileWriter.write, stored_file.FileWriter.complete
+        write, complete = atomic_file.FileWriter.write, atomic_file.FileWriter.complete
 
-        def written(writer: stored_file.FileWriter, data: bytes | memoryview) -> None:
+        def written(writer: atomic_file.FileWriter, data: bytes | memoryview) -> None:
             whole = memoryview(data).cast("B")
             for half in (whole[: len(whole) // 2], whole[len(whole) // 2 :]):
                 write(writer, half)
@@ -55,13 +55,13 @@ class Moments:
                 if writer.path.name == MANIFEST:
                     self.half_manifest = self.half_manifest or self.count
 
-        def completed(writer: stored_file.FileWriter) -> stored_file.StoredFile:
+        def completed(writer: atomic_file.FileWriter) -> atomic_file.StoredFile:
             found = complete(writer)
             self.moment()
             return found
 
-        stored_file.FileWriter.write = written  # type: ignore[method-assign]
-        stored_file.FileWriter.complete = completed  # type: ignore[method-assign]
+        atomic_file.FileWriter.write = written  # type: ignore[method-assign]
+        atomic_file.FileWriter.complete = completed  # type: ignore[method-assign]
         sys.addaudithook(self.hook)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -9,8 +9,8 @@ import pytest
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from tests.image_classification.preparation.built_stores import FORMATS, JPEG, RAW, build, stop_after
 from tests.image_classification.preparation.samples import fingerprint
-from timedrun import stored_file
 from timedrun.errors import DataError
+from timedrun.storage import atomic_file
 
 
 @FORMATS
@@ -64,16 +64,16 @@ def test_a_full_disk_loses_nothing(
     tmp_path: Path, original: Path, settings: StoreConfig, writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, done = tmp_path / "store", [0]
-    write = stored_file.FileWriter.write
+    write = atomic_file.FileWriter.write
 
-    def full(writer: stored_file.FileWriter, data: bytes | memoryview) -> None:
+    def full(writer: atomic_file.FileWriter, data: bytes | memoryview) -> None:
         done[0] += 1
         if done[0] > writes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(writer, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr(stored_file.FileWriter, "write", full)
+        patched.setattr(atomic_file.FileWriter, "write", full)
         with pytest.raises(DataError, match="No space left on device.*finished shards are kept. Make room"):
             build(original, store, settings)
     assert not (store / MANIFEST).exists()

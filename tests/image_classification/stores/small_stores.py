@@ -11,7 +11,7 @@ from PIL import Image
 from image_classification.preparation.shard import MadeShard, SourceImage, SourceItem
 from image_classification.stores import beton, encoded, raw
 from image_classification.stores.manifest import MANIFEST, Manifest, StoreConfig, split_facts
-from timedrun.stored_file import StoredFile, write_file
+from timedrun.storage.atomic_file import StoredFile, write_file
 
 FORMATS = {"jpeg": encoded.FORMAT, "raw": raw.FORMAT, "beton": beton.FORMAT}
 CLASSES = ("ant", "bee", "wasp")

@@ -10,8 +10,8 @@ import pytest
 from language_model.gpt.configs import GptRunConfig, gpt_shakespeare_baseline
 from language_model.gpt.tokens import TokenStore, prepare_tokens
 from timedrun.config import EvaluationConfig
-from timedrun.order import random_bits
-from timedrun.schedule import StepSchedule
+from timedrun.training.sampling import random_bits
+from timedrun.training.schedule import StepSchedule
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 WORDS = [

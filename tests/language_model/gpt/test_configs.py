@@ -9,10 +9,10 @@ import pytest
 
 from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.data import preflight
+from language_model.gpt.datasets import preflight
 from language_model.gpt.tokens import TokenStore
+from timedrun.distributed.process_group import local_batch
 from timedrun.methods import ALiBi, SequenceLengthWarmup
-from timedrun.ranks.group import local_batch
 
 ALL = [
     function

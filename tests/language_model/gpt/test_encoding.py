@@ -66,7 +66,7 @@ def test_a_long_text_is_encoded_in_more_than_one_part(byte_pairs: tuple[Path, Pa
 
 def test_gpt2s_tokens_are_those_of_transformers(gpt2_files: tuple[Path, Path], text: str) -> None:
     pytest.importorskip("tokenizers")
-    from language_model.reference import import_transformers
+    from language_model.model import import_transformers
 
     reference = import_transformers().GPT2TokenizerFast(vocab=str(gpt2_files[0]), merges=str(gpt2_files[1]))
     encoding = BytePairs(*gpt2_files)

@@ -11,7 +11,7 @@ from language_model.gpt.configs import gpt_shakespeare_baseline, gpt_shakespeare
 from language_model.gpt.model import Decoder, GptConfig
 from language_model.gpt.optimizer import build_gpt_optimizer
 from timedrun.errors import UsageError
-from timedrun.optim import Muon
+from timedrun.training.optim import Muon
 
 MUON = replace(gpt_shakespeare_modern().optimizer, weight_decay=0.01)
 

@@ -13,24 +13,24 @@ import torch
 from language_model import GPT
 from language_model.gpt import train as module
 from language_model.gpt.configs import GptRunConfig, gpt_shakespeare_modern
-from language_model.gpt.data import GptDataConfig, TokenData, facts
+from language_model.gpt.datasets import GptDataConfig, TokenData, facts
 from language_model.gpt.model import token_losses
 from language_model.gpt.tokens import TokenStore
 from language_model.gpt.train import synthetic_batches, train, validation_loss
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from timedrun.checkpoint import load
 from timedrun.config import EvaluationConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.methods.alibi import ALiBi
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
-from timedrun.precision import Precision
-from timedrun.progress import Progress
-from timedrun.ranks.group import Ranks
-from timedrun.run import Outcome, TimedRun
-from timedrun.stop import StopRequest
+from timedrun.run.checkpoint_file import load
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.training.precision import Precision
 
 CPU = torch.device("cpu")
-ALONE = Ranks(0, 1, 0, CPU)
+ALONE = ProcessGroup(0, 1, 0, CPU)
 Small = Callable[..., GptRunConfig]
 
 
@@ -82,7 +82,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
         {"implementation": implementation, "dropout": 0.1}, methods=(warmup,), optimizer=optimizer, warm_up_steps=1
     )
     whole = losses_of(config, store, monkeypatch)
-    stop = StopRequest()
+    stop = ShutdownRequest()
     original: Callable[..., None] = TimedRun.step_done
 
     def step_done(self: TimedRun, samples: int, loss: torch.Tensor) -> None:
@@ -156,12 +156,12 @@ def test_warm_up_sees_every_shape_of_the_run_and_an_evaluation(small: Small) -> 
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(store: TokenStore, world: int) -> None:
+def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(store: TokenStore, world_size: int) -> None:
     known = facts(store.folder, 16)
     size = known.vocabulary
     table = torch.nn.Embedding(size, size)
 
-    class Summed(Ranks):
+    class Summed(ProcessGroup):
         sums = torch.zeros(2, dtype=torch.float64)
 
         def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -171,10 +171,10 @@ def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(store: To
     config = GptDataConfig(eval_batch=5)
     Summed.sums.zero_()
     value = 0.0
-    for rank in range(world):
-        ranks = Summed(rank, world, rank, CPU)
+    for rank in range(world_size):
+        ranks = Summed(rank, world_size, rank, CPU)
         data = TokenData(config, store.folder, ranks, length=16, global_batch=6, seed=1)
-        expected = known.eval_tokens if rank == world - 1 else -1
+        expected = known.eval_tokens if rank == world_size - 1 else -1
         if expected > 0:
             value = validation_loss(table, data, Precision("fp32", CPU), ranks, expected)
         else:

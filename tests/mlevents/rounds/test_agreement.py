@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mlevents import keys
-from mlevents.check import check_record
-from mlevents.checked_run import CheckedRun
-from mlevents.required_keys import check_required
+from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.log_check import check_record
+from mlevents.checks.required_keys import check_required
 from mlevents.rounds import MLPERF_RULESETS, RequiredKey, ruleset
 from tests.mlevents.rounds import rule_files
 from tests.mlevents.rounds.synthetic_logs import Record, log_of, record_of

@@ -25,7 +25,7 @@ def make_gpt2() -> MakeModel:
     """A function that makes a small GPT-2 of transformers, in evaluation mode."""
     if importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
-    from language_model.reference import import_transformers
+    from language_model.model import import_transformers
 
     transformers = import_transformers()
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from timedrun.loss import binary_cross_entropy
 from timedrun.methods import LogBias, NoEffect, linear_log_constant_bias
+from timedrun.training.loss import binary_cross_entropy
 
 
 def test_a_thousand_outputs_start_at_minus_6_9078() -> None:

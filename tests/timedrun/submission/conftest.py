@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mlevents import keys
+from mlevents.package_checker.system_description import unanswered
 from mlevents.runlog import RunLog
-from mlevents.submission.system_description import unanswered
-from timedrun import system
+from timedrun.provenance import system
 
 WriteRun = Callable[..., Path]
 MakeSet = Callable[..., Path]

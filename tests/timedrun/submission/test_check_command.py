@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mlevents import official
-from mlevents.official import OfficialVerdict
+from mlevents import mlcommons
+from mlevents.mlcommons import OfficialVerdict
 from timedrun.cli import main
 from timedrun.commands import check
 
@@ -73,7 +73,7 @@ def test_an_upstream_defect_fails_no_log_and_both_verdicts_are_told(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     today = replace(PASSED, verdict="fail", messages=("a key is missing",), defects=("a key was renamed afterwards",))
-    monkeypatch.setattr(official, "check_logs", lambda paths, ruleset: [today for _ in paths])
+    monkeypatch.setattr(mlcommons, "check_logs", lambda paths, ruleset: [today for _ in paths])
     assert main(["check", str(results / "result_0.txt")]) == 0
     said = capsys.readouterr().out
     assert "official fail" in said and "today's rule file, pass with the round's own" in said
@@ -85,7 +85,7 @@ def test_a_log_that_the_rounds_own_rules_fail_is_an_error(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = replace(PASSED, verdict="fail", own_round="fail", messages=("a key is missing",))
-    monkeypatch.setattr(official, "check_logs", lambda paths, ruleset: [failed for _ in paths])
+    monkeypatch.setattr(mlcommons, "check_logs", lambda paths, ruleset: [failed for _ in paths])
     code, (one,) = checked(capsys, results / "result_0.txt")
     assert (code, one["strict"], one["official"]) == (1, "pass", "fail")
     assert one["findings"][-1]["level"] == "error"
@@ -95,7 +95,7 @@ def test_a_checker_that_was_asked_for_and_could_not_run_is_no_success(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = replace(PASSED, verdict="not run", own_round="not run", messages=("mlperf_logging is not installed",))
-    monkeypatch.setattr(official, "check_logs", lambda paths, ruleset: [silent for _ in paths])
+    monkeypatch.setattr(mlcommons, "check_logs", lambda paths, ruleset: [silent for _ in paths])
     code, (one,) = checked(capsys, results / "result_0.txt")
     assert (code, one["official"]) == (1, "not run")
 
@@ -175,7 +175,7 @@ def test_an_interrupt_is_told_in_a_word_and_exit_code_130(
     def interrupted(paths: object, ruleset: object) -> list[OfficialVerdict]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(official, "check_logs", interrupted)
+    monkeypatch.setattr(mlcommons, "check_logs", interrupted)
     assert main(["check", str(results)]) == 130
     assert capsys.readouterr().err == "timedrun check: interrupted\n"
 

@@ -1,0 +1,183 @@
+"""Training and evaluation batches of a rank, made ready ahead of the steps that take them, and normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from image_classification.augmentation import pad_crop_flip
+from image_classification.datasets import DataConfig, open_source, sample_order
+from image_classification.loaders import registry
+from image_classification.loaders.loader import LoadedBatch
+from image_classification.loaders.prefetch import Prefetched
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import DataError
+from timedrun.training import sampling
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Normalised images (n, C, H, W) and labels (n,) of this rank, and the samples of the step over all ranks."""
+
+    images: Tensor
+    labels: Tensor
+    global_samples: int
+
+
+class ImageData:
+    """Training and evaluation batches of one rank. Opening it is the run's first touch of its data; closing it leaves
+    no thread and no process.
+
+    Stored images are made ready ahead of the step that takes them, across the end of an epoch too: while its last
+    batches are trained on, and during the evaluation, the first of the next epoch are loaded, at that epoch's size.
+    """
+
+    def __init__(
+        self,
+        config: DataConfig,
+        folder: Path | None,
+        ranks: ProcessGroup,
+        *,
+        global_batch: int,
+        seed: int,
+        size_at: Callable[[int], int] | None = None,
+        last_epoch: int = 0,
+    ) -> None:
+        """size_at: the pixels a side in each epoch (from 1), by default `config.train_size`; it is asked by another
+        thread. last_epoch: nothing is loaded ahead for any after it; 0: for no other epoch than that under way.
+
+        Raises what `open_source` raises.
+        """
+        self.config, self.ranks, self.global_batch, self.seed = config, ranks, global_batch, seed
+        self._size_at = size_at or (lambda epoch: config.train_size)
+        self._last_epoch = last_epoch
+        self._order = sample_order(config)
+        self._folder = folder
+        self._prefetch = config.prefetch if config.source == "image_folder" else 0
+        self._ahead: Prefetched | None = None
+        self._evaluating: Prefetched | None = None
+        self._first_epoch = 0  # that `_ahead` began with
+        self._next = (0, 0)  # the epoch and step of the batch that `_ahead` gives next
+        device = ranks.device
+        self.train_source = open_source(config, folder, device, train=True, seed=seed)
+        try:
+            self.eval_source = open_source(config, folder, device, train=False, seed=seed)
+        except BaseException:
+            self.train_source.close()
+            raise
+        shape = (1, len(config.mean), 1, 1)
+        self._offset = torch.tensor(config.mean, device=device).view(shape) * 255
+        self._scale = (torch.tensor(config.std, device=device).view(shape) * 255).reciprocal()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End threads and processes of both splits. A second call does nothing."""
+        try:
+            self._drop_ahead()
+            if self._evaluating is not None:
+                self._evaluating.close()
+        finally:
+            try:
+                self.train_source.close()
+            finally:
+                self.eval_source.close()
+
+    def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """The batches of `epoch` (from 1) in an order that (seed, epoch) alone decides, from `first_step` on.
+
+        Batches that were made ready for another epoch or step are dropped.
+        """
+        count, batch = len(self.train_source), self.global_batch
+        number = sampling.step_count(count, batch, drop_last=self.config.drop_last)
+        if not 0 <= first_step < number:
+            return
+        ahead = self._training(epoch, first_step)
+        for step in range(first_step, number):
+            try:
+                ready = next(ahead, None)
+            except BaseException:
+                self._drop_ahead()
+                raise
+            if ready is None:
+                raise RuntimeError(f"epoch {epoch} ended at step {step}: another epoch or step was asked for meanwhile")
+            images, labels = ready
+            self._next = (epoch, step + 1) if step + 1 < number else (epoch + 1, 0)
+            yield Batch(self._normalise(images), labels, min(batch, count - step * batch))
+
+    def evaluation(self) -> Iterator[Batch]:
+        """Every evaluation image once over all ranks, in order; ranks may have unequal counts."""
+        mine = sampling.evaluation_part(len(self.eval_source), self.ranks.rank, self.ranks.world_size)
+        size = max(1, self.config.eval_batch // self.ranks.world_size)
+        parts = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
+        loaded = self.eval_source.batches(parts, 0, self.config.eval_size)
+        with Prefetched(loaded, self.ranks.device, self._prefetch) as ready:
+            self._evaluating = ready
+            for images, labels in ready:
+                yield Batch(self._normalise(images), labels, len(images))
+
+    def _training(self, epoch: int, first_step: int) -> Prefetched:
+        """Batches from that step on, those that are ready already if they are the ones."""
+        if self._ahead is None or self._next != (epoch, first_step) or epoch > max(self._last_epoch, self._first_epoch):
+            self._drop_ahead()
+            self._first_epoch = epoch
+            self._ahead = Prefetched(self._passes(epoch, first_step), self.ranks.device, self._prefetch)
+            self._next = (epoch, first_step)
+        return self._ahead
+
+    def _passes(self, epoch: int, first_step: int) -> Iterator[LoadedBatch]:
+        """The batches of this and all later epochs up to the last."""
+        for number in range(epoch, max(epoch, self._last_epoch) + 1):
+            if number > epoch:
+                self._require_whole_store()
+            whole = sampling.steps(
+                len(self.train_source),
+                self.seed,
+                number,
+                self.global_batch,
+                self.ranks.world_size,
+                drop_last=self.config.drop_last,
+                order=self._order,
+            )[first_step if number == epoch else 0 :]
+            parts = [sampling.rank_part(step, self.ranks.rank, self.ranks.world_size) for step in whole]
+            loaded = self.train_source.batches(parts, number, self._size_at(number))
+            for part, batch in zip(parts, loaded, strict=True):
+                yield self._augmented(batch, part, number)
+
+    def _require_whole_store(self) -> None:
+        """Raises DataError where a file of the store is gone or has another size than when the run began: what is read
+        through a memory map cannot say so itself."""
+        if self.config.source != "image_folder" or self._folder is None:
+            return
+        if found := registry.store_problems(self.config, self._folder):
+            raise DataError(" ".join(found))
+
+    def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
+        """Padded, cropped and flipped, where images are held in memory; loaders do their own."""
+        config = self.config
+        if config.source == "image_folder" or not (config.padding or config.flip):
+            return batch
+        images = pad_crop_flip(
+            batch.images, part, seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip
+        )
+        return replace(batch, images=images)
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.close()
+
+    def _normalise(self, images: Tensor) -> Tensor:
+        return images.float().sub_(self._offset).mul_(self._scale)

@@ -1,0 +1,213 @@
+"""The loaders that benchmarks compare, the stores they load, made of the same images, and how each is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from image_classification.configs import ImageRunConfig, imagenet_baseline
+from image_classification.datasets import DataConfig
+from image_classification.loaders import registry
+from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
+from image_classification.prepare import prepare
+from image_classification.stores.manifest import MANIFEST, Manifest, StoreConfig, read_manifest
+from image_classification.synthetic_images import SyntheticImages, write_images
+from timedrun.bench.loader_benchmark import BenchOptions
+from timedrun.errors import UsageError
+from timedrun.training.sampling import Indices
+
+SEED = 1
+STORES: Final = {
+    "jpeg": StoreConfig(format="jpeg"),
+    "raw_256": StoreConfig(format="raw", size=256),
+    "beton_jpeg": StoreConfig(format="beton", size=500, jpeg_share=1.0),
+    "beton_half": StoreConfig(format="beton", size=500, jpeg_share=0.5),
+}
+"""What is loaded from, each made of the same images."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A way to load a store at one size."""
+
+    name: str
+    loader: LoaderName
+    store: str
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.store} at {self.size}"
+
+
+CONTESTANTS: Final[dict[str, tuple[LoaderName, tuple[str, ...]]]] = {
+    "pillow": ("pillow", ("jpeg",)),
+    "turbojpeg": ("turbojpeg", ("jpeg",)),
+    "raw": ("raw", ("raw_256",)),
+    "raw_host": ("raw", ("raw_256",)),
+    "ffcv": ("ffcv", ("beton_jpeg", "beton_half")),
+    "ffcv_own": ("ffcv", ("beton_jpeg", "beton_half")),
+    "dali": ("dali", ("jpeg",)),
+}
+"""By name: the loader that it is of, and the stores that it loads."""
+
+
+def choice(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Contestants that can run here, and why the others cannot.
+
+    Raises:
+        UsageError: a name that is none.
+    """
+    if unknown := [name for name in names if name not in CONTESTANTS]:
+        raise UsageError(f"no loader {', '.join(unknown)}; there are: {', '.join(CONTESTANTS)}.")
+    missing = {name: "--loaders leaves it out." for name in CONTESTANTS if names and name not in names}
+    for name in CONTESTANTS.keys() - missing.keys():
+        if reason := registry.unavailable(CONTESTANTS[name][0]):
+            missing[name] = reason
+    return [name for name in CONTESTANTS if name not in missing], missing
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Stores of the same images."""
+
+    folder: Path
+    """Each lies in a folder of its name."""
+    manifests: dict[str, Manifest]
+    source: str
+    """What the images are, in words."""
+
+    @property
+    def images(self) -> int:
+        """For training."""
+        return next(iter(self.manifests.values())).splits["train"].images
+
+
+def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stores:
+    """The stores `names` in `root`, made of `options.images` or of synthetic ones where they are not there yet.
+
+    Raises:
+        UsageError: a store there was made with other settings, or of other images than the others.
+    """
+    images, folder = list(options.images), root
+    source = "as given with --images"
+    if not images:
+        settings = SyntheticImages(train=options.count)
+        source = f"synthetic {settings.width}x{settings.height} JPEG of quality {settings.quality}, coloured 1/f noise"
+        folder = root / f"synthetic_{options.count}"
+        images = [folder / "images"]
+        if not images[0].is_dir():
+            print(f"making {settings.train} synthetic images", file=sys.stderr, flush=True)
+            write_images(images[0], settings, workers=options.workers)
+    manifests = {}
+    for name in names:
+        config = config_of(STORES[name], workers=options.workers)
+        store = folder / name
+        if not (store / MANIFEST).is_file():
+            print(f"preparing {name}", file=sys.stderr, flush=True)
+            store.mkdir(parents=True, exist_ok=True)
+            prepare(config, store, decode=False, workers=options.workers, images=images)
+        if found := " ".join(registry.store_problems(config.data, store)):
+            raise UsageError(f"--stores: {found}")
+        manifests[name] = read_manifest(store)
+    if len({manifest.source_sha256 for manifest in manifests.values()}) > 1:
+        raise UsageError(f"the stores in {folder} were made of different images; give another --stores folder.")
+    if "jpeg" in manifests:
+        train = manifests["jpeg"].splits["train"]
+        source += f", {train.bytes / train.images / 1e3:.1f} kB on average"
+    return Stores(folder, manifests, source)
+
+
+def config_of(store: StoreConfig, *, workers: int, loader: LoaderName | None = None) -> ImageRunConfig:
+    """A config of that store and of `loader`, by default the first that reads it."""
+    readers = [loader] if loader else [name for name, formats in registry.READS.items() if store.format in formats]
+    base = imagenet_baseline()
+    return replace(base, data=replace(base.data, loader=readers[0], store=store, workers=workers))
+
+
+def facts_of(manifest: Manifest) -> dict[str, Any]:
+    """What a store holds, for the record."""
+    train = manifest.splits["train"]
+    return {
+        "settings": asdict(manifest.settings),
+        "images": train.images,
+        "bytes": train.bytes,
+        "source_sha256": manifest.source_sha256,
+        "manifest_sha256": manifest.digest,
+    }
+
+
+Batches = Callable[[Indices, int], Iterator[LoadedBatch]]
+
+
+@contextlib.contextmanager
+def opened(
+    contestant: Contestant, stores: Stores, samples: Indices, options: BenchOptions, device: torch.device
+) -> Iterator[Batches]:
+    """A function of (samples, epoch) that gives their batches, until the loader is closed at the end of the context."""
+    folder = stores.folder / contestant.store
+    workers, size, batch = options.workers, contestant.size, options.batch
+    if contestant.name == "ffcv_own":
+        yield own_pipeline(folder, min(workers, usable_cores()), size, batch)
+        return
+    data = replace(config_of(STORES[contestant.store], workers=workers, loader=contestant.loader).data, train_size=size)
+    if contestant.name == "raw_host":
+        source = host_part(data, folder, device)
+    else:
+        source = registry.open_loader(data, folder, train=True, seed=SEED, device=device)
+    try:
+        yield lambda part, epoch: source.batches(parts_of(part, batch), epoch, size)
+    finally:
+        source.close()
+
+
+def parts_of(samples: Indices, batch: int) -> list[Indices]:
+    """Batches of `samples`; the last one may be short."""
+    return [samples[begin : begin + batch] for begin in range(0, len(samples), batch)]
+
+
+def host_part(data: DataConfig, folder: Path, device: torch.device) -> Loader:
+    """The raw loader as it is where a GPU crops and resizes."""
+    from image_classification.loaders.raw import RawLoader
+
+    return RawLoader(
+        folder,
+        train=True,
+        seed=SEED,
+        workers=data.workers,
+        device=device,
+        eval_resize=data.eval_resize,
+        on_device=True,
+    )
+
+
+@functools.cache
+def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
+    """FFCV's own pipeline, made to load given samples, all of them, in its own order. It has nothing to close (its
+    threads end with a pass), and it is kept, since another one would be compiled anew.
+    """
+    from image_classification.loaders.ffcv_loader import stock_loader
+
+    stock = stock_loader(folder, train=True, seed=SEED, workers=workers, size=size, batch=batch, eval_resize=256)
+    stock.drop_last = False
+
+    def batches(samples: Indices, epoch: int) -> Iterator[LoadedBatch]:
+        stock.traversal_order.indices = samples
+        stock.first_traversal_order = samples  # its length is that of a pass
+        stock.next_epoch = epoch
+        for images, labels in stock:
+            yield LoadedBatch(images, labels)
+
+    return batches
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,1 @@
+"""Reader of MLPerf's initial checkpoint, written by TensorFlow."""

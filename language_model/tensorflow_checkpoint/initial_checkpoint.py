@@ -1,0 +1,222 @@
+"""The weights that MLPerf's BERT starts from: TensorFlow's own files or safetensors, under transformers' names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from language_model.architecture import BertArchitecture
+from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
+from language_model.weights import IGNORED, check, load_safetensors, shapes
+from timedrun.errors import DataError
+
+OPTIMIZER_STATE = ("adam_m", "adam_v", "LAMB", "LAMB_1", "global_step", "beta1_power", "beta2_power")
+"""Last parts of names that are no weights."""
+UNUSED = ("bert/pooler/", "cls/seq_relationship/")
+"""Weights of the next-sentence task, which predicting masked tokens does not use."""
+
+MLPERF_INDEX_MD5 = "f97de3ae180eb8d479555c939d50d048"
+"""Of model.ckpt-28252.index (tf1), as MLPerf's reference publishes it (training/language_model/tensorflow/bert/README).
+The index holds a checksum of every tensor, and those are verified: whoever has this index has MLPerf's weights."""
+
+SELF_CHECK_ACCURACY = 0.34085
+"""Masked-token accuracy of MLPerf's checkpoint, untrained further, on MLPerf's 10,000 evaluation sequences: what other
+loaders are held against (tinygrad's external_test_checkpoint_loading.py, which gives MLPerf's README as its source)."""
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """Where an initial checkpoint was found, and what it is."""
+
+    kind: Literal["tensorflow", "safetensors"]
+    path: Path
+    """tensorflow: the prefix of .index and .data-0000k-of-0000n. safetensors: the file."""
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """What was read, for a log or a submission; holds no path."""
+
+    kind: str
+    files: dict[str, int]
+    """Size in bytes of each file by its name."""
+    tensors: int
+    parameters: int
+    sha256: str
+    """Of the weights under transformers' names, whatever kind of file they came from: see `weights_sha256`."""
+    unused: tuple[str, ...]
+    """Tensors in the files that the model has no use for."""
+    is_mlperf: bool
+    """The files are MLPerf's published checkpoint, told by its index. Never so for safetensors."""
+
+
+def find(path: Path) -> CheckpointFiles:
+    """The checkpoint at `path`: a TensorFlow prefix or its .index, a .safetensors file, or a folder holding one.
+
+    Raises:
+        DataError: there is none, or there are several.
+    """
+    if path.is_dir():
+        found = sorted([*path.glob("*.index"), *path.glob("*.safetensors")])
+        if len(found) == 1:
+            return find(found[0])
+        names = ", ".join(file.name for file in found) or "neither"
+        raise DataError(
+            f"{path}: the folder must hold one initial checkpoint, PREFIX.index with its data files (TensorFlow) or"
+            f" one .safetensors file; it holds {names}. Put one there, or name the file itself."
+        )
+    if path.suffix == ".safetensors" and path.is_file():
+        return CheckpointFiles("safetensors", path)
+    prefix = path.with_suffix("") if path.suffix == ".index" else path
+    if (index := _index(prefix)).is_file():
+        return CheckpointFiles("tensorflow", prefix)
+    raise DataError(
+        f"{path}: no initial checkpoint. Looked for a folder or a .safetensors file of this name and for TensorFlow's"
+        f" {index.name} beside it; training cannot start from it. MLPerf's is model.ckpt-28252 (tf1)."
+    )
+
+
+def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
+    """The weights at `path` (see `find`): names and shapes of `weights.shapes`, float32, on the CPU, tied ones once.
+
+    Raises:
+        DataError: there is no checkpoint, it is damaged, or it is not one of `architecture`: then everything that is
+            missing, unexpected or of another shape or type is named.
+        UsageError: safetensors is not installed.
+    """
+    files = find(path)
+    if files.kind == "tensorflow":
+        return read_mlperf_checkpoint(files.path, architecture)
+    stored = load_safetensors(files.path)
+    tensors = {_current(name): tensor for name, tensor in stored.items()}
+    if len(tensors) < len(stored):
+        raise DataError(f"{files.path}: holds layer norms under old names (gamma, beta) and under new ones; drop one.")
+    try:
+        weights, _ = check(tensors, architecture)
+    except DataError as error:
+        raise DataError(f"{files.path}: {error}") from error
+    if other := [f"{name} is {tensor.dtype}" for name, tensor in weights.items() if tensor.dtype != torch.float32]:
+        raise DataError(f"{files.path}: weights to start from must be float32: {', '.join(other)}.")
+    return weights
+
+
+def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
+    """The weights of a TensorFlow BERT in PREFIX.index and PREFIX.data-*, under transformers' names, float32.
+
+    Kernels are transposed: TensorFlow multiplies from the left, (in, out), torch keeps (out, in). The decoder is the
+    word embeddings in both. Optimizer state and the next-sentence task's weights (`UNUSED`) are not read.
+
+    Raises:
+        BundleError: the files are missing or damaged.
+        DataError: names, shapes or types are not those of `architecture`; all are named, and nothing was read.
+    """
+    bundle = TensorBundle.open(prefix)
+    wanted = {mlperf_name(name): (name, shape) for name, shape in shapes(architecture).items()}
+    present = set(bundle.names())
+    problems = [f"missing: {name}" for name in wanted if name not in present]
+    problems += [f"unexpected: {name}" for name in sorted(present - wanted.keys()) if not _is_unused(name)]
+    for name, (_, shape) in wanted.items():
+        if name in present:
+            expected = shape[::-1] if name.endswith("/kernel") else shape
+            if bundle.shape(name) != expected:
+                problems.append(f"{name} has shape {list(bundle.shape(name))}, not {list(expected)}")
+            elif bundle.dtype(name) != np.float32:
+                problems.append(f"{name} is {bundle.dtype(name)}, not float32")
+    if problems:
+        raise DataError(
+            f"{prefix}: not a BERT checkpoint of this architecture in MLPerf's names; nothing was read. "
+            + "; ".join(problems)
+        )
+    weights = {}
+    for source, (name, _) in wanted.items():
+        # A copy in any case: what is mapped can neither be written to nor outlive the file.
+        tensor = torch.from_numpy(np.array(bundle.read(source)))
+        weights[name] = tensor.t().contiguous() if source.endswith("/kernel") else tensor
+    return weights
+
+
+def mlperf_name(name: str) -> str:
+    """The name that MLPerf's TensorFlow reference gives a tensor of transformers' BertForMaskedLM."""
+    if name == "cls.predictions.bias":
+        return "cls/predictions/output_bias"
+    module, _, leaf = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).rpartition(".")
+    module = module.replace(".", "/")
+    if module.endswith("_embeddings"):
+        return module
+    normal = {"weight": "kernel", "bias": "bias"}
+    return f"{module}/{({'weight': 'gamma', 'bias': 'beta'} if module.endswith('LayerNorm') else normal)[leaf]}"
+
+
+def record(path: Path, weights: Mapping[str, Tensor]) -> CheckpointRecord:
+    """What `load_initial_checkpoint(path)` read to get `weights`.
+
+    Raises:
+        DataError: there is no checkpoint at `path`.
+    """
+    files = find(path)
+    names, digest = [files.path], ""
+    if files.kind == "tensorflow":
+        index = _index(files.path)
+        names = [index, *sorted(index.parent.glob(f"{files.path.name}.data-*-of-*"))]
+        digest = hashlib.md5(index.read_bytes(), usedforsecurity=False).hexdigest()
+        unused = [name for name in TensorBundle.open(files.path).names() if _is_unused(name)]
+    else:
+        unused = [name for name in load_safetensors(files.path) if name.startswith(IGNORED)]
+    return CheckpointRecord(
+        kind=files.kind,
+        files={file.name: file.stat().st_size for file in names},
+        tensors=len(weights),
+        parameters=sum(tensor.numel() for tensor in weights.values()),
+        sha256=weights_sha256(weights),
+        unused=tuple(sorted(unused)),
+        is_mlperf=digest == MLPERF_INDEX_MD5,
+    )
+
+
+def weights_sha256(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 over all tensors by name: a line of JSON with name, type and shape, then the bytes, row by row."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        values = weights[name].detach().cpu().contiguous().numpy()
+        digest.update(json.dumps([name, str(values.dtype), list(values.shape)]).encode() + b"\n")
+        digest.update(values.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def self_check(accuracy: float, tolerance: float) -> None:
+    """Hold the accuracy of MLPerf's checkpoint on MLPerf's evaluation set, before any training, against the known one.
+
+    Raises:
+        DataError: they differ by more than `tolerance`.
+    """
+    if not abs(accuracy - SELF_CHECK_ACCURACY) <= tolerance:  # so that NaN fails
+        raise DataError(
+            f"before training the masked-token accuracy is {accuracy:.5f}; of MLPerf's checkpoint on MLPerf's"
+            f" evaluation set it is {SELF_CHECK_ACCURACY} (give or take {tolerance}). Checkpoint, evaluation set or"
+            " model is not MLPerf's; a run would not be comparable."
+        )
+
+
+def _is_unused(name: str) -> bool:
+    return name.startswith(UNUSED) or name.rpartition("/")[2] in OPTIMIZER_STATE
+
+
+def _index(prefix: Path) -> Path:
+    return prefix.with_name(prefix.name + ".index")
+
+
+def _current(name: str) -> str:
+    """The name of today for one that transformers gave layer norms in files of 2018 and 2019."""
+    return re.sub(r"LayerNorm\.(gamma|beta)$", lambda found: f"LayerNorm.{_LEAF[found[1]]}", name)
+
+
+_LEAF = {"gamma": "weight", "beta": "bias"}

@@ -1,0 +1,316 @@
+"""Reads TensorFlow's checkpoints (version 2, "tensor bundle") without TensorFlow: PREFIX.index and PREFIX.data-*-of-*.
+
+The index is a LevelDB table (LevelDB's doc/table_format.md) from tensor names to protocol buffers
+(tensorflow/core/protobuf/tensor_bundle.proto); the data files hold the tensors' bytes and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from language_model.tensorflow_checkpoint.crc32c import crc32c, mask
+from language_model.tensorflow_checkpoint.snappy import decompress
+from timedrun.errors import DataError
+
+TABLE_MAGIC = 0xDB4775248B80FB57
+DTYPES = {
+    1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 8: "<c8", 9: "<i8", 10: "?", 17: "<u2", 18: "<c16",
+    19: "<f2", 22: "<u4", 23: "<u8",
+}  # fmt: skip
+"""numpy's names of TensorFlow's DataType (tensorflow/core/framework/types.proto), as far as numpy has the type."""
+
+_OTHER_DTYPES = {7: "string", 14: "bfloat16", 20: "resource", 21: "variant"}
+_FOOTER = 48
+_BLOCK_TRAILER = 5
+_SNAPPY = 1
+"""TensorFlow's public builds read packed indexes but write none. MLPerf's must be one: its tensors and LAMB's slots
+make 1,197 entries, 45 kB unpacked by this format, and the published file has 17,371 bytes."""
+_BUNDLE_VERSION = 1
+_AGAIN = "Nothing was read from it; copy or download the checkpoint again."
+
+
+class BundleError(DataError):
+    """A TensorFlow checkpoint is missing, damaged, or of a kind that is not read here."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the index says of a tensor (BundleEntryProto)."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    crc: int
+    """CRC-32C of the tensor's bytes, masked."""
+    sliced: bool
+    """Saved in parts by a partitioned variable: shape is the whole's, the rest means nothing."""
+
+
+class TensorBundle:
+    """A checkpoint whose index was read and held against its data files, which are mapped and not loaded."""
+
+    def __init__(self, prefix: Path, entries: dict[str, Entry], shards: list[npt.NDArray[np.uint8]]) -> None:
+        self.prefix, self._entries, self._shards = prefix, entries, shards
+
+    @classmethod
+    def open(cls, prefix: Path) -> Self:
+        """The checkpoint PREFIX.index and PREFIX.data-00000-of-0000n; every byte of the index is checked.
+
+        Raises:
+            BundleError: a file is missing, cut off or damaged, or the index and the data files do not fit together.
+        """
+        index = prefix.with_name(prefix.name + ".index")
+        try:
+            table = dict(_table(index, index.read_bytes()))
+        except OSError as error:
+            raise BundleError(f"{index}: the checkpoint's index cannot be read ({error.strerror}).") from error
+        if b"" not in table:
+            raise BundleError(f"{index}: has no header entry, so it is a LevelDB table but no checkpoint.")
+        shards = _shards(prefix, _header(index, table.pop(b"")))
+        # Keys that begin with a zero byte are parts of partitioned tensors, encoded; the whole has its own entry.
+        entries = {_name(index, key): _entry(index, key, value) for key, value in table.items() if key[0]}
+        for name, entry in entries.items():
+            if not entry.sliced:
+                _check_extent(prefix, name, entry, shards)
+        return cls(prefix, entries, shards)
+
+    def names(self) -> list[str]:
+        """All tensors, sorted."""
+        return sorted(self._entries)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The tensor's shape.
+
+        Raises:
+            BundleError: there is no such tensor.
+        """
+        return self._entry(name).shape
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """The tensor's type.
+
+        Raises:
+            BundleError: there is no such tensor, or numpy has no such type.
+        """
+        number = self._entry(name).dtype
+        if number not in DTYPES:
+            kind = _OTHER_DTYPES.get(number, "unknown to this reader")
+            raise BundleError(f"{self.prefix}: tensor {name} has TensorFlow's type {number} ({kind}): not read here.")
+        return np.dtype(DTYPES[number])
+
+    def read(self, name: str, verify: bool = True) -> npt.NDArray[Any]:
+        """The tensor as a read-only view of the mapped file; `verify` holds its bytes against the index's checksum.
+
+        Raises:
+            BundleError: there is no such tensor, its type is not read here, it is sliced, or its checksum is wrong.
+        """
+        entry, dtype = self._entry(name), self.dtype(name)
+        if entry.sliced:
+            raise BundleError(
+                f"{self.prefix}: tensor {name} was saved in slices (a partitioned variable), which is not read here;"
+                " save the checkpoint again without partitions."
+            )
+        raw = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
+        if verify and mask(crc32c(raw)) != entry.crc:
+            path, end = _shard_path(self.prefix, entry.shard, len(self._shards)), entry.offset + entry.size
+            raise BundleError(
+                f"{path}: tensor {name}, bytes {entry.offset} to {end}, does not have its checksum (CRC-32C): damaged."
+                f" {_AGAIN}"
+            )
+        return raw.view(dtype).reshape(entry.shape)
+
+    def _entry(self, name: str) -> Entry:
+        if name not in self._entries:
+            raise BundleError(f"{self.prefix}: has no tensor {name}, but {len(self._entries)} others.")
+        return self._entries[name]
+
+
+def _shard_path(prefix: Path, shard: int, shards: int) -> Path:
+    return prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
+
+
+def _shards(prefix: Path, count: int) -> list[npt.NDArray[np.uint8]]:
+    if not 1 <= count <= 99_999:
+        raise BundleError(f"{prefix}: the index names {count} data files. {_AGAIN}")
+    paths = [_shard_path(prefix, shard, count) for shard in range(count)]
+    if absent := [path.name for path in paths if not path.is_file()]:
+        raise BundleError(f"{prefix.parent}: data files are missing: {', '.join(absent)}. {_AGAIN}")
+    # An empty file cannot be mapped.
+    return [
+        np.asarray(np.memmap(path, dtype=np.uint8, mode="r")) if path.stat().st_size else np.zeros(0, np.uint8)
+        for path in paths
+    ]
+
+
+def _check_extent(prefix: Path, name: str, entry: Entry, shards: list[npt.NDArray[np.uint8]]) -> None:
+    if not 0 <= entry.shard < len(shards):
+        raise BundleError(f"{prefix}: tensor {name} lies in data file {entry.shard}, there are {len(shards)}. {_AGAIN}")
+    end, length = entry.offset + entry.size, len(shards[entry.shard])
+    if min(entry.offset, entry.size) < 0 or end > length:
+        path = _shard_path(prefix, entry.shard, len(shards))
+        raise BundleError(f"{path}: has {length} bytes, tensor {name} ends at {end}: truncated. {_AGAIN}")
+    if entry.dtype in DTYPES:
+        expected = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
+        if entry.size != expected:
+            kind = np.dtype(DTYPES[entry.dtype]).name
+            raise BundleError(
+                f"{prefix}: tensor {name} is said to take {entry.size} bytes, but {kind} {list(entry.shape)} takes"
+                f" {expected}. {_AGAIN}"
+            )
+
+
+def _header(index: Path, value: bytes) -> int:
+    """The number of data files (BundleHeaderProto)."""
+    fields = dict(_fields(index, value))
+    if fields.get(2, 0) != 0:
+        raise BundleError(f"{index}: the checkpoint was written on a big-endian machine, which is not read here.")
+    version = dict(_fields(index, _bytes(index, fields.get(3, b""))))
+    if _int(index, version.get(2, 0)) > _BUNDLE_VERSION:
+        raise BundleError(f"{index}: needs a reader of tensor bundles of version {version[2]!r}, newer than this one.")
+    return _int(index, fields.get(1, 0))
+
+
+def _entry(index: Path, key: bytes, value: bytes) -> Entry:
+    fields = {"dtype": 0, "shard": 0, "offset": 0, "size": 0, "crc": 0}
+    numbers = {1: "dtype", 3: "shard", 4: "offset", 5: "size", 6: "crc"}
+    shape: list[int] = []
+    sliced = False
+    for number, content in _fields(index, value):
+        if number in numbers:
+            fields[numbers[number]] = _int(index, content)
+        elif number == 2:
+            for part, dimension in _fields(index, _bytes(index, content)):
+                if part == 2:
+                    shape.append(_int(index, dict(_fields(index, _bytes(index, dimension))).get(1, 0)))
+                elif part == 3 and dimension:
+                    shape.append(-1)
+        elif number == 7:
+            sliced = True
+    if min(shape, default=0) < 0:
+        raise BundleError(f"{index}: tensor {_name(index, key)} has a shape that is not known. {_AGAIN}")
+    return Entry(shape=tuple(shape), sliced=sliced, **fields)
+
+
+def _name(index: Path, key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        raise BundleError(f"{index}: the tensor name {key!r} is not UTF-8. {_AGAIN}") from None
+
+
+def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """All entries of a LevelDB table, whose keys must increase."""
+    if len(data) < _FOOTER:
+        raise BundleError(f"{path}: {len(data)} bytes are too few for an index: truncated. {_AGAIN}")
+    if int.from_bytes(data[-8:], "little") != TABLE_MAGIC:
+        raise BundleError(
+            f"{path}: does not end with LevelDB's magic number: truncated, or no TensorFlow checkpoint of version 2."
+            f" {_AGAIN}"
+        )
+    footer = data[-_FOOTER:-8]
+    position = 0
+    for _ in range(2):  # the first handle, of the meta index, is read over
+        _, position = _varint(path, footer, position)
+    blocks = _block(path, data, footer[position:])
+    last: bytes | None = None
+    for _, handle in _entries(path, blocks):
+        for key, value in _entries(path, _block(path, data, handle)):
+            if last is not None and key <= last:
+                _damaged(path, f"the key {key!r} follows {last!r}")
+            yield key, value
+            last = key
+
+
+def _block(path: Path, data: bytes, handle: bytes) -> bytes:
+    """A block's content, held against its checksum."""
+    offset, position = _varint(path, handle, 0)
+    size, _ = _varint(path, handle, position)
+    end = offset + size
+    if end + _BLOCK_TRAILER > len(data) - _FOOTER:
+        _damaged(path, f"a block ends at byte {end}, of a file of {len(data)}")
+    if mask(crc32c(data[offset : end + 1])) != int.from_bytes(data[end + 1 : end + _BLOCK_TRAILER], "little"):
+        _damaged(path, f"the block at byte {offset} does not have its checksum (CRC-32C)")
+    content, compression = data[offset:end], data[end]
+    if compression == 0:
+        return content
+    if compression != _SNAPPY:
+        kind = {2: "zstd"}.get(compression, f"type {compression}")
+        raise BundleError(f"{path}: the index is compressed ({kind}), as TensorFlow never writes it: not read here.")
+    try:
+        return decompress(content)
+    except ValueError as error:
+        _damaged(path, f"the block at byte {offset} cannot be unpacked: {error}")
+
+
+def _entries(path: Path, block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a block. A key is stored as what it does not share with the key before it."""
+    restarts = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4 * (restarts + 1)
+    if len(block) < 4 or end < 0:
+        _damaged(path, "a block is shorter than its own list of restarts")
+    key, position = b"", 0
+    while position < end:
+        shared, position = _varint(path, block, position)
+        own, position = _varint(path, block, position)
+        length, position = _varint(path, block, position)
+        if shared > len(key) or position + own + length > end:
+            _damaged(path, "an entry reaches out of its block")
+        key = key[:shared] + block[position : position + own]
+        yield key, block[position + own : position + own + length]
+        position += own + length
+
+
+def _fields(path: Path, message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field numbers and raw values of a protocol buffer: integers as they were written, everything else as bytes."""
+    position = 0
+    while position < len(message):
+        tag, position = _varint(path, message, position)
+        kind = tag & 7
+        if kind == 0:
+            number, position = _varint(path, message, position)
+            # int32 and int64 below zero are written as 64-bit two's complement.
+            yield tag >> 3, number - (1 << 64) if number >> 63 else number
+            continue
+        if kind == 2:
+            length, position = _varint(path, message, position)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            _damaged(path, f"a field of an entry has the wire type {kind}")
+        if position + length > len(message):
+            _damaged(path, "a field reaches out of its entry")
+        content = message[position : position + length]
+        yield tag >> 3, content if kind == 2 else int.from_bytes(content, "little")
+        position += length
+
+
+def _varint(path: Path, data: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while position < len(data) and shift < 70:
+        byte = data[position]
+        number |= (byte & 0x7F) << shift
+        shift, position = shift + 7, position + 1
+        if byte < 0x80:
+            return number & 0xFFFFFFFFFFFFFFFF, position
+    _damaged(path, "a number does not end")
+
+
+def _int(path: Path, value: int | bytes) -> int:
+    return value if isinstance(value, int) else _damaged(path, "a field that must be a number is not")
+
+
+def _bytes(path: Path, value: int | bytes) -> bytes:
+    return value if isinstance(value, bytes) else _damaged(path, "a field that must be a message is not")
+
+
+def _damaged(path: Path, what: str) -> NoReturn:
+    raise BundleError(f"{path}: {what}: the index is damaged. {_AGAIN}")

@@ -1,0 +1,1 @@
+"""Text, from documents to stores of sequences."""

@@ -1,0 +1,109 @@
+"""Pairs of segments from documents by the algorithm of BERT's reference data preparation (Devlin et al. 2018, A.2)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TypeAlias
+
+from language_model.text.vocabulary import SpecialIds
+
+Tokens: TypeAlias = "array[int]"
+"""WordPiece ids of a sentence or a segment, type code I."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSettings:
+    """What decides the lengths of pairs."""
+
+    max_length: int = 512
+    """Tokens of a sequence with its [CLS] and two [SEP]."""
+    short_sequence_probability: float = 0.1
+
+
+def sequences(
+    documents: Sequence[Sequence[Tokens]], settings: PairSettings, special: SpecialIds, random: Random
+) -> Iterator[tuple[Tokens, int]]:
+    """Every sequence [CLS] A [SEP] B [SEP] of `documents`, once over, with the tokens of its first segment.
+
+    `documents` are lists of sentences that are not empty. The first segment counts [CLS] A [SEP].
+    """
+    opening, separator = array("I", [special.cls]), array("I", [special.sep])
+    for index in range(len(documents)):
+        for first, second in pairs(documents, index, settings, random):
+            yield opening + first + separator + second + separator, len(first) + 2
+
+
+def pairs(
+    documents: Sequence[Sequence[Tokens]], index: int, settings: PairSettings, random: Random
+) -> Iterator[tuple[Tokens, Tokens]]:
+    """The segment pairs (A, B) of document `index`, none of them empty, together at most `max_length` - 3 tokens.
+
+    Sentences are gathered up to a target length, drawn once a document: mostly the longest possible, else a random one.
+    A takes a random number of them. B is the rest, or, half of the time and where there is no rest, comes from a random
+    place of another document; what A did not take is then gathered again. A pair too long is cut at random ends.
+    """
+    document = documents[index]
+    longest = settings.max_length - 3
+    short = random.random() < settings.short_sequence_probability
+    target = random.randint(2, longest) if short else longest
+    gathered, length, place = 0, 0, 0
+    while place < len(document):
+        gathered += 1
+        length += len(document[place])
+        place += 1
+        if place < len(document) and length < target:
+            continue
+        begin = place - gathered
+        taken = random.randint(1, gathered - 1) if gathered >= 2 else 1
+        first = _joined(document, begin, begin + taken)
+        if gathered == 1 or random.random() < 0.5:
+            second = _elsewhere(documents, index, target - len(first), random)
+            place = begin + taken
+        else:
+            second = _joined(document, begin + taken, place)
+        yield cut(first, second, longest, random)
+        gathered, length = 0, 0
+
+
+def cut(first: Tokens, second: Tokens, longest: int, random: Random) -> tuple[Tokens, Tokens]:
+    """Both segments with at most `longest` tokens together: one by one from the longer, at its front or its back."""
+    excess = len(first) + len(second) - longest
+    if excess <= 0:
+        return first, second
+    starts, ends = [0, 0], [len(first), len(second)]
+    for _ in range(excess):
+        longer = 0 if ends[0] - starts[0] > ends[1] - starts[1] else 1
+        if random.random() < 0.5:
+            starts[longer] += 1
+        else:
+            ends[longer] -= 1
+    return first[starts[0] : ends[0]], second[starts[1] : ends[1]]
+
+
+def _elsewhere(documents: Sequence[Sequence[Tokens]], index: int, target: int, random: Random) -> Tokens:
+    """At least `target` tokens, if there are as many, from a random sentence on of a random document.
+
+    That it is another document is tried ten times, as in the reference: where there is no other, it is the same.
+    """
+    other = index
+    for _ in range(10):
+        other = random.randint(0, len(documents) - 1)
+        if other != index:
+            break
+    document = documents[other]
+    found = array("I")
+    for place in range(random.randint(0, len(document) - 1), len(document)):
+        found += document[place]
+        if len(found) >= target:
+            break
+    return found
+
+
+def _joined(document: Sequence[Tokens], begin: int, end: int) -> Tokens:
+    found = array("I")
+    for place in range(begin, end):
+        found += document[place]
+    return found

@@ -1,0 +1,265 @@
+"""The ragged store of tokenized sequences: a manifest, and for each split lengths and tokens end to end in one file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from language_model.text.vocabulary import SpecialIds
+from timedrun.errors import DataError
+from timedrun.storage.atomic_file import StoredFile, is_inside
+
+VERSION = 1
+Split = Literal["train", "evaluation"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+MANIFEST = "manifest.json"
+VOCABULARY = "vocab.txt"
+SKIPPED = "skipped.txt"
+COLUMNS: Mapping[Split, int] = {"train": 2, "evaluation": 3}
+"""Of index.npy: tokens of a sequence, of its first segment, and of the evaluation split the number predicted."""
+CONTENT: Mapping[Split, tuple[str, ...]] = {
+    "train": ("tokens.bin",),
+    "evaluation": ("tokens.bin", "masked.bin", "labels.bin"),
+}
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """n sequences [CLS] A [SEP] B [SEP] end to end in T tokens."""
+
+    tokens: NDArray[np.int64]
+    """(T,)"""
+    lengths: NDArray[np.int64]
+    """(n,)"""
+    first: NDArray[np.int64]
+    """(n,) tokens of the first segment, [CLS] A [SEP]"""
+
+
+@dataclass(frozen=True)
+class MaskedSequences(Sequences):
+    """Sequences whose tokens are masked already, with the M tokens to be predicted."""
+
+    masked: NDArray[np.int64]
+    """(M,) places within the T tokens, increasing"""
+    masked_counts: NDArray[np.int64]
+    """(n,) how many of them each sequence has"""
+    labels: NDArray[np.int64]
+    """(M,)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFacts:
+    """Counts of one split."""
+
+    sequences: int
+    tokens: int
+    longest: int
+    masked: int
+    documents: int
+    skipped_documents: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a store holds; written last, so that a folder without it holds no store."""
+
+    version: int
+    vocabulary_size: int
+    vocabulary_sha256: str
+    special: SpecialIds
+    seed: int
+    settings: Mapping[str, Any]
+    """Everything that decided the bytes, by name."""
+    input_sha256: str
+    """Of the documents that went in, in order."""
+    splits: Mapping[Split, SplitFacts]
+    files: Mapping[str, StoredFile]
+    """By path within the store, with forward slashes."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence of any split."""
+        return max(facts.longest for facts in self.splits.values())
+
+    @property
+    def token_type(self) -> np.dtype[Any]:
+        """How tokens lie in their files."""
+        return token_type(self.vocabulary_size)
+
+    def to_json(self) -> str:
+        """The text of manifest.json."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def token_type(vocabulary_size: int) -> np.dtype[Any]:
+    """Little-endian, 2 bytes where they suffice for every id, else 4."""
+    return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the store in `folder`.
+
+    Raises:
+        DataError: none there, damaged, or of another version.
+    """
+    path = folder / MANIFEST
+    try:
+        values = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(
+            f"{folder} holds no prepared text: {MANIFEST} is missing; nothing was read; prepare the text into it first"
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
+    version = values.get("version") if isinstance(values, dict) else None
+    if version != VERSION:
+        raise DataError(
+            f"{path} is of version {version}, this program reads version {VERSION}; nothing was read; "
+            "prepare the text again"
+        )
+    try:
+        values["special"] = SpecialIds(**values["special"])
+        values["splits"] = {split: SplitFacts(**values["splits"][split]) for split in SPLITS}
+        values["files"] = {name: StoredFile(**entry) for name, entry in values["files"].items()}
+        manifest = Manifest(**values)
+        if strange := [name for name in manifest.files if not is_inside(name)]:
+            raise ValueError(f"it lists {strange[0]!r}, which is no file of the store")
+        int(manifest.settings["max_length"])
+        for split in SPLITS:
+            for name in ("index.npy", *CONTENT[split]):
+                manifest.files[f"{split}/{name}"]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is incomplete ({error}); nothing was read; prepare the text again") from error
+    return manifest
+
+
+class RaggedStore:
+    """One split of a store: its index in memory, its tokens mapped and not touched before `read`."""
+
+    def __init__(self, folder: Path, split: Split, manifest: Manifest, index: NDArray[np.uint16]) -> None:
+        self.split = split
+        self.manifest = manifest
+        self.vocabulary_size = manifest.vocabulary_size
+        self.special = manifest.special
+        self.lengths: NDArray[np.int64] = index[:, 0].astype(np.int64)
+        self.longest = manifest.splits[split].longest
+        self._first = index[:, 1]
+        self._starts = np.cumsum(self.lengths) - self.lengths
+        self._tokens = _mapped(folder / split / "tokens.bin", manifest.token_type)
+        if split == "evaluation":
+            self._masked_counts = index[:, 2].astype(np.int64)
+            self._masked_starts = np.cumsum(self._masked_counts) - self._masked_counts
+            self._masked = _mapped(folder / split / "masked.bin", np.dtype("<u2"))
+            self._labels = _mapped(folder / split / "labels.bin", manifest.token_type)
+
+    @classmethod
+    def open(cls, folder: Path, split: Split) -> RaggedStore:
+        """The store in `folder`; reads manifest and index but no token (MLPerf lets sizes be read before the clock).
+
+        Raises:
+            DataError: no store, another version, a file missing or of another size, an index that contradicts them.
+        """
+        manifest = read_manifest(folder)
+        for name in manifest.files:
+            _check_size(folder, name, manifest.files[name])
+        path = folder / split / "index.npy"
+        try:
+            index = np.load(path, allow_pickle=False, mmap_mode="r")  # a header may announce more than there is
+            if not isinstance(index, np.ndarray):
+                raise ValueError("an archive and no array")
+        except (OSError, ValueError, OverflowError) as error:
+            raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
+        _check_index(path, index, split, manifest)
+        return cls(folder, split, manifest, np.array(index))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def read(self, indices: NDArray[np.int64]) -> Sequences:
+        """The sequences `indices`, in that order; `MaskedSequences` from the evaluation split."""
+        lengths = self.lengths[indices]
+        tokens = self._tokens[_places(self._starts[indices], lengths)].astype(np.int64)
+        first = self._first[indices].astype(np.int64)
+        if self.split == "train":
+            return Sequences(tokens, lengths, first)
+        counts = self._masked_counts[indices]
+        places = _places(self._masked_starts[indices], counts)
+        masked = self._masked[places].astype(np.int64) + np.repeat(np.cumsum(lengths) - lengths, counts)
+        return MaskedSequences(tokens, lengths, first, masked, counts, self._labels[places].astype(np.int64))
+
+
+def verify(folder: Path) -> Manifest:
+    """Reads every byte of the store and returns its manifest.
+
+    Raises:
+        DataError: a file is missing, or its size or SHA-256 differs: all of them are named.
+    """
+    manifest = read_manifest(folder)
+    damaged: list[str] = []
+    for name, entry in manifest.files.items():
+        try:
+            _check_size(folder, name, entry)
+        except DataError as error:
+            damaged.append(str(error))
+            continue
+        with (folder / name).open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != entry.sha256:
+                damaged.append(f"{folder / name} is damaged: its SHA-256 is not that of the manifest")
+    if damaged:
+        raise DataError("\n".join([*damaged, "the store cannot be used; prepare the text again into another folder"]))
+    for split in SPLITS:
+        RaggedStore.open(folder, split)
+    return manifest
+
+
+def _places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places starts[i], starts[i] + 1 ... of `lengths[i]` tokens each, end to end."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    found: NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths) + np.arange(total, dtype=np.int64)
+    return found
+
+
+def _mapped(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
+    """The file as a read-only array; an empty file cannot be mapped."""
+    if path.stat().st_size == 0:
+        return np.empty(0, dtype=kind)
+    return np.memmap(path, dtype=kind, mode="r")
+
+
+def _check_size(folder: Path, name: str, entry: StoredFile) -> None:
+    path = folder / name
+    if not path.is_file():
+        raise DataError(f"{path} is missing; nothing was read; copy the store again or prepare the text again")
+    size = path.stat().st_size
+    if size != entry.bytes:
+        fault = "cut off" if size < entry.bytes else "too long"
+        raise DataError(
+            f"{path} is {fault}: {size:,} bytes instead of {entry.bytes:,}; nothing was read; copy the store again or "
+            "prepare the text again"
+        )
+
+
+def _check_index(path: Path, index: NDArray[Any], split: Split, manifest: Manifest) -> None:
+    facts = manifest.splits[split]
+    tokens = manifest.files[f"{split}/tokens.bin"].bytes // manifest.token_type.itemsize
+    sound = index.dtype == np.dtype("<u2") and index.shape == (facts.sequences, COLUMNS[split])
+    if sound and len(index):
+        sums = index.astype(np.int64).sum(axis=0)
+        sound = int(sums[0]) == tokens == facts.tokens and bool((index[:, 1] < index[:, 0]).all())
+        if split == "evaluation":
+            sound = sound and int(sums[2]) * 2 == manifest.files[f"{split}/masked.bin"].bytes
+    if not sound:
+        raise DataError(f"{path} contradicts {MANIFEST}; nothing was read; prepare the text again")
+    limit = int(manifest.settings["max_length"])
+    if len(index) and int(index[:, 0].max()) > limit:
+        raise DataError(
+            f"{path} has a sequence of {int(index[:, 0].max())} tokens, longer than {limit}; nothing was read"
+        )

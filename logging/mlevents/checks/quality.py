@@ -1,0 +1,130 @@
+"""The checks of a run's quality: whether its last evaluation reached the target, and whether its values can be ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from mlevents import keys
+from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.finding import Finding
+from mlevents.event import Event, is_number, short
+from mlevents.record import progress_of
+from mlevents.rounds import BenchmarkRules
+
+
+def target(run: CheckedRun) -> Iterator[Finding]:
+    """The last evaluation before run_stop reaches the target: the benchmark's, or a demonstration's own."""
+    logged = run.record.last(keys.QUALITY_TARGET)
+    wanted: Any = run.benchmark.target if run.benchmark else None
+    if run.record.is_demonstration:
+        wanted = None if logged is None else logged.value
+        if not is_number(wanted):
+            yield run.finding(
+                "error", "quality-target", "a demonstration must log its quality_target as a number", logged
+            )
+            return
+    elif logged is not None and wanted is not None and logged.value != wanted:
+        yield run.finding(
+            "warning",
+            "quality-target",
+            f"quality_target is logged as {short(logged.value)}, but the benchmark's target {wanted} was checked",
+            logged,
+        )
+    if wanted is None or run.benchmark is None:
+        return
+    evaluations = run.evaluations()
+    if not evaluations:
+        message = "no eval_accuracy stands between run_start and run_stop, so the target was never shown to be reached"
+        yield run.finding("error", "target-reached", message, run.record.stopped)
+    elif run.benchmark.parts and not run.record.is_demonstration:
+        yield from _parts(run, run.benchmark, evaluations)
+    elif not is_number(evaluations[-1].value) or not run.benchmark.reached(evaluations[-1].value, wanted):
+        relation = run.benchmark.direction.rstrip("=") if run.benchmark.target_excluded else run.benchmark.direction
+        yield run.finding(
+            "error",
+            "target-reached",
+            f"the last eval_accuracy before run_stop is {short(evaluations[-1].value)}, "
+            f"which is not {relation} the target {wanted}",
+            evaluations[-1],
+        )
+    else:
+        yield from _reached(run, run.benchmark, evaluations, wanted)
+
+
+def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], wanted: float) -> Iterator[Finding]:
+    """A target is reached by training, and not by evaluating the same point again."""
+    last = evaluations[-1]
+    at = progress_of(last, rules)
+    if at == 0:
+        message = f"the target is reached at 0 {rules.unit}: nothing was trained"
+        yield run.finding("error", "target-reached", message, last)
+    missed = [e for e in evaluations[:-1] if is_number(e.value) and not rules.reached(e.value, wanted)]
+    if missed and at is not None and progress_of(missed[-1], rules) == at:
+        message = (
+            f"the target is reached only in a repeated evaluation at {at:g} {rules.unit}; the one before it (line "
+            f"{missed[-1].line}) gives {short(missed[-1].value)}"
+        )
+        yield run.finding("warning", "evaluated-again", message, last)
+
+
+def _parts(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event]) -> Iterator[Finding]:
+    """A quality of several numbers reaches the target of each with its last value."""
+    last: dict[str, tuple[Any, Event]] = {}
+    for event in evaluations:
+        for name, value in rules.quality_parts(event.value, event.metadata.get(keys.METRIC)).items():
+            last[name] = (value, event)
+    for name, part in rules.parts.items():
+        if name not in last:
+            message = f"no eval_accuracy between run_start and run_stop holds {name}, a part of the target"
+            yield run.finding("error", "target-reached", message, evaluations[-1])
+        elif not is_number(last[name][0]) or not part.reached(last[name][0]):
+            value, event = last[name]
+            relation = f"not {part.direction} the target {part.target}"
+            message = f"the last {name} before run_stop is {short(value)}, which is {relation}"
+            yield run.finding("error", "target-reached", message, event)
+
+
+def value_range(run: CheckedRun) -> Iterator[Finding]:
+    """Every eval_accuracy is a finite number, and a share of 1 where more is better."""
+    rules = run.benchmark
+    if rules is not None and rules.parts:
+        return  # the round's rules say what each part may be
+    highest = 1.0 if rules is not None and rules.direction == ">=" else math.inf  # a loss has no upper end
+    wrong = [e for e in run.record.all(keys.EVAL_ACCURACY) if not (is_number(e.value) and 0 <= e.value <= highest)]
+    if wrong:
+        value = wrong[0].value
+        hint = "; it looks like percent" if is_number(value) and 1 < value <= 100 else ""
+        more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
+        yield run.finding(
+            "error",
+            "quality-range",
+            f"eval_accuracy is {short(value)}, not a number from 0 to {highest:g}{hint}{more}",
+            wrong[0],
+        )
+    perfect = [e for e in run.record.all(keys.EVAL_ACCURACY) if e.value == highest]
+    if perfect and not run.record.is_demonstration:
+        message = f"eval_accuracy is {short(perfect[0].value)}: not one mistake; no model of this benchmark does so"
+        yield run.finding("warning", "quality-range", message, perfect[0])
+
+
+def evaluation_pairs(run: CheckedRun) -> Iterator[Finding]:
+    """Where evaluations are marked by eval_start, every value comes from one of its own."""
+    if run.record.first(keys.EVAL_START) is None:
+        return
+    begun, last = False, None
+    unmarked = []
+    for event in run.record.timed:
+        if event.key == keys.EVAL_START:
+            begun = True
+        elif event.key == keys.EVAL_ACCURACY:
+            at = progress_of(event, run.benchmark)
+            if not begun and (last is None or at != progress_of(last, run.benchmark)):
+                unmarked.append(event)
+            begun, last = False, event
+    if unmarked:
+        message = (
+            f"{len(unmarked)} of {len(run.evaluations())} eval_accuracy have no eval_start of their own before them"
+        )
+        yield run.finding("warning", "evaluation-pairs", message, unmarked[0])

@@ -1,0 +1,138 @@
+"""The checks across the results of one set: copies, repeated seeds, the number of runs, and runs that do not belong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+from mlevents.checks.finding import Finding
+from mlevents.event import short
+from mlevents.rounds import Ruleset
+from mlevents.rounds import ruleset as find_ruleset
+from mlevents.summary import SHARED, SKETCH_SIZE, RunSummary
+
+__all__ = ["SHARED", "check_set"]
+
+COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; two honest runs share no millisecond and value
+MOVED_EVALUATIONS: Final = 3  # so many, alike to the millisecond since run_start, are no chance
+ALIKE_EVALUATIONS: Final = 4  # so many alike in value, and none different, are no chance under different seeds
+MOSTLY_ALIKE_EVALUATIONS: Final = 8  # so many alike in value are no chance where few differ
+MOSTLY: Final = 0.75
+
+
+def check_set(summaries: Sequence[RunSummary], ruleset: str | Ruleset) -> list[Finding]:
+    """Findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset name."""
+    rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
+    return [*_count(summaries, rules), *_mixed(summaries), *_copies(summaries), *_seeds(summaries)]
+
+
+def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
+    benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in runs)), None)
+    if benchmark is None or len(runs) == benchmark.runs:
+        return
+    message = f"{len(runs)} results; {benchmark.name} asks for exactly {benchmark.runs} in {rules.round}"
+    if not any(run.is_demonstration for run in runs):
+        yield Finding(level="error", rule="run-count", message=message)
+    elif len(runs) < benchmark.runs:
+        yield Finding(level="warning", rule="run-count", message=f"{message} (a demonstration may have fewer)")
+
+
+def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    said = [run for run in runs if run.events]  # a file without events is found empty by its own check
+    for position, key in enumerate(SHARED):
+        groups = _grouped(said, lambda run, position=position: short(run.shared[position][1], 200))  # type: ignore[misc]
+        if len(groups) > 1:
+            parts = "; ".join(f"{value} in {_names(group)}" for value, group in groups.items())
+            yield Finding(
+                level="error",
+                rule="one-configuration",
+                message=f"{key} differs within the set: {parts}",
+                path=str(min(groups.values(), key=len)[0].path),
+            )
+
+
+def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
+    runs = [run for run in found if run.events]  # what is no log at all is no copy of another such
+    for group in _grouped(runs, lambda run: run.sha256).values():
+        if len(group) > 1:
+            message = f"{_names(group)} are the same file, byte for byte; a result counts once"
+            yield Finding(level="error", rule="copied-log", message=message, path=str(group[1].path))
+    distinct = list({run.sha256: run for run in runs}.values())
+    for first, second in combinations(distinct, 2):
+        names, path = _names([first, second]), str(second.path)
+        shared, of = shared_events(first, second)
+        times, values, evaluations = _alike(first, second)
+        if of and shared > COPIED_SHARE * of:
+            message = f"{names} share {shared} of {of} timed events to the millisecond and value: one is an edited copy"
+            yield Finding(level="error", rule="copied-log", message=message, path=path)
+        elif times >= MOVED_EVALUATIONS and times > COPIED_SHARE * evaluations:
+            message = (
+                f"{names} have {times} of {evaluations} evaluations at the same millisecond since run_start: one is a "
+                "copy moved in time"
+            )
+            yield Finding(level="error", rule="copied-log", message=message, path=path)
+        elif first.seed != second.seed and (
+            values == evaluations >= ALIKE_EVALUATIONS
+            or (values >= MOSTLY_ALIKE_EVALUATIONS and values >= MOSTLY * evaluations)
+        ):
+            message = (
+                f"{names} have different seeds and {values} of {evaluations} quality values alike: the seed has no "
+                "effect, or one log is an edited copy"
+            )
+            yield Finding(level="warning", rule="copied-log", message=message, path=path)
+
+
+def shared_events(first: RunSummary, second: RunSummary) -> tuple[int, int]:
+    """How many timed events are in both logs, and of how many; as far as both sketches reach."""
+    sketches = [first.sketch, second.sketch]
+    full = [max(sketch) for sketch in sketches if len(sketch) == SKETCH_SIZE]
+    if full:
+        sketches = [frozenset(value for value in sketch if value <= min(full)) for sketch in sketches]
+    return len(sketches[0] & sketches[1]), min(map(len, sketches))
+
+
+def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
+    """How many evaluations are alike in time since run_start; in progress and value; and of how many.
+
+    A value counts once, since a metric may stand still. A time counts without its value as well, but not in whole
+    seconds, which some logs count in, and not in a demonstration, whose epochs may take milliseconds.
+    """
+    points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
+    both = points[0].keys() & points[1].keys()
+    values = len({value for _, value in both})
+    times = len({point[1] for point in both if abs(points[0][point] - points[1][point]) * 60_000 < 0.5})
+    moments = [{(p.progress, round(p.minutes * 60_000)) for p in run.quality} for run in (first, second)]
+    fine = sum(1 for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000)
+    if not (first.is_demonstration or second.is_demonstration):
+        times = max(times, fine)
+    return times, values, max(len({value for _, value in one}) for one in points)
+
+
+def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
+    meaning = "runs of a set are repetitions with different seeds"
+    for seed, group in _grouped([run for run in runs if run.seeds], lambda run: run.seed).items():
+        if len(group) > 1:
+            message = f"seed {short(seed)} is used by {_names(group)}; {meaning}"
+            yield Finding(level="error", rule="repeated-seed", message=message, path=str(group[1].path))
+    users: dict[int, list[RunSummary]] = {}
+    for run in runs:
+        for seed in set(run.seeds):
+            users.setdefault(seed, []).append(run)
+    for seed, group in users.items():
+        if len(group) > 1 and len({run.seed for run in group}) == len(group):
+            message = f"seed {short(seed)} is among the seeds of {_names(group)}; {meaning}"
+            yield Finding(level="warning", rule="repeated-seed", message=message, path=str(group[1].path))
+
+
+def _grouped(runs: Sequence[RunSummary], of: Callable[[RunSummary], Hashable]) -> dict[Hashable, list[RunSummary]]:
+    groups: dict[Hashable, list[RunSummary]] = {}
+    for run in runs:
+        groups.setdefault(of(run), []).append(run)
+    return groups
+
+
+def _names(runs: Sequence[RunSummary]) -> str:
+    """File names where they tell the runs apart, else whole paths."""
+    names = [run.path.name for run in runs]
+    return ", ".join(names if len(set(names)) == len(names) else [str(run.path) for run in runs])

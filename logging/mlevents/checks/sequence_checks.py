@@ -1,0 +1,158 @@
+"""The checks of a run's course: steps in time, epoch numbers, pairs of start and stop, evaluation intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median_low
+from typing import Final
+
+from mlevents import keys
+from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.finding import Finding, Level
+from mlevents.event import Event, is_number, short
+from mlevents.record import progress_of
+
+PAIRS: Final = {
+    keys.BLOCK_START: keys.BLOCK_STOP,
+    keys.EPOCH_START: keys.EPOCH_STOP,
+    keys.EVAL_START: keys.EVAL_STOP,
+}
+NUMBERED: Final = (  # key, and the metadata that numbers it
+    (keys.EPOCH_START, keys.EPOCH_NUM),
+    (keys.EPOCH_STOP, keys.EPOCH_NUM),
+    (keys.BLOCK_START, keys.FIRST_EPOCH_NUM),
+    (keys.BLOCK_START, keys.SAMPLES_COUNT),
+    (keys.BLOCK_STOP, keys.FIRST_EPOCH_NUM),
+    (keys.BLOCK_STOP, keys.SAMPLES_COUNT),
+    (keys.EVAL_START, keys.EPOCH_NUM),
+    (keys.EVAL_START, keys.SAMPLES_COUNT),
+    (keys.EVAL_ACCURACY, keys.EPOCH_NUM),
+    (keys.EVAL_ACCURACY, keys.SAMPLES_COUNT),
+    (keys.EVAL_ACCURACY, keys.STEP_NUM),
+)
+COUNTED_FROM_ONE: Final = frozenset({keys.EPOCH_START, keys.BLOCK_START})
+
+
+def time_steps(run: CheckedRun) -> Iterator[Finding]:
+    steps = [(a.time_ms - b.time_ms, a, b) for a, b in pairwise(run.record.events) if b.time_ms < a.time_ms]
+    if steps:
+        worst, before, after = max(steps, key=lambda step: step[0])
+        yield run.finding(
+            "warning",
+            "time-order",
+            f"time steps back {len(steps)} times, by up to {worst / 1e3:.3f} s (after line {before.line}); "
+            "the wall clock was set, or several processes wrote",
+            after,
+        )
+
+
+def numbering(run: CheckedRun) -> Iterator[Finding]:
+    """Epochs and samples are numbers that only grow; epochs count from 1, one by one."""
+    in_epochs = run.benchmark is not None and run.benchmark.unit == "epoch"
+    stopped = run.record.stopped
+    end = run.position[id(stopped)] if stopped else len(run.record.events)
+    late = end < len(run.record.events) - 1
+    for key, name in NUMBERED:
+        events = [e for e in run.record.all(key) if name in e.metadata]
+        if late:
+            events = [event for event in events if run.position[id(event)] < end]
+        wrong = [e for e in events if not is_number(e.metadata[name]) or e.metadata[name] < 0]
+        if wrong:
+            message = f"{name} of {key} is {short(wrong[0].metadata[name])}, not a number from 0 on"
+            yield run.finding("error", "epoch-numbering", message, wrong[0])
+            continue
+        for before, after in pairwise(events):
+            last, number = before.metadata[name], after.metadata[name]
+            # One epoch may be evaluated twice (two sets of weights); it cannot be trained twice.
+            if number < last or (number == last and key in COUNTED_FROM_ONE):
+                message = f"{name} of {key} goes from {last} (line {before.line}) to {number}"
+                yield run.finding("error", "epoch-numbering", message, after)
+                break
+            if in_epochs and key == keys.EPOCH_START and number > last + 1:
+                message = f"{name} of {key} jumps from {last} (line {before.line}) to {number}"
+                yield run.finding("warning", "epoch-numbering", message, after)
+                break
+        if in_epochs and key in COUNTED_FROM_ONE and events and events[0].metadata[name] != 1:
+            message = f"{key} counts from {events[0].metadata[name]}; the rules number epochs from 1"
+            yield run.finding("warning", "epoch-numbering", message, events[0])
+    starts, stops = run.record.all(keys.EPOCH_START), run.record.all(keys.EPOCH_STOP)
+    for start, stop in zip(starts, stops, strict=False):
+        numbers = [event.metadata.get(keys.EPOCH_NUM) for event in (start, stop)]
+        if all(map(is_number, numbers)) and numbers[0] != numbers[1]:
+            message = f"epoch_stop has epoch_num {numbers[1]}, its epoch_start (line {start.line}) {numbers[0]}"
+            yield run.finding("warning", "epoch-numbering", message, stop)
+            break
+
+
+def pairs(run: CheckedRun) -> Iterator[Finding]:
+    for start_key, stop_key in PAIRS.items():
+        level: Level = "error" if start_key == keys.EVAL_START else "warning"
+        open_start: Event | None = None
+        unstopped: list[Event] = []
+        unstarted: list[Event] = []
+        for event in run.record.events:
+            if event.key == start_key:
+                unstopped += [open_start] if open_start else []
+                open_start = event
+            elif event.key == stop_key:
+                unstarted += [] if open_start else [event]
+                open_start = None
+        unstopped += [open_start] if open_start else []
+        for events, key, missing in ((unstopped, start_key, stop_key), (unstarted, stop_key, start_key)):
+            if events:
+                relation = "followed" if key == start_key else "preceded"
+                message = f"{len(events)} of {len(run.record.all(key))} {key} are not {relation} by their own {missing}"
+                yield run.finding(level, "pairs", message, events[0])
+
+
+def nesting(run: CheckedRun) -> Iterator[Finding]:
+    """No epoch or block begins or ends while an evaluation is under way."""
+    inner = frozenset({keys.BLOCK_START, keys.BLOCK_STOP, keys.EPOCH_START, keys.EPOCH_STOP})
+    evaluation: Event | None = None
+    crossing: list[tuple[Event, Event]] = []
+    for event in run.record.events:
+        if event.key == keys.EVAL_START:
+            evaluation = event
+        elif event.key == keys.EVAL_STOP:
+            evaluation = None
+        elif evaluation is not None and event.key in inner:
+            crossing.append((evaluation, event))
+            evaluation = None  # once for each evaluation
+    if crossing:
+        start, event = crossing[0]
+        more = f" ({len(crossing)} such evaluations)" if len(crossing) > 1 else ""
+        message = f"{event.key} stands between eval_start (line {start.line}) and its eval_stop{more}"
+        yield run.finding("warning", "nesting", message, event)
+
+
+def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
+    """How often a run was evaluated: closed is bound to the benchmark's interval, open is told its own."""
+    batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
+    if run.benchmark is None:
+        return
+    known = isinstance(batch, int) and 0 < batch < 2**53  # what is no batch size has no interval
+    # An evaluation falls on the end of a batch.
+    slack = batch if known and run.benchmark.unit == "samples" else 0
+    asked: float | None = None
+    if known and run.benchmark.evaluation_interval is not None:
+        asked = run.benchmark.evaluation_interval.at(batch)
+    points = [(event, progress_of(event, run.benchmark)) for event in run.evaluations()]
+    steps = [(b - a, event) for (_, a), (event, b) in pairwise(points) if a is not None and b is not None and b > a]
+    if not steps:
+        return
+    if run.record.division == keys.CLOSED:
+        off = [(step, event) for step, event in steps if asked is not None and abs(step - asked) > slack]
+        if off:
+            step, event = off[0]
+            message = f"{step:g} {run.benchmark.unit} lie between two evaluations; closed asks for {asked}"
+            yield run.finding("warning", "evaluation-interval", message, event)
+    elif not run.record.is_demonstration:
+        usual = median_low([step for step, _ in steps])
+        irregular = [event for step, event in steps if abs(step - usual) > slack]
+        if irregular:
+            message = f"{len(irregular)} of {len(steps)} evaluations do not follow the last by the usual {usual:g}"
+            yield run.finding("note", "evaluation-interval", message, irregular[0])
+        elif asked is not None and abs(usual - asked) > slack:
+            message = f"evaluated every {usual:g} {run.benchmark.unit}; the closed division asks for {asked:g}"
+            yield run.finding("note", "evaluation-interval", message, steps[0][1])

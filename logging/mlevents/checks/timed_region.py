@@ -1,0 +1,197 @@
+"""The checks of the timed region: its order and clock, how it ends, and what comes before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from mlevents import keys
+from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.finding import Finding, Level
+from mlevents.event import Event, is_number, short
+
+CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % that NTP may slew a clock by
+CLOCK_TOLERANCE_MS: Final = 1000.0
+GAP_WORTH_NOTING_MS: Final = 1000.0
+FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
+SECONDS_SINCE_1970: Final = (1e9, 1e11)  # as milliseconds these are days in early 1970
+
+TRAINED: Final = frozenset({keys.EPOCH_START, keys.EPOCH_STOP, keys.BLOCK_START, keys.BLOCK_STOP})
+EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY})
+
+
+def order(run: CheckedRun) -> Iterator[Finding]:
+    """init_start, init_stop, run_start and run_stop follow each other, in the file and in time."""
+    chain = (
+        run.record.first(keys.INIT_START),
+        run.record.last(keys.INIT_STOP),
+        run.record.first(keys.RUN_START),
+        run.record.stopped,
+    )
+    for before, after in pairwise(event for event in chain if event is not None):
+        if run.position[id(after)] < run.position[id(before)]:
+            message = f"{after.key} stands before {before.key} (line {before.line})"
+            yield run.finding("error", "clock-order", message, after)
+        elif after.time_ms < before.time_ms:
+            yield run.finding(
+                "error",
+                "clock-order",
+                f"{after.key} is {(before.time_ms - after.time_ms) / 1e3:.3f} s earlier than {before.key} "
+                f"(line {before.line}), so no time can be taken from them",
+                after,
+            )
+
+
+def outside(run: CheckedRun) -> Iterator[Finding]:
+    """Training and evaluation lie between run_start and run_stop, in the file and in time."""
+    first, started, stopped = run.record.first(keys.RUN_START), run.record.started, run.record.stopped
+    if first is not None:
+        before = run.record.events[: run.position[id(first)]]
+        levels: tuple[tuple[frozenset[str], Level], ...] = ((TRAINED, "error"), (EVALUATED, "warning"))
+        for names, level in levels:
+            early = [event for event in before if event.key in names]
+            if early:
+                message = f"{_named(early)} before run_start (line {first.line}), outside of the time that is counted"
+                yield run.finding(level, "before-run-start", message, early[0])
+    if stopped is not None:
+        after = run.record.events[run.position[id(stopped)] + 1 :]
+        late = [event for event in after if event.key in TRAINED | EVALUATED | {keys.INIT_STOP, keys.RUN_START}]
+        if late:
+            yield run.finding("warning", "after-run-stop", f"{_named(late)} after run_stop", late[0])
+    if started is None or stopped is None or stopped.time_ms < started.time_ms:
+        return
+    timed = [event for event in run.record.timed if event.key in TRAINED | EVALUATED]
+    wrong = [event for event in timed if event.time_ms > stopped.time_ms + CLOCK_TOLERANCE_MS]
+    if wrong:
+        latest = max(event.time_ms for event in wrong)
+        message = (
+            f"run_stop is {(latest - stopped.time_ms) / 1e3:.3f} s earlier than what stands before it: {_named(wrong)} "
+            f"from line {wrong[0].line} on"
+        )
+        yield run.finding("error", "clock-order", message, stopped)
+    wrong = [event for event in timed if event.time_ms < started.time_ms - CLOCK_TOLERANCE_MS]
+    if wrong:
+        earliest = min(event.time_ms for event in wrong)
+        message = (
+            f"run_start is {(started.time_ms - earliest) / 1e3:.3f} s later than what stands after it: {_named(wrong)} "
+            f"from line {wrong[0].line} on"
+        )
+        yield run.finding("error", "clock-order", message, started)
+
+
+def set_back(run: CheckedRun) -> Iterator[Finding]:
+    """Epochs and blocks follow each other in time as in the file: a clock that is set back shortens the score."""
+    trained = [event for event in run.record.timed if event.key in TRAINED]
+    for before, after in pairwise(trained):
+        if before.time_ms - after.time_ms <= CLOCK_TOLERANCE_MS:
+            continue
+        message = (
+            f"{after.key} is {(before.time_ms - after.time_ms) / 1e3:.3f} s earlier than {before.key} before it (line "
+            f"{before.line}): the clock was set back during the run, and its time means nothing; run it again"
+        )
+        yield run.finding("error", "clock-order", message, after)
+        break
+
+
+def _named(events: list[Event]) -> str:
+    names = ", ".join(sorted({event.key for event in events}))
+    return f"{len(events)} event{'s' if len(events) > 1 else ''} ({names})"
+
+
+def duration(run: CheckedRun) -> Iterator[Finding]:
+    """Time passes between run_start and run_stop, and it is counted in milliseconds."""
+    started, stopped = run.record.started, run.record.stopped
+    if started is None or stopped is None:
+        return
+    if started.time_ms == stopped.time_ms:
+        message = f"no time passes between run_start (line {started.line}) and run_stop"
+        yield run.finding("error", "clock-order", message, stopped)
+    low, high = SECONDS_SINCE_1970
+    if low < started.time_ms < high:
+        message = f"time_ms is {started.time_ms:.0f}, a day in early 1970: it looks like seconds, not milliseconds"
+        yield run.finding("warning", "time-unit", message, started)
+    elif started.time_ms < FIRST_ROUND_MS:
+        message = f"time_ms is {started.time_ms:.0f}, before MLPerf's first round; log milliseconds since 1970"
+        yield run.finding("warning", "time-unit", message, started)
+
+
+def status(run: CheckedRun) -> Iterator[Finding]:
+    """run_stop says success. MLCommons' checker asks for the word and takes any."""
+    stopped = run.record.stopped
+    if stopped is not None and run.record.status != keys.SUCCESS:
+        said, reason = stopped.metadata.get(keys.STATUS), stopped.metadata.get("reason")
+        because = f" ({short(reason, 200)})" if reason else ""
+        yield run.finding(
+            "error", "status-success", f"run_stop says {short(said)}, not {keys.SUCCESS!r}{because}", stopped
+        )
+
+
+def cache_clear(run: CheckedRun) -> Iterator[Finding]:
+    """Caches are cleared before the clock starts (training_rules.adoc, "Data State at Start of Run")."""
+    clears, start = run.record.all(keys.CACHE_CLEAR), run.record.first(keys.RUN_START)
+    if clears and start is not None:
+        before = [event for event in clears if run.position[id(event)] < run.position[id(start)]]
+        if not before:
+            message = f"cache_clear is logged only after run_start (line {start.line})"
+            yield run.finding("error", "cache-clear", message, clears[0])
+        elif all(event.time_ms > start.time_ms for event in before):
+            seconds = (before[0].time_ms - start.time_ms) / 1e3
+            message = f"cache_clear is {seconds:.3f} s later than run_start (line {start.line})"
+            yield run.finding("error", "cache-clear", message, before[0])
+        else:
+            clears = before  # what is logged later clears nothing before the run
+    if clears and str(clears[-1].value).strip().lower() in ("false", "0", "0.0"):
+        yield run.finding("warning", "cache-clear", "caches were not cleared, as the log itself says", clears[-1])
+
+
+def initialization(run: CheckedRun) -> Iterator[Finding]:
+    """The limit of initialization by division, and what lies untimed after it.
+
+    MLCommons' checker holds init_stop to the limit. The rules say more: the clock starts when the limit is exceeded, at
+    the latest (training_rules.adoc, "Run Results"), so a run_start beyond it leaves time out.
+    """
+    limit, minutes = run.rules.init_minutes.get(run.record.division or ""), run.record.init_minutes
+    stop, start, init = run.record.last(keys.INIT_STOP), run.record.started, run.record.first(keys.INIT_START)
+    allowed = f"the {run.record.division} division allows less than {limit:g}" if limit is not None else ""
+    too_long = limit is not None and minutes is not None and minutes >= limit
+    if too_long:
+        yield run.finding("error", "init-limit", f"init took {minutes:.1f} minutes; {allowed}", stop)
+    if stop is None or start is None or start.time_ms - stop.time_ms <= GAP_WORTH_NOTING_MS:
+        return
+    seconds = (start.time_ms - stop.time_ms) / 1e3
+    message = f"{seconds:.1f} s lie untimed between init_stop and run_start"
+    if limit is not None and init is not None and not too_long and start.time_ms - init.time_ms >= limit * 60_000:
+        message += (
+            f"; from init_start on these are {(start.time_ms - init.time_ms) / 60_000:.1f} minutes, and {allowed}"
+        )
+        yield run.finding("error", "init-limit", message, start)
+    else:
+        yield run.finding("note", "init-gap", message, start)
+
+
+def clock_agreement(run: CheckedRun) -> Iterator[Finding]:
+    """The wall clock of the log agrees with the monotonic time that this project's runs log beside it."""
+    started, stopped = run.record.started, run.record.stopped
+    if started is None or stopped is None or keys.ELAPSED_MS not in stopped.metadata:
+        return
+    elapsed, wall = stopped.metadata[keys.ELAPSED_MS], stopped.time_ms - started.time_ms
+    if not is_number(elapsed) or elapsed < 0:
+        message = f"elapsed_ms of run_stop is {short(elapsed)}, no duration"
+        yield run.finding("error", "clock-agreement", message, stopped)
+    elif abs(wall - elapsed) > max(CLOCK_TOLERANCE_MS, CLOCK_TOLERANCE_SHARE * elapsed):
+        message = f"the wall clock says {wall / 1e3:.3f} s, the monotonic one {elapsed / 1e3:.3f} s: the clock was set"
+        yield run.finding("error", "clock-agreement", f"{message} during the run, and its time means nothing", stopped)
+
+
+def clock_set(run: CheckedRun) -> Iterator[Finding]:
+    """The wall clock was not set while the run went on, as this project's runs notice and log."""
+    started, stopped = run.record.started, run.record.stopped
+    wall = stopped.time_ms - started.time_ms if started is not None and stopped is not None else 0.0
+    for event in run.record.all(keys.CLOCK_SET):
+        by_ms = event.value * 1e3 if is_number(event.value) else math.inf
+        level: Level = "error" if abs(by_ms) > max(CLOCK_TOLERANCE_MS, CLOCK_TOLERANCE_SHARE * wall) else "warning"
+        so = "and its time means nothing" if level == "error" else "and its time is wrong by so much"
+        message = f"the wall clock was set by {short(event.value)} s while the run went on, {so}; run it again"
+        yield run.finding(level, "clock-agreement", message, event)

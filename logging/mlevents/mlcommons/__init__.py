@@ -1,0 +1,15 @@
+"""MLCommons' own checkers, run on a copy in a child process; judged by what they say and by what they return."""
+
+from mlevents.mlcommons.logs import check_log, check_logs, check_system
+from mlevents.mlcommons.package import check_package
+from mlevents.mlcommons.verdict import OfficialVerdict, Verdict, checker_version
+
+__all__ = [
+    "OfficialVerdict",
+    "Verdict",
+    "check_log",
+    "check_logs",
+    "check_package",
+    "check_system",
+    "checker_version",
+]

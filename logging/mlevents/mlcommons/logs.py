@@ -1,0 +1,139 @@
+"""MLCommons' compliance checker on many logs in one child process, and the system description checker on one file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from mlevents.mlcommons.messages import named
+from mlevents.mlcommons.process import Job, Workplace
+from mlevents.mlcommons.repair import RepairError, concerning, identity, repaired
+from mlevents.mlcommons.verdict import (
+    OfficialVerdict,
+    judged,
+    no_copy,
+    not_repaired,
+    rules_name,
+    unable,
+    with_own_round,
+    without_run,
+)
+from mlevents.rounds import Ruleset
+from mlevents.rounds.ruleset import UpstreamDefect
+
+LOG_SECONDS: Final = 120.0
+COPIED_BYTES: Final = 32 << 20  # of logs, at a time
+TOOL: Final = "compliance_checker"
+
+
+def check_log(path: Path, ruleset: str | Ruleset) -> OfficialVerdict:
+    """The compliance checker's verdict on one log; see `check_logs`."""
+    return check_logs([path], ruleset)[0]
+
+
+def check_logs(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialVerdict]:
+    """The compliance checker's verdict on each log, by one child process for each `COPIED_BYTES` of logs.
+
+    Record numbers in its words are turned into the file's own lines. A log that cannot be read, that the checker does
+    not finish within `LOG_SECONDS`, or at which its process ends is "not run"; the others are checked all the same.
+    """
+    if reason := unable(ruleset):
+        return [without_run("not run", TOOL, ruleset, [reason]) for _ in paths]
+    verdicts: list[OfficialVerdict] = []
+    for part in _parts(paths):
+        try:
+            verdicts += _check_part(part, ruleset)
+        except OSError as error:
+            verdicts += [without_run("not run", TOOL, ruleset, [no_copy(error)])] * len(part)
+    return verdicts
+
+
+def check_system(path: Path, ruleset: str | Ruleset) -> OfficialVerdict:
+    """The system description checker's verdict on one JSON file; "not run" where it cannot be read."""
+    tool = "system_desc_checker"
+    if reason := unable(ruleset) or _unreadable(path):
+        return without_run("not run", tool, ruleset, [reason])
+    try:
+        with Workplace() as place:
+            description = shutil.copyfile(path, place.copy / path.name)
+            arguments = (str(description), "training", rules_name(ruleset), "--log_output", os.devnull)
+            (answer,) = place.run([Job(tool, arguments, LOG_SECONDS)])
+            return judged(tool, ruleset, answer, place)
+    except OSError as error:
+        return without_run("not run", tool, ruleset, [no_copy(error)])
+
+
+def _parts(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """`paths` in parts of at most `COPIED_BYTES`, or of one log that is larger."""
+    part: list[Path] = []
+    held = 0
+    for path in paths:
+        size = path.stat().st_size if path.is_file() else 0
+        if part and held + size > COPIED_BYTES:
+            yield part
+            part, held = [], 0
+        part.append(path)
+        held += size
+    if part:
+        yield part
+
+
+def _check_part(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialVerdict]:
+    """The verdicts on logs copied together: by today's rule files, then by repaired ones where these are needed."""
+    verdicts: dict[int, OfficialVerdict] = {}
+    logs: dict[int, Path] = {}
+    concerned: dict[tuple[tuple[str, str, str], ...], tuple[tuple[UpstreamDefect, ...], list[int]]] = {}
+    with Workplace() as place:
+        for number, path in enumerate(paths):
+            folder = place.copy / str(number)  # two logs may have one name
+            folder.mkdir()
+            if reason := _unreadable(path):
+                verdicts[number] = without_run("not run", TOOL, ruleset, [reason])
+                continue
+            log = shutil.copyfile(path, folder / path.name)
+            names = named(log)
+            if refused := list(names.unsafe(path.name)):
+                verdicts[number] = without_run("fail", TOOL, ruleset, refused)
+                continue
+            logs[number] = log
+            if defects := concerning(ruleset, names):
+                concerned.setdefault(tuple(map(identity, defects)), (defects, []))[1].append(number)
+        verdicts |= _ask(place, logs, ruleset)
+        for defects, numbers in concerned.values():
+            failed = {number: logs[number] for number in numbers if verdicts[number].verdict == "fail"}
+            if not failed:
+                continue
+            try:
+                own = _ask(place, failed, ruleset, repaired(place, defects))
+            except RepairError as error:
+                verdicts |= {number: not_repaired(verdicts[number], defects, error) for number in failed}
+            else:
+                verdicts |= {number: with_own_round(verdicts[number], own[number], defects) for number in failed}
+    return [verdicts[number] for number in range(len(paths))]
+
+
+def _ask(
+    place: Workplace, logs: Mapping[int, Path], ruleset: str | Ruleset, source: Path | None = None
+) -> dict[int, OfficialVerdict]:
+    """The compliance checker's verdicts on the copies `logs`, by the rule files in `source` or the installed ones."""
+    options = ("--usage", "training", "--ruleset", rules_name(ruleset), "--log_output", os.devnull)
+    answers = place.run([Job(TOOL, (*options, str(log)), LOG_SECONDS) for log in logs.values()], source)
+    return {
+        number: judged(TOOL, ruleset, answer, place, log.parent)
+        for (number, log), answer in zip(logs.items(), answers, strict=True)
+    }
+
+
+def _unreadable(path: Path) -> str | None:
+    """Why `path` is not to be copied, or None. Reading a pipe or a device might never end."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return f"{path.name} is no regular file"
+        path.open("rb").close()
+    except OSError as error:
+        return f"{path.name} cannot be read: {error.strerror}"
+    return None

@@ -1,0 +1,279 @@
+"""Every entry of a submission folder, listed once without following links, and what is wrong with names and kinds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from mlevents.checks.finding import Finding, Level
+from mlevents.event import short
+from mlevents.terminal_escape import printable
+
+Kind = Literal["file", "folder", "link", "other"]
+
+MOST_ENTRIES: Final = 100_000
+"""Entries of one submission that are looked at; the largest published ones have some thousand."""
+
+DEEPEST_FOLDER: Final = 60
+LARGEST_FILE: Final = 50 * 1024 * 1024
+"""Bytes; repo_checker.py of mlperf-logging refuses larger files, as hosts of git repositories do."""
+
+MANIFEST: Final = "manifest.json"
+LARGEST_JSON: Final = 32 << 20  # bytes of a manifest that is read
+NAMED: Final = 5  # names given in one finding about many
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry by its place below the submission folder, with "/" between names."""
+
+    place: str
+    kind: Kind
+    size: int = 0  # bytes of a file
+
+    @property
+    def name(self) -> str:
+        """The last part of its place."""
+        return self.place.rpartition("/")[2]
+
+    @property
+    def parent(self) -> str:
+        """The folder that it lies in; "" is the submission folder."""
+        return self.place.rpartition("/")[0]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The entries below `root`, sorted; `problems` tells where it is not whole."""
+
+    root: Path
+    entries: Mapping[str, Entry]
+    children: Mapping[str, tuple[Entry, ...]]
+    problems: tuple[Finding, ...] = field(default=())
+
+    def inside(self, place: str) -> tuple[Entry, ...]:
+        """The entries directly in the folder `place`."""
+        return self.children.get(place, ())
+
+    def folders(self, place: str) -> list[Entry]:
+        """The folders directly in `place`."""
+        return [entry for entry in self.inside(place) if entry.kind == "folder"]
+
+    def files(self, place: str) -> list[Entry]:
+        """The plain files directly in `place`."""
+        return [entry for entry in self.inside(place) if entry.kind == "file"]
+
+    def below(self, place: str) -> Iterator[Entry]:
+        """Every entry below the folder `place`."""
+        waiting = [place]
+        while waiting:
+            for entry in self.inside(waiting.pop()):
+                yield entry
+                if entry.kind == "folder":
+                    waiting.append(entry.place)
+
+    def finding(self, level: Level, rule: str, message: str, place: str = "", line: int | None = None) -> Finding:
+        """A finding about the entry at `place`."""
+        path = shown(self.root / place) if place else shown(self.root)
+        return Finding(level=level, rule=rule, message=printable(message), line=line, path=path)
+
+
+def shown(path: Path) -> str:
+    """`path` as text that any terminal can print, on one line."""
+    return printable(str(path))
+
+
+def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:
+    """List what lies below `root`, at most `most` entries, never following a link. Raises nothing."""
+    entries: dict[str, Entry] = {}
+    children: dict[str, tuple[Entry, ...]] = {}
+    problems: list[Finding] = []
+    waiting = [""]
+
+    def problem(rule: str, message: str, place: str) -> None:
+        problems.append(Finding(level="error", rule=rule, message=message, path=shown(root / place)))
+
+    while waiting:
+        place = waiting.pop()
+        if place.count("/") >= DEEPEST_FOLDER:
+            problem("tree-size", f"lies more than {DEEPEST_FOLDER} folders deep and was not looked into", place)
+            continue
+        found: list[Entry] = []
+        try:
+            with os.scandir(root / place) as scan:
+                for item in scan:
+                    if len(entries) + len(found) >= most:
+                        problem("tree-size", f"holds more than {most} entries; the rest was not looked at", "")
+                        waiting.clear()
+                        break
+                    found.append(_entry(item, place))
+        except OSError as error:
+            problem("unreadable", f"cannot be listed ({error.strerror}), so nothing in it was checked", place)
+        found.sort(key=lambda entry: entry.place)
+        children[place] = tuple(found)
+        entries.update((entry.place, entry) for entry in found)
+        if len(entries) < most:
+            waiting.extend(entry.place for entry in reversed(found) if entry.kind == "folder")
+    return Listing(root, dict(sorted(entries.items())), children, tuple(problems))
+
+
+def _entry(item: os.DirEntry[str], parent: str) -> Entry:
+    place = f"{parent}/{item.name}" if parent else item.name
+    try:
+        status = item.stat(follow_symlinks=False)
+    except OSError:
+        return Entry(place, "other")
+    if stat.S_ISLNK(status.st_mode):
+        return Entry(place, "link")
+    if stat.S_ISDIR(status.st_mode):
+        return Entry(place, "folder")
+    return Entry(place, "file", status.st_size) if stat.S_ISREG(status.st_mode) else Entry(place, "other")
+
+
+def check_files(listing: Listing) -> list[Finding]:
+    """Findings about names, sizes, kinds and links (repo_checker.py of mlperf-logging, and what it overlooks)."""
+    entries = listing.entries.values()
+    findings = list(listing.problems)
+
+    def about(level: Level, rule: str, wrong: Iterable[Entry], message: str) -> None:
+        if places := [entry.place for entry in wrong]:
+            findings.append(listing.finding(level, rule, f"{_names(places)}: {message}", places[0]))
+
+    about(
+        "error",
+        "file-name",
+        (entry for entry in entries if not entry.name.isprintable()),
+        "a name with a control character or one that is no UTF-8; rename it",
+    )
+    about(
+        "warning",
+        "file-name",
+        (entry for entry in entries if " " in entry.name),
+        "a name with a space, which MLCommons' repository checker fails; rename it",
+    )
+    about(
+        "warning",
+        "file-name",
+        (entry for entry in entries if entry.name.startswith(".")),
+        "a name that begins with a dot, which MLCommons' repository checker fails; leave it out",
+    )
+    folded: dict[str, Entry] = {}
+    about(
+        "warning",
+        "file-name",
+        (entry for entry in entries if folded.setdefault(entry.place.casefold(), entry) is not entry),
+        "differs from another name only in capitals; on some file systems the two are one file",
+    )
+    about(
+        "error",
+        "file-size",
+        (entry for entry in entries if entry.size > LARGEST_FILE),
+        "more than 50 MiB, which MLCommons' repository checker refuses; leave it out and say where it can be had",
+    )
+    about(
+        "error",
+        "special-file",
+        (entry for entry in entries if entry.kind == "other"),
+        "neither file, folder nor link (a pipe, socket or device, or one that vanished) and was not opened; remove it",
+    )
+    about(
+        "error",
+        "unreadable",
+        (entry for entry in entries if entry.kind == "file" and not os.access(listing.root / entry.place, os.R_OK)),
+        "cannot be read, so it was not checked; give reading rights",
+    )
+    for entry in entries:
+        if entry.kind == "link":
+            findings.append(_link(listing, entry))
+    return findings
+
+
+def _link(listing: Listing, entry: Entry) -> Finding:
+    path, root = listing.root / entry.place, os.path.realpath(listing.root)
+    try:
+        target = os.readlink(path)
+        end = os.path.realpath(path)
+        exists = os.path.exists(path)
+    except (OSError, ValueError):
+        target, end, exists = "", root, False
+    inside = end == root or end.startswith(root + os.sep)
+    if os.path.isabs(target) or not inside:
+        level: Level = "error"
+        message = f"a link that leads out of the submission, to {short(target)}; put the file itself there"
+    elif not exists:
+        level, message = "error", f"a link to {short(target)}, which does not exist or leads back to itself; remove it"
+    elif entry.place.startswith(("results/", "systems/")):
+        level, message = "error", f"a link to {short(target)}; a result or system is a file of its own: copy it there"
+    else:
+        level = "warning"
+        message = f"a link to {short(target)}; MLCommons' repository checker calls it broken: put the file itself there"
+    return listing.finding(level, "link", message, entry.place)
+
+
+def check_manifest(listing: Listing, digests: Mapping[str, str]) -> list[Finding]:
+    """Whether the submission's files are those that its manifest.json names; nothing where there is no manifest.
+
+    Args:
+        digests: SHA-256 of files that were read already, by their place.
+    """
+    if MANIFEST not in listing.entries:
+        return []
+    listed, problem = _listed(listing)
+    if listed is None:
+        return [listing.finding("error", "manifest", problem, MANIFEST)]
+    findings = []
+    present = {place for place, entry in listing.entries.items() if entry.kind != "folder"} - {MANIFEST}
+    if missing := sorted(set(listed) - present):
+        message = f"lists {_names(missing)}, not there: the package is not whole"
+        findings.append(listing.finding("error", "manifest", message, MANIFEST))
+    if extra := sorted(present - set(listed)):
+        message = f"{_names(extra)}: not in {MANIFEST}, so added after the package was made"
+        findings.append(listing.finding("error", "manifest", message, extra[0]))
+    for place in sorted(present & set(listed)):
+        entry = listing.entries[place]
+        if entry.kind == "file" and listed[place] != (digests.get(place) or _sha256(listing.root / place)):
+            message = f"differs from the file that {MANIFEST} was made with (SHA-256), so was changed after packaging"
+            findings.append(listing.finding("error", "manifest", message, place))
+    return findings
+
+
+def _listed(listing: Listing) -> tuple[dict[str, str] | None, str]:
+    """The manifest's files, or None and what is wrong with it."""
+    content = read_json(listing, MANIFEST)
+    files = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
+        return None, 'is no JSON object with the SHA-256 of each file under "files", so no file can be compared'
+    return files, ""
+
+
+def read_json(listing: Listing, place: str) -> object:
+    """The content of the JSON file at `place`; None where it is no file or cannot be read as JSON."""
+    entry = listing.entries.get(place)
+    if entry is None or entry.kind != "file" or entry.size > LARGEST_JSON:
+        return None
+    try:
+        content: object = json.loads((listing.root / place).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _names(places: list[str]) -> str:
+    named = ", ".join(
+        place if place.isprintable() and len(place) <= 200 else short(place, 200) for place in places[:NAMED]
+    )
+    return named + (f" and {len(places) - NAMED} more" if len(places) > NAMED else "")

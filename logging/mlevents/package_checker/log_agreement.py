@@ -1,0 +1,239 @@
+"""Whether logs agree with the folder they lie in, the system description and the organisation, and lie there only once.
+
+No tool of MLCommons compares them (mlcommons/logging issues 241, 254 and 387).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+from mlevents import keys
+from mlevents.checks.finding import Finding, Level
+from mlevents.checks.result_set import COPIED_SHARE, MOVED_EVALUATIONS, shared_events
+from mlevents.event import MARK, is_number, short
+from mlevents.package_checker.files import shown
+from mlevents.package_checker.system_description import SystemDescription
+from mlevents.summary import RunSummary
+from mlevents.terminal_escape import printable
+
+MOST_HOLDERS: Final = 64  # logs that hold one event and are compared in pairs; the pairs of thousands would take long
+LONGEST_SEARCH: Final = 64 << 20  # bytes of a log searched for the line of a key
+
+# The words of both vocabularies and of all rounds by what they mean; "available" was used for either of two.
+STATUS_MEANING: Final = {
+    "cloud": {"cloud"},
+    "available cloud": {"cloud"},
+    "onprem": {"onprem"},
+    "on-premise": {"onprem"},
+    "available on-premise": {"onprem"},
+    "available on premise": {"onprem"},
+    "available": {"cloud", "onprem"},
+    "preview": {"preview"},
+    "research": {"research"},
+    "rdi": {"research"},
+    "research, development, or internal (rdi)": {"research"},
+}
+
+
+def check_logs(
+    root: Path,
+    system: str,
+    benchmark: str,
+    logs: Sequence[RunSummary],
+    description: SystemDescription | None,
+    systems: frozenset[str],
+) -> Iterator[Finding]:
+    """Findings about the logs of results/`system`/`benchmark` below `root`, one for each value that disagrees.
+
+    Args:
+        systems: every system id of the submission.
+    """
+
+    organization = os.path.basename(os.path.realpath(root))
+
+    def told(
+        key: str,
+        of: Callable[[RunSummary], str | None],
+        agrees: Callable[[str], bool],
+        rule: str,
+        message: Callable[[str], str],
+        level: Callable[[str], Level] = lambda value: "error",
+    ) -> Iterator[Finding]:
+        wrong: dict[str, list[RunSummary]] = defaultdict(list)
+        for log in logs:
+            value = of(log)
+            if value is not None and not agrees(value):
+                wrong[value].append(log)
+        for value, members in wrong.items():
+            files = f" (and {len(members) - 1} more logs)" if len(members) > 1 else ""
+            yield Finding(
+                level=level(value),
+                rule=rule,
+                message=f"{key} is {short(value)}{files}, {message(value)}",
+                line=line_of(members[0].path, key),
+                path=shown(members[0].path),
+            )
+
+    yield from told(
+        keys.SUBMISSION_BENCHMARK,
+        lambda log: log.benchmark,
+        lambda value: value == benchmark,
+        "benchmark-agrees",
+        lambda value: f"but the log lies in the folder of {short(benchmark)}, as which it would be scored",
+    )
+    yield from told(
+        keys.SUBMISSION_ORG,
+        lambda log: log.organization,
+        lambda value: same_name(value, organization),
+        "organization-agrees",
+        lambda value: f"but the submission's folder is {short(organization)}; it bears the submitter's name",
+        lambda value: "warning",  # whoever unpacks a submission may name its folder
+    )
+    yield from told(
+        keys.SUBMISSION_PLATFORM,
+        lambda log: log.platform,
+        lambda value: same_name(value, system),
+        "platform-agrees",
+        lambda value: (
+            f"the name of another system of this submission, but the log lies in that of {short(system)}"
+            if value in systems
+            else f"but the folder is that of {short(system)}; one name for the two shows that the log was made there"
+        ),
+        lambda value: "error" if value in systems else "warning",
+    )
+    if description is None or not description.readable:
+        return
+    place = printable(f"systems/{system}.json")
+    yield from told(
+        keys.SUBMISSION_ORG,
+        lambda log: log.organization,
+        lambda value: (submitter := description.text("submitter")) is None or same_name(value, submitter),
+        "organization-agrees",
+        lambda value: f"but {place} has the submitter {short(description.text('submitter'))}; all say the same name",
+    )
+    yield from told(
+        keys.SUBMISSION_DIVISION,
+        lambda log: log.division,
+        lambda value: (division := description.text("division")) is None or value.lower() == division.lower(),
+        "division-agrees",
+        lambda value: (
+            f"but {place} says {short(description.text('division'))}, by which MLCommons' tools choose their checks"
+        ),
+    )
+    yield from told(
+        keys.SUBMISSION_STATUS,
+        lambda log: log.submission_status,
+        lambda value: same_status(value, description.text("status")),
+        "status-agrees",
+        lambda value: (
+            f"but {place} has the status {short(description.text('status'))}; the availability is one of the system"
+        ),
+    )
+
+
+def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[Finding]:
+    """Findings about logs that are in two sets of a submission, as they are or edited; within a set `check_set` looks.
+
+    Two logs are compared as there: by their timed events, and by values and times since run_start of evaluations.
+    """
+    logs = [(index, log) for index, members in enumerate(sets) for log in members if log.events]
+    by_digest: dict[str, list[tuple[int, RunSummary]]] = defaultdict(list)
+    for index, log in logs:
+        by_digest[log.sha256].append((index, log))
+    firsts = []
+    for members in by_digest.values():
+        firsts.append(members[0])
+        for index, log in members[1:]:
+            if index != members[0][0]:
+                message = f"is the same file as {_place(members[0][1], root)}, byte for byte; a result counts once"
+                yield Finding(level="error", rule="copied-log", message=message, path=shown(log.path))
+    events = _pairs([(index, log.sketch) for index, log in firsts])
+    evaluations = _pairs([(index, _evaluations(log)) for index, log in firsts])
+    for a, b in sorted(events.keys() | evaluations.keys()):
+        first, second = firsts[a][1], firsts[b][1]
+        shared, of = shared_events(first, second)
+        both = evaluations.get((a, b), set())
+        alike = max(len({value for _, value, _ in both} - {None}), sum(value is None for _, value, _ in both))
+        values = max(len({point.value for point in log.quality}) for log in (first, second))
+        if of and shared > COPIED_SHARE * of:
+            message = (
+                f"shares {shared} of {of} timed events with {_place(first, root)}, to the millisecond and value: one "
+                "is an edited copy; a result counts once"
+            )
+        elif alike >= MOVED_EVALUATIONS and alike > COPIED_SHARE * values:
+            message = (
+                f"has {alike} of {values} evaluations at the times since run_start, to the millisecond, of "
+                f"{_place(first, root)}: one is a copy moved in time; a result counts once"
+            )
+        else:
+            continue
+        yield Finding(level="error", rule="copied-log", message=message, path=shown(second.path))
+
+
+def _pairs(logs: Sequence[tuple[int, Iterable[Hashable]]]) -> dict[tuple[int, int], set[Any]]:
+    """What two logs of different sets both hold, by their positions in `logs` of (set, what it holds)."""
+    holders: dict[Hashable, list[int]] = defaultdict(list)
+    for number, (_, parts) in enumerate(logs):
+        for part in parts:
+            holders[part].append(number)
+    found: dict[tuple[int, int], set[Any]] = defaultdict(set)
+    for part, numbers in holders.items():
+        for a, b in combinations(numbers[:MOST_HOLDERS], 2):
+            if logs[a][0] != logs[b][0]:
+                found[a, b].add(part)
+    return found
+
+
+def _evaluations(log: RunSummary) -> set[tuple[float, float | None, int]]:
+    """Progress, value and milliseconds since run_start of each evaluation, and the same without the value, which may
+    have been edited; as within a set not of whole seconds, which some logs count in, nor of a demonstration's.
+    """
+    points = [
+        (point.progress, point.value, round(point.minutes * 60_000))
+        for point in log.quality
+        if is_number(point.minutes * 60_000)
+    ]
+    fine = [] if log.is_demonstration else [(progress, None, time) for progress, _, time in points if time % 1000]
+    return {*points, *fine}
+
+
+def line_of(path: Path, key: str) -> int | None:
+    """The line of the last record of `key` in the log at `path`, None where it is not found."""
+    record = re.compile(rb'"key"\s*:\s*"' + re.escape(key.encode()) + b'"')
+    found, left = None, LONGEST_SEARCH
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, start=1):
+                left -= len(line)
+                if left < 0:
+                    break
+                if MARK.encode() in line and record.search(line):
+                    found = number
+    except OSError:
+        return None
+    return found
+
+
+def same_name(first: str, second: str) -> bool:
+    """Whether two names are one but for capitals, spaces and punctuation, which folders' names often lack."""
+    return _letters(first) == _letters(second)
+
+
+def same_status(logged: str, described: str | None) -> bool:
+    """Whether a log's submission_status can mean the description's status; so does a word that neither list has."""
+    meanings = STATUS_MEANING.get(logged.lower()), STATUS_MEANING.get((described or "").lower())
+    return None in meanings or bool((meanings[0] or set()) & (meanings[1] or set()))
+
+
+def _letters(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum()) or name
+
+
+def _place(log: RunSummary, root: Path) -> str:
+    return shown(log.path.relative_to(root) if log.path.is_relative_to(root) else log.path)

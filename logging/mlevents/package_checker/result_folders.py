@@ -1,0 +1,103 @@
+"""results/<system>/<benchmark> of a submission: which files are results, how many there are, how many failed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlevents import keys
+from mlevents.checks.finding import Finding
+from mlevents.package_checker.files import Listing
+from mlevents.rounds import BenchmarkRules
+from mlevents.summary import RunSummary
+
+
+@dataclass(frozen=True)
+class ResultSet:
+    """The results of one benchmark on one system; `files` are its result_*.txt, as people count."""
+
+    system: str
+    benchmark: str
+    folder: Path
+    files: tuple[Path, ...]
+
+    @property
+    def place(self) -> str:
+        """Its folder's place in the submission."""
+        return f"results/{self.system}/{self.benchmark}"
+
+
+def sets_in(listing: Listing) -> list[ResultSet]:
+    """Every results/<system>/<benchmark> of `listing`, sorted."""
+    found = []
+    for system in listing.folders("results"):
+        for benchmark in listing.folders(system.place):
+            names = [entry.name for entry in listing.files(benchmark.place) if is_result(entry.name)]
+            files = tuple(listing.root / benchmark.place / name for name in sorted(names, key=_counted))
+            found.append(ResultSet(system.name, benchmark.name, listing.root / benchmark.place, files))
+    return found
+
+
+def is_result(name: str) -> bool:
+    """Whether MLCommons' tools take a file of this name for a result."""
+    return re.fullmatch(r"result_.*\.txt", name, re.DOTALL) is not None
+
+
+def _counted(name: str) -> list[tuple[int, str]]:
+    """A sort key under which result_2 comes before result_10."""
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]
+
+
+def check_results(
+    listing: Listing, one: ResultSet, read: Sequence[RunSummary], rules: BenchmarkRules | None
+) -> Iterator[Finding]:
+    """The number of results, their names, whether each is a log, and how many of them failed.
+
+    Args:
+        read: the logs among them that could be read.
+        rules: of the benchmark; None where they are not known, so that nothing is counted.
+    """
+    demonstration = any(summary.is_demonstration for summary in read)
+    if not one.files:
+        yield listing.finding("error", "results-missing", "holds no result_N.txt, so no result", one.place)
+        return
+    if rules is not None and len(one.files) != rules.runs:
+        message = f"{len(one.files)} results; {rules.name} asks for exactly {rules.runs}"
+        if not demonstration:
+            yield listing.finding("error", "run-count", message, one.place)
+        elif len(one.files) < rules.runs:
+            yield listing.finding("warning", "run-count", f"{message} (a demonstration may have fewer)", one.place)
+    numbers = []
+    for file in one.files:
+        number = re.fullmatch(r"result_(?:.*_)?([0-9]{1,18})\.txt", file.name, re.DOTALL)
+        if number:
+            numbers.append(int(number[1]))
+        else:
+            message = "is not named result_N.txt with a number; MLCommons' checker takes any name, reviewers do not"
+            yield listing.finding("warning", "result-name", message, f"{one.place}/{file.name}")
+    plain = len(numbers) == len(one.files) and all(re.fullmatch(r"result_[0-9]+\.txt", file.name) for file in one.files)
+    if plain and max(numbers) - min(numbers) >= len(set(numbers)):
+        absent = sorted(set(range(min(numbers), min(max(numbers), min(numbers) + 1000))) - set(numbers))
+        message = (
+            f"number {', '.join(map(str, absent[:8]))} is missing between the results; runs may not be chosen by their "
+            "times, so say in the README why it is not there"
+        )
+        yield listing.finding("warning", "result-numbering", message, one.place)
+    status = {os.path.abspath(summary.path): summary.status for summary in read if summary.events}
+    for file in one.files:
+        if os.path.abspath(file) not in status:
+            message = "is named like a result but holds no MLPerf log that could be read"
+            yield listing.finding("error", "result-no-log", message, f"{one.place}/{file.name}")
+    if rules is not None and not demonstration:
+        failed = [file.name for file in one.files if status.get(os.path.abspath(file)) != keys.SUCCESS]
+        if len(failed) > rules.dropped:
+            may = "one run, which counts as the slowest," if rules.dropped == 1 else f"{rules.dropped} runs"
+            message = (
+                f"{len(failed)} of {len(one.files)} runs did not end in success ({', '.join(failed[:8])}); {may} may "
+                "fail in a set, so it has no score, although MLCommons' checker does not look at this"
+            )
+            yield listing.finding("error", "runs-failed", message, one.place)

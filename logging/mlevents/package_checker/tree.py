@@ -1,0 +1,277 @@
+"""A whole submission folder <ORG>/{systems,results,benchmarks}: what MLPerf's rules say of it and few tools look at."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from mlevents import keys
+from mlevents.checks.finding import Finding, Level
+from mlevents.event import short
+from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
+from mlevents.package_checker.log_agreement import check_copies, check_logs
+from mlevents.package_checker.power_folder import POWER, check_power_folder
+from mlevents.package_checker.result_folders import ResultSet, check_results, is_result, sets_in
+from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
+from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
+from mlevents.package_checker.tool_files import (
+    PARAMETERS,
+    PRIVATE_ID,
+    SCALING,
+    check_parameters,
+    check_private_id,
+    check_scaling,
+)
+from mlevents.rounds import RULESETS, BenchmarkRules, Ruleset, default_ruleset
+from mlevents.rounds import ruleset as find_ruleset
+from mlevents.summary import RunSummary
+
+__all__ = ["ResultSet", "check_tree", "result_sets", "submission_folders"]
+
+DEEPEST_SUBMISSION: Final = 3  # levels below a path: a folder of rounds, its round, its division
+MOST_FOLDERS: Final = 10_000  # looked at while searching for submissions
+MOST_ALIKE: Final = 100  # findings of one rule that are told
+TOP: Final = ("systems", "results", "benchmarks")
+
+
+def submission_folders(path: Path) -> list[Path]:
+    """The organisations' folders at `path` or up to three levels below it, sorted; links below `path` are not followed.
+
+    A submission folder holds results/ and, beside it, systems/ or benchmarks/<benchmark>/implementations/.
+    """
+    found: list[Path] = []
+    waiting = [(path, 0)]
+    looked_at = 0
+    while waiting and looked_at < MOST_FOLDERS:
+        folder, level = waiting.pop()
+        looked_at += 1
+        inside = _folders_in(folder)
+        if "results" in inside and ("systems" in inside or "benchmarks" in inside and _has_implementations(folder)):
+            found.append(folder)
+        elif level < DEEPEST_SUBMISSION:
+            waiting.extend((folder / name, level + 1) for name in inside if not name.startswith("."))
+    return sorted(found)
+
+
+def result_sets(folder: Path) -> list[ResultSet]:
+    """Every results/<system>/<benchmark> of the submission in `folder`, sorted; links are not followed."""
+    return sets_in(list_folder(folder))
+
+
+def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str | None) -> list[Finding]:
+    """All findings about the submission in `folder` as a whole; those of single logs and sets are not repeated.
+
+    Args:
+        summaries: the logs that were read, by their path; each result_*.txt that could be read as a log must be there.
+        ruleset: such as "2.0.0"; None: each benchmark's default, as neither logs nor descriptions name their round.
+
+    Raises:
+        ValueError: no ruleset of that name. Nothing is raised on what the folder holds.
+    """
+    rules = None if ruleset is None else find_ruleset(ruleset)
+    listing = list_folder(folder)
+    of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
+    sets = sets_in(listing)
+    logs = {
+        one.place: [of_path[name] for file in one.files if (name := os.path.abspath(file)) in of_path] for one in sets
+    }
+    described = {
+        entry.name.removesuffix(".json"): read_description(listing.root / entry.place)
+        for entry in listing.inside("systems")
+        if entry.name.endswith(".json") and entry.kind == "file"
+    }
+    known = {one.benchmark: _rules_of(one.benchmark, rules) for one in sets}
+    findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
+    for name, system in described.items():
+        asked = [known[one.benchmark] for one in sets if one.system == name]
+        each = [found for found in asked if found is not None] or [rules or next(iter(RULESETS.values()))]
+        findings += dict.fromkeys(finding for one in each for finding in description_findings(system, one))
+    findings += _system_folders(listing, described)
+    systems = frozenset({one.system for one in sets} | set(described))
+    for one in sets:
+        of_benchmark = known[one.benchmark]
+        read = logs[one.place]
+        description = described.get(one.system)
+        findings += _benchmark_folder(listing, one, of_benchmark, rules)
+        findings += check_results(listing, one, read, _benchmark_rules(one, of_benchmark))
+        findings += _tool_files(listing, one, read, description)
+        findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
+    findings += check_copies(logs.values(), listing.root)
+    findings += check_documents(listing)
+    findings += check_source(listing, {name: _systems_with(sets, name) for name in known})
+    findings += check_manifest_source(listing)
+    root = os.path.abspath(listing.root)
+    digests = {os.path.relpath(path, root).replace(os.sep, "/"): one.sha256 for path, one in of_path.items()}
+    return _bounded([*findings, *check_manifest(listing, digests)])
+
+
+def _bounded(findings: Sequence[Finding]) -> list[Finding]:
+    """The first `MOST_ALIKE` of each rule, and the number of the others."""
+    kept: list[Finding] = []
+    seen: Counter[tuple[Level, str]] = Counter()
+    for finding in findings:
+        seen[finding.level, finding.rule] += 1
+        if seen[finding.level, finding.rule] <= MOST_ALIKE:
+            kept.append(finding)
+    for (level, rule), count in seen.items():
+        if count > MOST_ALIKE:
+            kept.append(Finding(level=level, rule=rule, message=f"and {count - MOST_ALIKE} more of these, not shown"))
+    return kept
+
+
+def _folders_in(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as scan:
+            inside = []
+            for item in scan:
+                if item.is_dir(follow_symlinks=False):
+                    inside.append(item.name)
+                if len(inside) > MOST_FOLDERS:
+                    break
+            return sorted(inside, reverse=True)
+    except OSError:
+        return []
+
+
+def _has_implementations(folder: Path) -> bool:
+    benchmarks = folder / "benchmarks"
+    return any("implementations" in _folders_in(benchmarks / name) for name in _folders_in(benchmarks)[:100])
+
+
+def _rules_of(benchmark: str, rules: Ruleset | None) -> Ruleset | None:
+    """The rules for a benchmark's folder; None where no round knows its name."""
+    if rules is not None:
+        return rules
+    try:
+        return find_ruleset(default_ruleset(benchmark))
+    except ValueError:
+        return next((one for one in reversed(RULESETS.values()) if benchmark in _names_known(one)), None)
+
+
+def _names_known(rules: Ruleset) -> set[str]:
+    """The benchmarks of a round: those with rules here, and the words its logs may hold."""
+    words = {word for one in rules.required if one.key == keys.SUBMISSION_BENCHMARK for word in one.vocabulary or ()}
+    return words | set(rules.benchmarks)
+
+
+def _benchmark_rules(one: ResultSet, rules: Ruleset | None) -> BenchmarkRules | None:
+    return rules.benchmarks.get(one.benchmark) if rules else None
+
+
+def _systems_with(sets: Iterable[ResultSet], benchmark: str) -> list[str]:
+    return [one.system for one in sets if one.benchmark == benchmark]
+
+
+def _top(listing: Listing) -> Iterator[Finding]:
+    """The three folders at the top, and what else lies there."""
+    there = {entry.name: entry.kind for entry in listing.inside("")}
+    for name in ("systems", "results"):
+        if there.get(name) != "folder":
+            message = f"has no folder {name}/, without which MLCommons' tools break off or find nothing"
+            yield listing.finding("error", "tree-layout", message)
+        elif not listing.inside(name):
+            yield listing.finding("error", "tree-layout", "is empty, so there is nothing to submit", name)
+    for entry in listing.inside(""):
+        if entry.name == PARAMETERS and entry.kind == "file":
+            yield from check_parameters(listing, entry.place)
+        elif entry.kind == "folder" and entry.name not in TOP and entry.name.lower() in TOP:
+            message = f"is not read: the rules' folder is {entry.name.lower()}/, in lower case"
+            yield listing.finding("error", "tree-layout", message, entry.place)
+
+
+def _systems(
+    listing: Listing, described: Mapping[str, SystemDescription], sets: Sequence[ResultSet]
+) -> Iterator[Finding]:
+    """Whether systems/ and results/ name the same systems, each once."""
+    with_results = {one.system for one in sets if one.files}
+    for entry in listing.folders("results"):
+        if entry.name not in described:
+            close = difflib.get_close_matches(entry.name, described, n=1)
+            hint = f" (there is {close[0]}.json)" if close else ""
+            message = (
+                f"systems/{entry.name}.json does not exist{hint}; MLCommons' package checker breaks off without it"
+            )
+            yield listing.finding("error", "system-without-description", message, entry.place)
+    for name in sorted(set(described) - with_results):
+        message = f"results/{name} holds no result; a submission describes the systems that were measured: remove one"
+        yield listing.finding("warning", "system-without-results", message, f"systems/{name}.json")
+    for entry in listing.inside("systems"):
+        if not (entry.kind == "file" and entry.name.endswith(".json")) and entry.kind not in ("link", "other"):
+            message = "is no system description (<system>.json), so no tool reads it; remove it"
+            yield listing.finding("warning", "unknown-file", message, entry.place)
+    shown_as: dict[str, str] = {}
+    for name, system in described.items():
+        title = system.text("system_name")
+        other = shown_as.setdefault(title, name) if title else name
+        if other != name:
+            message = f"system_name {short(title)} is also that of systems/{other}.json; a table shows both as one"
+            yield system.finding("warning", "system-name", message, "system_name")
+
+
+def _system_folders(listing: Listing, described: Mapping[str, SystemDescription]) -> Iterator[Finding]:
+    """What lies in results/ and results/<system>/ beside the benchmarks' folders."""
+    for entry in listing.files("results"):
+        yield _unknown(listing, entry.place, "results/ holds a folder for each system")
+    for system in listing.folders("results"):
+        for entry in listing.files(system.place):
+            if entry.name == PARAMETERS:
+                description = described.get(system.name)
+                yield from check_parameters(listing, entry.place, description.text("division") if description else None)
+            elif entry.name == PRIVATE_ID:
+                yield check_private_id(listing, entry.place)
+            else:
+                yield _unknown(listing, entry.place, "a system's folder holds a folder for each benchmark")
+        if not listing.folders(system.place):
+            message = "holds no benchmark's folder, so no result"
+            yield listing.finding("error", "results-missing", message, system.place)
+
+
+def _unknown(listing: Listing, place: str, reason: str) -> Finding:
+    return listing.finding("warning", "unknown-file", f"no tool reads it: {reason}; remove it", place)
+
+
+def _benchmark_folder(
+    listing: Listing, one: ResultSet, found: Ruleset | None, asked: Ruleset | None
+) -> Iterator[Finding]:
+    """Whether the folder's name is a benchmark of the round."""
+    if found is not None and one.benchmark in _names_known(found):
+        if one.benchmark not in found.benchmarks:
+            message = f"the number of results and the target of {one.benchmark} in {found.round} are not known here"
+            yield listing.finding("note", "benchmark-folder", message, one.place)
+        return
+    rounds = [asked] if asked else list(RULESETS.values())
+    names = sorted({name for rules in rounds for name in _names_known(rules)})
+    close = difflib.get_close_matches(one.benchmark, names, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f" (there are: {', '.join(names)})"
+    where = f"ruleset {asked.name}" if asked else "any round known here"
+    message = (
+        f"{short(one.benchmark)} is no benchmark of {where}{hint} MLCommons' package checker skips such a folder "
+        "unread and calls the package good, and its summary breaks off"
+    )
+    yield listing.finding("error", "benchmark-folder", message, one.place)
+
+
+def _tool_files(
+    listing: Listing, one: ResultSet, read: Sequence[RunSummary], description: SystemDescription | None
+) -> Iterator[Finding]:
+    """Everything in the folder of results that is no result."""
+    logged = next((summary.division for summary in read if summary.division), None)
+    division = (description.text("division") if description else None) or logged
+    for entry in listing.inside(one.place):
+        if entry.kind in ("link", "other") or entry.kind == "file" and is_result(entry.name):
+            continue
+        if entry.name == SCALING and entry.kind == "file":
+            yield from check_scaling(listing, entry.place, division)
+        elif entry.name == PARAMETERS and entry.kind == "file":
+            yield from check_parameters(listing, entry.place, division)
+        elif entry.name == PRIVATE_ID and entry.kind == "file":
+            yield check_private_id(listing, entry.place)
+        elif entry.name == POWER and entry.kind == "folder":
+            names = [file.name.removesuffix(".txt") for file in one.files]
+            yield from check_power_folder(listing, one.place, names)
+        else:
+            yield _unknown(listing, entry.place, "results are files result_N.txt")

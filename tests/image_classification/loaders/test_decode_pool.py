@@ -1,0 +1,201 @@
+"""Batches made by threads: order, how far ahead, memory, errors, and what is left when the consumer goes away."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from image_classification.loaders.decode_pool import ImageBatch, ImageMemory, LoaderThreads
+from image_classification.loaders.loader import LoadedBatch
+from timedrun.errors import DataError
+from timedrun.training.sampling import Indices
+
+LABELS = np.arange(1000) * 7
+
+
+@pytest.fixture
+def threads() -> Iterator[LoaderThreads]:
+    made = LoaderThreads(3, ahead=2, slice_size=4)
+    yield made
+    made.close()
+
+
+def _numbers(samples: Indices, images: torch.Tensor) -> None:
+    """Each image is filled with its sample's number."""
+    for sample, image in zip(samples.tolist(), images, strict=True):
+        image.fill_(sample % 256)
+
+
+def _batch(fill: Callable[[Indices, torch.Tensor], None] = _numbers) -> Callable[[Indices], ImageBatch]:
+    memory = ImageMemory(pin=False)
+    return lambda part: ImageBatch(part, LABELS, memory.take(len(part), 5), fill)
+
+
+def _eventually(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+def _parts(count: int, size: int = 10) -> list[Indices]:
+    return [np.arange(begin * size, (begin + 1) * size) for begin in range(count)]
+
+
+def test_batches_come_in_order_whatever_thread_is_quick(threads: LoaderThreads) -> None:
+    def uneven(samples: Indices, images: torch.Tensor) -> None:
+        time.sleep(0.002 * (int(samples[0]) % 3))
+        _numbers(samples, images)
+
+    parts = [np.array([5, 900, 3]), np.arange(17), np.array([], dtype=np.int64), np.array([8]), *_parts(6)]
+    made = list(threads.batches(parts, _batch(uneven)))
+    assert len(made) == len(parts)
+    for part, batch in zip(parts, made, strict=True):
+        assert batch.images.shape == (len(part), 3, 5, 5)
+        assert batch.images.dtype == torch.uint8
+        assert batch.labels.tolist() == (part * 7).tolist()
+        assert batch.labels.dtype == torch.int64
+        assert batch.images[:, 2, 4, 4].tolist() == (part % 256).tolist()
+        assert (batch.images.flatten(1) == batch.images[:, :1, 0, 0]).all()
+
+
+def test_images_lie_channels_last(threads: LoaderThreads) -> None:
+    (batch,) = threads.batches(_parts(1), _batch())
+    assert batch.images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them(threads: LoaderThreads) -> None:
+    begun: list[int] = []
+
+    def note(samples: Indices, images: torch.Tensor) -> None:
+        begun.extend(samples.tolist())
+
+    made = threads.batches(_parts(10), _batch(note))
+    next(made)
+    assert _eventually(lambda: len(begun) == 30)  # the one handed over and two ahead
+    time.sleep(0.05)
+    assert sorted(begun) == list(range(30))
+    next(made)
+    assert _eventually(lambda: len(begun) == 40)
+
+
+def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: LoaderThreads) -> None:
+    meeting = threading.Barrier(3, timeout=20)
+
+    def meet(samples: Indices, images: torch.Tensor) -> None:
+        meeting.wait()
+
+    assert len(list(threads.batches([np.arange(12)], _batch(meet)))) == 1
+
+
+def test_where_a_thread_cannot_be_started_those_that_were_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(threading.enumerate())
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if len(set(threading.enumerate()) - before) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        LoaderThreads(4)
+    assert set(threading.enumerate()) == before
+
+
+def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threads: LoaderThreads) -> None:
+    error = DataError("train/ant/13.jpg: cannot be decoded")
+
+    def fail(samples: Indices, images: torch.Tensor) -> None:
+        if 13 in samples:
+            raise error
+
+    made = threads.batches(_parts(5), _batch(fail))
+    next(made)
+    with pytest.raises(DataError) as raised:
+        next(made)
+    assert raised.value is error
+    assert len(list(threads.batches(_parts(2), _batch()))) == 2
+
+
+def test_leaving_early_drops_what_is_queued_and_leaves_the_threads_fit(threads: LoaderThreads) -> None:
+    begun: list[int] = []
+    go_on = threading.Event()
+
+    def wait(samples: Indices, images: torch.Tensor) -> None:
+        begun.append(int(samples[0]))
+        if samples[0] >= 10:
+            assert go_on.wait(20)
+
+    made = threads.batches(_parts(10), _batch(wait))
+    next(made)
+    assert _eventually(lambda: len(begun) == 3 + 3)  # a slice in each of three threads
+    closer = threading.Thread(target=made.close)  # type: ignore[attr-defined]
+    closer.start()
+    closer.join(0.05)
+    assert closer.is_alive()  # memory may not go while threads write into it
+    go_on.set()
+    closer.join(20)
+    assert not closer.is_alive()
+    assert len(begun) == 6
+    again = list(threads.batches(_parts(3), _batch()))
+    assert [int(batch.images[1, 0, 0, 0]) for batch in again] == [1, 11, 21]
+
+
+def test_close_ends_the_threads_and_may_be_called_twice() -> None:
+    before = set(threading.enumerate())
+    threads = LoaderThreads(4)
+    assert len(set(threading.enumerate()) - before) == 4
+    next(iter(threads.batches(_parts(9), _batch())))
+    threads.close()
+    threads.close()
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("wrong", [{"threads": 0}, {"threads": 1, "ahead": 0}, {"threads": 1, "slice_size": 0}])
+def test_counts_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        LoaderThreads(**wrong)
+
+
+def test_memory_is_used_again_once_nobody_holds_a_view_of_it() -> None:
+    memory = ImageMemory(pin=False)
+    first = memory.take(4, 6)
+    view, address = first[2:, 1], first.data_ptr()
+    del first
+    second = memory.take(4, 6)
+    assert second.data_ptr() != address
+    view.fill_(1)
+    assert second.data_ptr() != view.data_ptr()
+    del view
+    third = memory.take(3, 6)  # a smaller batch fits, too
+    assert third.data_ptr() == address
+    assert third.shape == (3, 3, 6, 6)
+
+
+def test_a_batch_that_is_kept_is_never_written_over(threads: LoaderThreads) -> None:
+    kept: list[LoadedBatch] = []
+    for number, batch in enumerate(threads.batches(_parts(20), _batch())):
+        if number % 3 == 0:
+            kept.append(batch)
+        del batch
+    assert [int(batch.images[0, 0, 0, 0]) for batch in kept] == [number * 10 for number in range(0, 20, 3)]
+
+
+def test_memory_does_not_grow_with_the_number_of_batches(threads: LoaderThreads) -> None:
+    memory = ImageMemory(pin=False)
+    addresses = set()
+    for batch in threads.batches(_parts(60), lambda part: ImageBatch(part, LABELS, memory.take(10, 40), _numbers)):
+        addresses.add(batch.images.data_ptr())
+        del batch
+    assert len(addresses) <= 2 + 2  # under way, handed over, and the one that comes after it
+
+
+@pytest.mark.gpu
+def test_pinned_memory_is_pinned_and_channels_last() -> None:
+    images = ImageMemory(pin=True).take(2, 8)
+    assert images.is_pinned()
+    assert images.is_contiguous(memory_format=torch.channels_last)

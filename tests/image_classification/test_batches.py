@@ -1,0 +1,246 @@
+"""A rank's batches: exact shares and counts, made ready ahead of their steps, and closed with nothing left behind."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from image_classification import batches
+from image_classification.batches import ImageData
+from image_classification.configs import synthetic_smoke
+from image_classification.datasets import open_source
+from image_classification.loaders.loader import LoadedBatch
+from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, data_of, same, threads
+from timedrun.errors import DataError, UsageError
+from timedrun.training import sampling
+
+PATIENCE = 10.0  # seconds
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size: int) -> None:
+    config = replace(synthetic_smoke().data, synthetic_train=50, synthetic_eval=31, drop_last=False, eval_batch=7)
+    whole = open_source(config, None, CPU, train=True, seed=1)
+    seen, evaluated, counted = [], 0, 0
+    for rank in range(world_size):
+        data = data_of(config, None, rank, world_size, global_batch=12)
+        for batch in data.train(epoch=1):
+            seen.append(batch.images)
+            counted += batch.global_samples if rank == 0 else 0
+        evaluated += sum(len(batch.labels) for batch in data.evaluation())
+    images = torch.cat(seen)
+    expected = data._normalise(next(whole.batches([np.arange(50)], 1, 16)).images)
+    assert torch.equal(images.flatten(1).sort(0).values, expected.flatten(1).sort(0).values)
+    assert (len(images), counted, evaluated) == (50, 50, 31)
+
+
+def test_an_epoch_can_be_entered_at_any_step() -> None:
+    data = data_of(synthetic_smoke().data, None, 0, 1, global_batch=64)
+    whole = list(data.train(epoch=3))
+    rest = list(data.train(epoch=3, first_step=5))
+    assert len(whole) == 8
+    assert len(rest) == 3
+    assert all(torch.equal(a.images, b.images) for a, b in zip(whole[5:], rest, strict=True))
+
+
+class Recorded:
+    """A loader that makes images of one value a sample, and tells what was asked of it."""
+
+    def __init__(self, count: int = 20) -> None:
+        self.count, self.asked, self.made, self.closed = count, list[tuple[int, int]](), list[int](), 0
+        self.fail_in = -1
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
+        self.asked.append((epoch, size))
+        for part in parts:
+            if epoch == self.fail_in:
+                raise DataError(f"epoch {epoch}: cannot be read")
+            self.made.append(epoch)
+            values = torch.from_numpy(part).to(torch.uint8)
+            yield LoadedBatch(values.view(-1, 1, 1, 1).expand(-1, 3, size, size).clone(), torch.from_numpy(part))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[bool, Recorded]:
+    """The loaders of training (True) and evaluation that every ImageData of the test opens."""
+    loaders = {True: Recorded(), False: Recorded()}
+    monkeypatch.setattr(batches, "open_source", lambda *given, train, seed: loaders[train])
+    return loaders
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "did not happen"
+        time.sleep(0.001)
+
+
+def recorded_data(prefetch: int = 2, last_epoch: int = 9, sizes: Callable[[int], int] | None = None) -> ImageData:
+    config = replace(FOLDER, prefetch=prefetch)
+    return ImageData(config, None, ALONE, global_batch=5, seed=1, size_at=sizes, last_epoch=last_epoch)
+
+
+def test_the_first_batches_of_the_next_epoch_are_ready_at_its_size_before_it_begins(
+    recorded: dict[bool, Recorded],
+) -> None:
+    loader = recorded[True]
+    with recorded_data(sizes=lambda epoch: 8 + 4 * epoch) as opened:
+        assert loader.asked == []
+        assert [batch.images.shape[-1] for batch in opened.train(1)] == [12] * 4
+        eventually(lambda: loader.made == [1] * 4 + [2] * 2)
+        assert sum(len(batch.labels) for batch in opened.evaluation()) == 20  # meanwhile
+        assert [batch.images.shape[-1] for batch in opened.train(2)] == [16] * 4
+        eventually(lambda: loader.made == [1] * 4 + [2] * 4 + [3] * 2)
+    assert loader.asked == [(1, 12), (2, 16), (3, 20)]  # nothing was loaded twice
+    assert recorded[False].asked == [(0, 16)]
+    assert (loader.closed, recorded[False].closed) == (1, 1)
+    assert threads() == []
+
+
+def test_nothing_is_loaded_beyond_the_last_epoch(recorded: dict[bool, Recorded]) -> None:
+    with recorded_data(last_epoch=2) as opened:
+        for epoch in (1, 2):
+            list(opened.train(epoch))
+        eventually(lambda: threads() == [])
+        assert recorded[True].asked == [(1, 16), (2, 16)]
+
+
+def test_without_a_last_epoch_each_is_loaded_for_itself(recorded: dict[bool, Recorded]) -> None:
+    with recorded_data(last_epoch=0) as opened:
+        for epoch in (1, 2, 5):
+            assert len(list(opened.train(epoch))) == 4
+    assert recorded[True].asked == [(1, 16), (2, 16), (5, 16)]
+
+
+def test_another_epoch_or_step_than_the_next_drops_what_was_made_ready(recorded: dict[bool, Recorded]) -> None:
+    with recorded_data() as opened:
+        first = list(opened.train(1))
+        assert same(list(opened.train(1, first_step=2)), first[2:])
+        fourth = list(opened.train(4))
+        assert not same(fourth, first)
+        assert len(threads()) == 1
+    assert [epoch for epoch, _ in recorded[True].asked if epoch in (1, 4)] == [1, 1, 4]
+
+
+def test_an_epoch_that_was_left_goes_on_where_it_was_left(recorded: dict[bool, Recorded]) -> None:
+    with recorded_data() as opened:
+        whole = list(opened.train(1))
+    with recorded_data() as opened:
+        for begun, batch in zip(opened.train(1), whole, strict=False):
+            assert same([begun], [batch])
+            break
+        assert same(list(opened.train(1, first_step=1)), whole[1:])
+        assert list(opened.train(1, first_step=4)) == []
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_an_error_that_was_met_ahead_is_told_in_its_own_epoch(recorded: dict[bool, Recorded], prefetch: int) -> None:
+    recorded[True].fail_in = 2
+    with recorded_data(prefetch) as opened:
+        assert len(list(opened.train(1))) == 4
+        for _ in range(2):  # and again, for one who asks again
+            with pytest.raises(DataError, match="epoch 2: cannot be read"):
+                list(opened.train(2))
+        assert len(list(opened.train(3))) == 4
+    assert threads() == []
+
+
+def test_a_run_that_breaks_off_leaves_no_thread_and_closes_both_splits(recorded: dict[bool, Recorded]) -> None:
+    with pytest.raises(KeyError), recorded_data() as opened:
+        for _ in opened.train(1):
+            raise KeyError("in the step")
+    assert threads() == []
+    assert (recorded[True].closed, recorded[False].closed) == (1, 1)
+    with pytest.raises(KeyError), recorded_data() as opened:
+        for _ in opened.evaluation():
+            raise KeyError("in the evaluation")
+    assert threads() == []
+
+
+def test_closing_ends_the_threads_of_epochs_and_evaluations_that_are_still_held(recorded: dict[bool, Recorded]) -> None:
+    opened = recorded_data()
+    held = [opened.train(1), opened.evaluation()]
+    for passes in held:
+        next(passes)
+    assert len(threads()) == 2
+    opened.close()
+    assert threads() == []
+
+
+def test_a_loader_that_gives_too_few_batches_is_an_error(
+    recorded: dict[bool, Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Recorded.batches
+    monkeypatch.setattr(Recorded, "batches", lambda self, parts, epoch, size: original(self, parts[1:], epoch, size))
+    with recorded_data() as opened, pytest.raises(ValueError, match="shorter"):
+        list(opened.train(1))
+
+
+def test_the_training_split_is_closed_where_the_evaluation_split_cannot_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Recorded()
+
+    def opened(*given: Any, train: bool, seed: int) -> Recorded:
+        if not train:
+            raise DataError("no evaluation")
+        return training
+
+    monkeypatch.setattr(batches, "open_source", opened)
+    with pytest.raises(DataError, match="no evaluation"):
+        recorded_data()
+    assert training.closed == 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    count=st.integers(1, 40), share=st.integers(1, 4), world_size=st.integers(1, 8), drop_last=st.booleans(),
+    quasi=st.booleans(),
+)  # fmt: skip
+def test_every_sample_of_an_epoch_goes_to_one_rank_with_either_order(
+    count: int, share: int, world_size: int, drop_last: bool, quasi: bool
+) -> None:
+    config = replace(
+        synthetic_smoke().data, synthetic_train=count, synthetic_eval=1, train_size=1, eval_size=1, drop_last=drop_last
+    )
+    if quasi:
+        config = replace(config, order="quasi_random", order_block=3, order_window=2)
+    if drop_last and count < share * world_size:
+        return
+    seen: list[int] = []
+    for rank in range(world_size):
+        opened = data_of(config, None, rank, world_size, global_batch=share * world_size)
+        opened.train_source.labels = torch.arange(count)  # type: ignore[attr-defined]
+        seen += [int(label) for batch in opened.train(epoch=2) for label in batch.labels]
+    assert len(seen) == len(set(seen)) == (count // (share * world_size) * share * world_size if drop_last else count)
+
+
+def test_images_in_memory_need_no_thread_and_have_one_size() -> None:
+    with data_of(replace(synthetic_smoke().data, synthetic_train=128), None, 0, 1, global_batch=64) as opened:
+        for _ in opened.train(1):
+            assert threads() == []
+    with (
+        ImageData(synthetic_smoke().data, None, ALONE, global_batch=64, seed=1, size_at=lambda epoch: 8) as opened,
+        pytest.raises(UsageError, match="are 16 px a side and are not loaded at 8"),
+    ):
+        list(opened.train(1))
+
+
+def test_normalised_images_are_those_of_the_textbook_and_keep_their_memory_format() -> None:
+    with data_of(synthetic_smoke().data, None, 0, 1, global_batch=64) as opened:
+        images = torch.randint(0, 256, (4, 3, 5, 5), dtype=torch.uint8).to(memory_format=torch.channels_last)
+        normalised = opened._normalise(images)
+    assert normalised.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(normalised, (images / 255 - 0.5) / 0.25, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,93 @@
+"""What is known of data before any is read: counts, what cannot be run on it, and what the log says of its way."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from image_classification import image_folder
+from image_classification.configs import digits_methods, imagenet_baseline, imagenet_methods, synthetic_smoke
+from image_classification.datasets import facts, logged, preflight
+from image_classification.loaders import crop_kernel
+from image_classification.stores.manifest import Format, StoreConfig
+from mlevents import keys
+from tests.image_classification.small_image_data import FOLDER, LOADERS
+from timedrun.errors import DataError
+
+
+def test_a_folder_that_is_not_prepared_or_was_edited_is_refused(image_tree: Path) -> None:
+    with pytest.raises(DataError, match="Run: timedrun prepare"):
+        facts(FOLDER, image_tree)
+    path = image_folder.write_index(image_folder.make_index(image_tree), image_tree)
+    path.write_text(path.read_text().replace("bee", "fly"))
+    with pytest.raises(DataError, match="damaged or edited"):
+        facts(FOLDER, image_tree)
+    (image_tree / "val" / "wasp").mkdir()
+    with pytest.raises(DataError, match="class 'wasp' is not among the 2 classes"):
+        image_folder.make_index(image_tree)
+
+
+@pytest.mark.parametrize("store", [*LOADERS.values(), StoreConfig()], ids=lambda store: store.format)
+def test_facts_of_a_store_come_from_its_manifest(prepared: dict[Format, Path], store: StoreConfig) -> None:
+    known = facts(replace(FOLDER, store=store), prepared[store.format])
+    assert (known.train_samples, known.eval_samples, known.classes, known.channels) == (29, 6, 2, 3)
+
+
+@pytest.mark.parametrize("store", LOADERS.values(), ids=lambda store: store.format)
+def test_a_store_of_another_format_is_told_with_what_reads_it(prepared: dict[Format, Path], store: StoreConfig) -> None:
+    other: Format = "raw" if store.format != "raw" else "jpeg"
+    with pytest.raises(DataError, match=rf"holds {other}.*the config wants format {store.format}"):
+        facts(replace(FOLDER, store=store), prepared[other])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: replace(c, model=replace(c.model, classes=3)), "10 classes, the model 3"),
+        (lambda c: replace(c, model=replace(c.model, channels=1)), "3 channels, the model 1"),
+        (lambda c: replace(c, global_batch=1024), "more than the 512 training samples"),
+        (lambda c: replace(c, data=replace(c.data, source="cifar10")), "needs a folder"),
+    ],
+)
+def test_what_cannot_fit_is_found_before_the_run(change: Callable[..., object], words: str) -> None:
+    assert any(words in failure for failure in preflight(change(synthetic_smoke()), None, 1))  # type: ignore[arg-type]
+
+
+def test_preflight_of_stored_images_tells_all_at_once_and_nothing_twice(prepared: dict[Format, Path]) -> None:
+    config = imagenet_methods()
+    small = replace(config, global_batch=8, model=replace(config.model, classes=2), data=FOLDER)
+    assert preflight(small, prepared["folder"], 1) == []
+    assert preflight(replace(small, data=replace(FOLDER, store=StoreConfig(format="jpeg"))), prepared["jpeg"], 1) == []
+    wrong = replace(config, data=replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=32), padding=3))
+    found = preflight(wrong, prepared["raw"], 1)
+    for words in ("data.padding", "made with size 24, the config has 32", "2 classes, the model 1000", "global batch"):
+        assert sum(words in line for line in found) == 1, words
+    missing = replace(wrong, data=replace(wrong.data, eval_resize=22))
+    found = preflight(missing, prepared["raw"], 1)
+    assert sum("no evaluation images of short side 22" in line for line in found) == 1
+    assert len([line for line in preflight(wrong, prepared["folder"], 1) if "no whole store" in line]) == 1
+    assert any("needs a folder" in line for line in preflight(wrong, None, 1))
+
+
+def test_the_log_says_what_loads() -> None:
+    assert logged(imagenet_baseline().data) == {
+        keys.DATA_LOADER: "turbojpeg",
+        keys.DATA_STORE: "jpeg, original size",
+        keys.DATA_ORDER: "random",
+        keys.DATA_WORKERS: 4,
+        keys.DATA_PREFETCH: 3,
+    }
+    quasi = replace(digits_methods().data, order="quasi_random")
+    assert logged(quasi) == {
+        keys.DATA_LOADER: "memory",
+        keys.DATA_ORDER: "quasi_random, 64 blocks of 256 samples",
+    }
+
+
+def test_the_log_says_where_raw_crops_are_not_scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=24))
+    monkeypatch.setattr(crop_kernel, "SCRIPTED", True)
+    assert logged(config)[keys.DATA_LOADER] == "raw"
+    monkeypatch.setattr(crop_kernel, "SCRIPTED", False)
+    assert logged(config)[keys.DATA_LOADER] == "raw, not scripted"

@@ -1,0 +1,326 @@
+"""MLPerf's initial checkpoint: names against transformers' BERT, the published size, and what does not fit, named."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor
+
+from language_model.architecture import BERT_LARGE, BertArchitecture
+from language_model.model import import_transformers
+from language_model.tensorflow_checkpoint import initial_checkpoint
+from language_model.tensorflow_checkpoint.initial_checkpoint import (
+    find,
+    load_initial_checkpoint,
+    mlperf_name,
+    read_mlperf_checkpoint,
+    record,
+)
+from language_model.tensorflow_checkpoint.tensor_bundle import BundleError
+from language_model.weights import shapes
+from timedrun.errors import DataError
+
+safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
+if importlib.util.find_spec("transformers") is None:
+    pytest.skip("needs timedrun[language]: transformers", allow_module_level=True)
+
+_SPEC = importlib.util.spec_from_file_location("bundle_writer", Path(__file__).with_name("bundle_writer.py"))
+assert _SPEC is not None and _SPEC.loader is not None
+writer = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(writer)
+
+TINY = BertArchitecture(layers=12, hidden=8, heads=2, intermediate=12, positions=10, vocabulary=23)
+MODULES = {
+    "bert/embeddings/LayerNorm": "bert.embeddings.LayerNorm",
+    "bert/pooler/dense": "bert.pooler.dense",
+    "cls/predictions/transform/dense": "cls.predictions.transform.dense",
+    "cls/predictions/transform/LayerNorm": "cls.predictions.transform.LayerNorm",
+}
+for _layer in range(TINY.layers):
+    _ours, _theirs = f"bert/encoder/layer_{_layer}/", f"bert.encoder.layer.{_layer}."
+    MODULES |= {
+        _ours + "attention/self/query": _theirs + "attention.self.query",
+        _ours + "attention/self/key": _theirs + "attention.self.key",
+        _ours + "attention/self/value": _theirs + "attention.self.value",
+        _ours + "attention/output/dense": _theirs + "attention.output.dense",
+        _ours + "attention/output/LayerNorm": _theirs + "attention.output.LayerNorm",
+        _ours + "intermediate/dense": _theirs + "intermediate.dense",
+        _ours + "output/dense": _theirs + "output.dense",
+        _ours + "output/LayerNorm": _theirs + "output.LayerNorm",
+    }
+SINGLE = {
+    "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
+    "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
+    "bert/embeddings/token_type_embeddings": "bert.embeddings.token_type_embeddings.weight",
+    "cls/predictions/output_bias": "cls.predictions.bias",
+    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+    "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
+}
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def in_mlperfs_names(state: dict[str, Tensor]) -> Arrays:
+    """What TensorFlow's reference would save of transformers' state: kernels (in, out), no decoder, LAMB's slots."""
+    arrays = {ours: state[theirs].numpy() for ours, theirs in SINGLE.items()}
+    for ours, theirs in MODULES.items():
+        weight, bias = state[theirs + ".weight"].numpy(), state[theirs + ".bias"].numpy()
+        norm = ours.endswith("LayerNorm")
+        arrays[ours + ("/gamma" if norm else "/kernel")] = weight if norm else np.ascontiguousarray(weight.T)
+        arrays[ours + ("/beta" if norm else "/bias")] = bias
+    slots = {f"{name}/{slot}": array + 1 for name, array in arrays.items() for slot in ("LAMB", "LAMB_1")}
+    powers = {"beta1_power": np.float32(0.5).reshape(()), "beta2_power": np.float32(0.5).reshape(())}
+    return {**arrays, **slots, **powers, "global_step": np.array(28252)}
+
+
+@pytest.fixture(scope="module")
+def original() -> Any:
+    """transformers' BertForPreTraining of TINY's size, every parameter random, biases and norms too."""
+    torch.manual_seed(0)
+    transformers = import_transformers()
+    config = transformers.BertConfig(
+        vocab_size=TINY.vocabulary,
+        hidden_size=TINY.hidden,
+        num_hidden_layers=TINY.layers,
+        num_attention_heads=TINY.heads,
+        intermediate_size=TINY.intermediate,
+        max_position_embeddings=TINY.positions,
+        hidden_act="gelu_pytorch_tanh",
+    )
+    model = transformers.BertForPreTraining(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    return model
+
+
+@pytest.fixture(scope="module")
+def arrays(original: Any) -> Arrays:
+    return in_mlperfs_names(original.state_dict())
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, arrays: Arrays) -> Path:
+    writer.write_bundle(tmp_path / "model.ckpt-28252", arrays, block_entries=40, restart_interval=16)
+    return tmp_path / "model.ckpt-28252"
+
+
+def test_a_checkpoint_in_mlperfs_names_gives_transformers_bert_the_same_logits(prefix: Path, original: Any) -> None:
+    weights = read_mlperf_checkpoint(prefix, TINY)
+    assert list(weights) == list(shapes(TINY))
+    model = import_transformers().BertForMaskedLM(original.config).eval()
+    tied = {
+        "cls.predictions.decoder.weight": weights["bert.embeddings.word_embeddings.weight"],
+        "cls.predictions.decoder.bias": weights["cls.predictions.bias"],
+    }
+    model.load_state_dict({**weights, **tied}, strict=True)
+    tokens = torch.randint(0, TINY.vocabulary, (3, TINY.positions))
+    segments = torch.randint(0, 2, tokens.shape)
+    with torch.no_grad():
+        expected = original(input_ids=tokens, token_type_ids=segments).prediction_logits
+        assert torch.equal(model(input_ids=tokens, token_type_ids=segments).logits, expected)
+
+
+def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix: Path) -> None:
+    weights = read_mlperf_checkpoint(prefix, TINY)
+    before = initial_checkpoint.weights_sha256(weights)
+    data = prefix.with_name(prefix.name + ".data-00000-of-00001")
+    data.write_bytes(bytes(data.stat().st_size))
+    assert initial_checkpoint.weights_sha256(weights) == before
+    for tensor in weights.values():
+        assert (tensor.dtype, tensor.is_contiguous()) == (torch.float32, True)
+        tensor.zero_()
+
+
+def test_the_published_size_of_mlperfs_data_file_is_that_of_these_tensors_and_lambs_two_slots() -> None:
+    """4,034,713,312 bytes, by MLPerf's README: float32 weights, two slots each, two powers and an int64 step."""
+    weights = sum(math.prod(shape) for shape in shapes(BERT_LARGE).values())
+    next_sentence = BERT_LARGE.hidden * BERT_LARGE.hidden + BERT_LARGE.hidden + 2 * BERT_LARGE.hidden + 2
+    assert 4 * 3 * (weights + next_sentence) + 2 * 4 + 8 == 4_034_713_312
+
+
+def test_names_of_two_digit_layers_and_of_every_kind_of_tensor() -> None:
+    names = [mlperf_name(name) for name in shapes(BERT_LARGE)]
+    assert len(set(names)) == len(names) == 5 + 24 * 16 + 5
+    assert mlperf_name("bert.encoder.layer.23.output.LayerNorm.bias") == "bert/encoder/layer_23/output/LayerNorm/beta"
+    expected = {f"{module}/{leaf}" for module in MODULES for leaf in _leaves(module)} | set(SINGLE)
+    unused = {name for name in expected if name.startswith(("bert/pooler", "cls/seq_relationship"))}
+    assert {mlperf_name(name) for name in shapes(TINY)} == expected - unused
+    assert len(unused) == 4
+
+
+def _leaves(module: str) -> tuple[str, str]:
+    return ("gamma", "beta") if module.endswith("LayerNorm") else ("kernel", "bias")
+
+
+def test_everything_that_does_not_fit_is_named_in_one_error_before_any_tensor_is_read(
+    tmp_path: Path, arrays: Arrays
+) -> None:
+    key = "bert/encoder/layer_3/attention/self/key"
+    broken = {
+        **{name: array for name, array in arrays.items() if name != key + "/bias"},
+        "bert/embeddings/word_embeddings": arrays["bert/embeddings/word_embeddings"][:-1],
+        "bert/encoder/layer_0/intermediate/dense/kernel": arrays["bert/encoder/layer_0/intermediate/dense/kernel"].T,
+        key + "/kernel": arrays[key + "/kernel"].astype(np.float64),
+        "bert/encoder/layer_12/output/dense/bias": arrays["bert/encoder/layer_3/output/dense/bias"],
+    }
+    writer.write_bundle(tmp_path / "model", broken)
+    data = tmp_path / "model.data-00000-of-00001"
+    data.write_bytes(bytes(data.stat().st_size))  # any reading would fail on the checksum
+    with pytest.raises(DataError) as caught:
+        read_mlperf_checkpoint(tmp_path / "model", TINY)
+    message = str(caught.value)
+    for expected in (
+        "nothing was read",
+        f"missing: {key}/bias",
+        "unexpected: bert/encoder/layer_12/output/dense/bias",
+        "bert/embeddings/word_embeddings has shape [22, 8], not [23, 8]",
+        "bert/encoder/layer_0/intermediate/dense/kernel has shape [12, 8], not [8, 12]",
+        f"{key}/kernel is float64, not float32",
+    ):
+        assert expected in message
+    assert "LAMB" not in message and "pooler" not in message and "seq_relationship" not in message
+
+
+def test_a_checkpoint_of_another_depth_is_refused(prefix: Path) -> None:
+    with pytest.raises(DataError, match="missing: bert/encoder/layer_12/"):
+        read_mlperf_checkpoint(prefix, replace(TINY, layers=13))
+    with pytest.raises(DataError, match="unexpected: bert/encoder/layer_11/"):
+        read_mlperf_checkpoint(prefix, replace(TINY, layers=11))
+
+
+def test_a_damaged_weight_is_refused(prefix: Path, arrays: Arrays) -> None:
+    data = prefix.with_name(prefix.name + ".data-00000-of-00001")
+    content = bytearray(data.read_bytes())
+    content[content.index(arrays["cls/predictions/output_bias"].tobytes())] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(BundleError, match="cls/predictions/output_bias, bytes .* checksum"):
+        load_initial_checkpoint(prefix, TINY)
+
+
+def test_every_way_to_name_a_checkpoint_finds_it(prefix: Path, original: Any, tmp_path: Path) -> None:
+    index = prefix.with_name(prefix.name + ".index")
+    expected = initial_checkpoint.CheckpointFiles("tensorflow", prefix)
+    assert find(prefix) == find(index) == find(tmp_path) == expected
+    (tmp_path / "hf").mkdir()
+    file = tmp_path / "hf" / "model.safetensors"
+    safetensors.save_file({name: tensor.clone() for name, tensor in original.state_dict().items()}, file)
+    assert find(file) == find(tmp_path / "hf") == initial_checkpoint.CheckpointFiles("safetensors", file)
+    from_tensorflow, from_safetensors = load_initial_checkpoint(tmp_path, TINY), load_initial_checkpoint(file, TINY)
+    assert from_tensorflow.keys() == from_safetensors.keys()
+    assert all(torch.equal(from_tensorflow[name], tensor) for name, tensor in from_safetensors.items())
+    assert record(tmp_path, from_tensorflow).sha256 == record(file, from_safetensors).sha256
+
+
+def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_looked_for(prefix: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"PREFIX\.index .* or one \.safetensors file; it holds neither"):
+        find(tmp_path / "empty")
+    with pytest.raises(DataError, match=r"Looked for .*model\.ckpt-1\.index"):
+        load_initial_checkpoint(tmp_path / "model.ckpt-1", TINY)
+    with pytest.raises(DataError, match=r"Looked for .*none\.safetensors\.index"):
+        find(tmp_path / "none.safetensors")
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(DataError, match=r"it holds model\.ckpt-28252\.index, model\.safetensors"):
+        find(tmp_path)
+
+
+def _without_duplicates(state: dict[str, Tensor]) -> None:
+    del state["cls.predictions.decoder.weight"], state["cls.predictions.decoder.bias"]
+
+
+def _old_names(state: dict[str, Tensor]) -> None:
+    for name in [name for name in state if "LayerNorm" in name]:
+        state[name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta")] = state.pop(name)
+
+
+@pytest.mark.parametrize("change", [_without_duplicates, _old_names])
+def test_safetensors_without_tied_copies_or_with_the_names_of_2018_are_read(
+    tmp_path: Path, original: Any, change: Callable[[dict[str, Tensor]], None]
+) -> None:
+    state = {name: tensor.clone() for name, tensor in original.state_dict().items()}
+    change(state)
+    safetensors.save_file(state, tmp_path / "model.safetensors")
+    weights = load_initial_checkpoint(tmp_path, TINY)
+    assert all(torch.equal(tensor, original.state_dict()[name]) for name, tensor in weights.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "cls.predictions.decoder.weight",
+            lambda tensor: tensor + 1,
+            "decoder.weight differs from bert.embeddings.word",
+        ),
+        (
+            "bert.embeddings.LayerNorm.bias",
+            lambda tensor: tensor.half(),
+            "must be float32: bert.embeddings.LayerNorm.bias is",
+        ),
+        (
+            "bert.embeddings.LayerNorm.beta",
+            lambda tensor: torch.zeros(TINY.hidden),
+            "under old names .* and under new ones",
+        ),
+        ("bert.extra", lambda tensor: torch.zeros(1), "unexpected: bert.extra"),
+    ],
+)
+def test_safetensors_that_do_not_fit_are_refused_with_the_file_and_the_tensor(
+    tmp_path: Path, original: Any, name: str, change: Callable[[Tensor | None], Tensor], message: str
+) -> None:
+    state = {key: tensor.clone() for key, tensor in original.state_dict().items()}
+    state[name] = change(state.get(name))
+    safetensors.save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(DataError, match=rf"model\.safetensors: .*({message})"):
+        load_initial_checkpoint(tmp_path, TINY)
+
+
+def test_the_record_says_what_was_read_and_what_was_not(
+    prefix: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = load_initial_checkpoint(prefix, TINY)
+    found = record(prefix, weights)
+    index = prefix.with_name(prefix.name + ".index")
+    assert found.kind == "tensorflow"
+    assert found.files == {file.name: file.stat().st_size for file in prefix.parent.iterdir()}
+    assert found.tensors == len(shapes(TINY))
+    assert found.parameters == sum(math.prod(shape) for shape in shapes(TINY).values())
+    assert set(found.unused) == arrays.keys() - {mlperf_name(name) for name in shapes(TINY)}
+    assert {"bert/pooler/dense/kernel", "cls/seq_relationship/output_weights", "global_step"} <= set(found.unused)
+    assert not found.is_mlperf
+    monkeypatch.setattr(initial_checkpoint, "MLPERF_INDEX_MD5", hashlib.md5(index.read_bytes()).hexdigest())
+    assert record(prefix, weights).is_mlperf
+
+
+def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_order(prefix: Path) -> None:
+    digest = initial_checkpoint.weights_sha256
+    weights = load_initial_checkpoint(prefix, TINY)
+    assert digest(dict(reversed(weights.items()))) == digest(weights)
+    bias = weights["cls.predictions.bias"]
+    nudged = bias.clone()
+    nudged[-1] = torch.nextafter(nudged[-1], torch.tensor(math.inf))
+    renamed = {name: tensor for name, tensor in weights.items() if name != "cls.predictions.bias"}
+    variants = [
+        weights,
+        {**weights, "cls.predictions.bias": nudged},
+        {**weights, "cls.predictions.bias": bias[None]},
+        {**renamed, "cls.predictions.bia": bias},
+    ]
+    assert len({digest(variant) for variant in variants}) == len(variants)
+
+
+def test_the_self_check_passes_near_mlperfs_initial_accuracy_and_nowhere_else() -> None:
+    initial_checkpoint.self_check(0.3415, tolerance=0.001)
+    for accuracy in (0.3425, 0.3392, 0.0, 0.72, math.nan):
+        with pytest.raises(DataError, match="0.34085"):
+            initial_checkpoint.self_check(accuracy, tolerance=0.001)

@@ -1,0 +1,283 @@
+"""TensorFlow's checkpoints: bit for bit through a writer that shares no code, and every kind of damage named."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from language_model.tensorflow_checkpoint.tensor_bundle import BundleError, TensorBundle
+
+_SPEC = importlib.util.spec_from_file_location("bundle_writer", Path(__file__).with_name("bundle_writer.py"))
+assert _SPEC is not None and _SPEC.loader is not None
+writer = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(writer)
+
+Arrays = dict[str, npt.NDArray[Any]]
+GENERATOR = np.random.default_rng(0)
+TENSORS: Arrays = {
+    f"bert/encoder/layer_{layer}/attention/{part}": writer.random_array(GENERATOR, dtype, shape)
+    for layer in range(5)
+    for part, dtype, shape in [
+        ("self/key/bias", "float32", (7,)),
+        ("self/key/kernel", "float32", (7, 5)),
+        ("output/step", "int64", ()),
+        ("output/nothing", "float64", (3, 0, 2)),
+        ("output/half", "float16", (2, 3, 4)),
+    ]
+}
+SOME = "bert/encoder/layer_1/attention/self/key/kernel"
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """A checkpoint of TENSORS in three data files and several index blocks."""
+    writer.write_bundle(tmp_path / "model.ckpt-7", TENSORS, shards=3)
+    return tmp_path / "model.ckpt-7"
+
+
+def index_of(prefix: Path) -> Path:
+    return prefix.with_name(prefix.name + ".index")
+
+
+def same(read: npt.NDArray[Any], written: npt.NDArray[Any]) -> bool:
+    return read.dtype == written.dtype and read.shape == written.shape and read.tobytes() == written.tobytes()
+
+
+def test_tensors_come_back_bit_for_bit_from_several_shards_and_blocks(prefix: Path) -> None:
+    bundle = TensorBundle.open(prefix)
+    assert bundle.names() == sorted(TENSORS)
+    for name, array in TENSORS.items():
+        assert (bundle.shape(name), bundle.dtype(name)) == (array.shape, array.dtype)
+        assert same(bundle.read(name), array)
+        assert same(bundle.read(name, verify=False), array)
+
+
+def test_what_is_read_cannot_change_the_file(prefix: Path) -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        TensorBundle.open(prefix).read(SOME)[0, 0] = 1
+
+
+NAMES = st.lists(st.sampled_from(["bert", "layer_1", "layer_12", "kernel", "é", "b"]), min_size=1, max_size=5).map(
+    "/".join
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kinds=st.dictionaries(
+        NAMES, st.tuples(st.sampled_from(sorted(writer.NUMBERS)), st.lists(st.integers(0, 5), max_size=3)), max_size=12
+    ),
+    shards=st.integers(1, 4),
+    block_entries=st.integers(1, 6),
+    restart_interval=st.integers(1, 17),
+    seed=st.integers(0, 99),
+)
+def test_any_names_shapes_types_and_layouts_come_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    kinds: dict[str, tuple[str, list[int]]],
+    shards: int,
+    block_entries: int,
+    restart_interval: int,
+    seed: int,
+) -> None:
+    generator = np.random.default_rng(seed)
+    arrays = {name: writer.random_array(generator, dtype, shape) for name, (dtype, shape) in kinds.items()}
+    prefix = tmp_path_factory.mktemp("bundle") / "model"
+    writer.write_bundle(prefix, arrays, shards, block_entries=block_entries, restart_interval=restart_interval)
+    bundle = TensorBundle.open(prefix)
+    assert bundle.names() == sorted(arrays)
+    assert all(same(bundle.read(name), array) for name, array in arrays.items())
+
+
+def test_the_writer_of_these_tests_makes_the_empty_table_that_leveldb_makes() -> None:
+    empty = bytes.fromhex("000000000100000000c0f2a1b0" * 2 + "00080d08") + bytes(36) + writer.MAGIC
+    assert writer.table([]) == empty
+
+
+def test_a_flipped_bit_anywhere_in_an_index_is_noticed_except_where_nothing_is_read(tmp_path: Path) -> None:
+    few = {name: TENSORS[name] for name in sorted(TENSORS)[:6]}
+    writer.write_bundle(tmp_path / "model", few)
+    content = index_of(tmp_path / "model").read_bytes()
+    unnoticed = set()
+    for place in range(len(content)):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        index_of(tmp_path / "model").write_bytes(flipped)
+        try:
+            bundle = TensorBundle.open(tmp_path / "model")
+        except BundleError:
+            continue
+        unnoticed.add(place)
+        assert all(same(bundle.read(name), array) for name, array in few.items())
+    meta = content.index(bytes.fromhex("000000000100000000c0f2a1b0"))
+    footer = len(content) - 48
+    assert unnoticed <= {*range(meta, meta + 13), *range(footer, footer + 40)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(cut=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_index_is_refused_wherever_it_ends(tmp_path_factory: pytest.TempPathFactory, cut: float) -> None:
+    prefix = tmp_path_factory.mktemp("bundle") / "model"
+    writer.write_bundle(prefix, TENSORS)
+    content = index_of(prefix).read_bytes()
+    index_of(prefix).write_bytes(content[: int(cut * len(content))])
+    with pytest.raises(BundleError, match="truncated"):
+        TensorBundle.open(prefix)
+
+
+def test_truncated_data_is_refused_before_anything_is_read(prefix: Path) -> None:
+    shard = prefix.with_name(prefix.name + ".data-00001-of-00003")
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(BundleError, match=r"data-00001-of-00003: has \d+ bytes, tensor .* ends at \d+: truncated"):
+        TensorBundle.open(prefix)
+
+
+def test_missing_files_are_named(prefix: Path) -> None:
+    prefix.with_name(prefix.name + ".data-00000-of-00003").unlink()
+    prefix.with_name(prefix.name + ".data-00002-of-00003").unlink()
+    with pytest.raises(BundleError, match="data-00000-of-00003, model.ckpt-7.data-00002-of-00003"):
+        TensorBundle.open(prefix)
+    index_of(prefix).unlink()
+    with pytest.raises(BundleError, match=r"model.ckpt-7\.index.*cannot be read"):
+        TensorBundle.open(prefix)
+
+
+def test_a_damaged_tensor_is_named_and_the_others_are_still_read(prefix: Path) -> None:
+    bundle = TensorBundle.open(prefix)
+    place = sorted(TENSORS).index(SOME)
+    shard = prefix.with_name(f"{prefix.name}.data-{place % 3:05d}-of-00003")
+    content = bytearray(shard.read_bytes())
+    position = content.index(TENSORS[SOME].tobytes())
+    content[position + 3] ^= 0x10
+    shard.write_bytes(content)
+    bundle = TensorBundle.open(prefix)
+    with pytest.raises(BundleError, match=f"{SOME}, bytes {position} to {position + 140}, does not have its checksum"):
+        bundle.read(SOME)
+    assert not same(bundle.read(SOME, verify=False), TENSORS[SOME])
+    assert all(same(bundle.read(name), array) for name, array in TENSORS.items() if name != SOME)
+
+
+def replaced(key: str, **changes: Any) -> dict[bytes, bytes]:
+    content: dict[str, Any] = {"dtype": 1, "shape": (7, 5), "shard": 0, "offset": 0, "size": 140, "crc": 0, **changes}
+    return {key.encode(): writer.entry(**content)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (replaced(SOME, size=136), rf"{SOME} is said to take 136 bytes, but float32 \[7, 5\] takes 140"),
+        (replaced(SOME, shard=3), "lies in data file 3, there are 3"),
+        (replaced(SOME, shard=-1), "lies in data file -1"),
+        (replaced(SOME, offset=-8), "truncated"),
+        (replaced(SOME, shape=(7, -1)), f"{SOME} has a shape that is not known"),
+        ({b"": writer.header(3, endianness=1)}, "big-endian"),
+        ({b"": writer.header(3, min_consumer=2)}, "version 2, newer"),
+        ({b"": writer.header(0)}, "names 0 data files"),
+        ({b"": writer.header(2)}, "data files are missing: model.data-00000-of-00002"),
+        ({b"\xff\xfe": writer.entry(1, (), 0, 0, 4, 0)}, "not UTF-8"),
+        ({SOME.encode(): b"\x0a"}, "a number does not end"),
+        ({SOME.encode(): b"\x12\x50\x08"}, "a field reaches out of its entry"),
+        ({SOME.encode(): b"\x0b"}, "wire type 3"),
+        ({SOME.encode(): writer.number_field(2, 5)}, "must be a message"),
+        ({SOME.encode(): writer.message_field(4, b"x")}, "must be a number"),
+    ],
+)
+def test_an_index_that_contradicts_itself_is_refused(tmp_path: Path, changed: dict[bytes, bytes], message: str) -> None:
+    writer.write_bundle(tmp_path / "model", TENSORS, shards=3, changed=changed)
+    with pytest.raises(BundleError, match=message):
+        TensorBundle.open(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(7, "string"), (14, "bfloat16"), (20, "resource"), (99, "unknown to this reader")]
+)
+def test_types_that_numpy_does_not_have_are_refused_by_name_when_they_are_read(
+    tmp_path: Path, number: int, kind: str
+) -> None:
+    writer.write_bundle(tmp_path / "model", TENSORS, changed=replaced("odd", dtype=number, size=3))
+    bundle = TensorBundle.open(tmp_path / "model")
+    assert same(bundle.read(SOME), TENSORS[SOME])
+    for use in (bundle.dtype, bundle.read):
+        with pytest.raises(BundleError, match=rf"odd has TensorFlow's type {number} \({kind}\)"):
+            use("odd")
+
+
+def test_a_tensor_saved_in_slices_is_refused_and_its_parts_are_no_tensors(tmp_path: Path) -> None:
+    changed = {**replaced("wide", slices=[b"\x0a\x00"], size=0), **replaced("\x00wide", shape=(1,), size=4)}
+    writer.write_bundle(tmp_path / "model", TENSORS, changed=changed)
+    bundle = TensorBundle.open(tmp_path / "model")
+    assert bundle.names() == sorted([*TENSORS, "wide"])
+    assert bundle.shape("wide") == (7, 5)
+    with pytest.raises(BundleError, match="wide was saved in slices"):
+        bundle.read("wide")
+
+
+def test_a_missing_tensor_is_named(prefix: Path) -> None:
+    bundle = TensorBundle.open(prefix)
+    for use in (bundle.shape, bundle.dtype, bundle.read):
+        with pytest.raises(BundleError, match=r"model.ckpt-7: has no tensor bert/pooler, but 25 others"):
+            use("bert/pooler")
+
+
+def test_an_index_packed_with_snappy_is_read(tmp_path: Path) -> None:
+    for name, compression in (("plain", 0), ("packed", 1)):
+        writer.write_bundle(tmp_path / name, TENSORS, block_entries=30, compression=compression)
+    bundle = TensorBundle.open(tmp_path / "packed")
+    assert bundle.names() == sorted(TENSORS)
+    assert all(same(bundle.read(name), array) for name, array in TENSORS.items())
+    sizes = [index_of(tmp_path / name).stat().st_size for name in ("packed", "plain")]
+    assert sizes[0] < 0.8 * sizes[1]
+
+
+@pytest.mark.parametrize(("compression", "kind"), [(2, "zstd"), (9, "type 9")])
+def test_an_index_packed_in_another_way_is_refused_by_name(tmp_path: Path, compression: int, kind: str) -> None:
+    writer.write_bundle(tmp_path / "model", TENSORS, compression=compression)
+    with pytest.raises(BundleError, match=rf"compressed \({kind}\)"):
+        TensorBundle.open(tmp_path / "model")
+
+
+def test_a_packed_block_that_is_damaged_is_refused_though_its_checksum_is_right(tmp_path: Path) -> None:
+    guarded = b"\x09\x00a\x01\x01" + b"\x01"
+    file = guarded + writer.masked(guarded).to_bytes(4, "little") + b"\0\0\0\x05".ljust(40, b"\0") + writer.MAGIC
+    (tmp_path / "model.index").write_bytes(file)
+    with pytest.raises(BundleError, match="block at byte 0 cannot be unpacked: .* 9 bytes"):
+        TensorBundle.open(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: writer.table([(b"a", b"")]), "no header entry"),
+        (lambda: writer.table([(b"", b""), (b"b", b""), (b"a", b"")]), "the key b'a' follows b'b'"),
+        (lambda: writer.table([(b"", b""), (b"b", b""), (b"b", b"")]), "the key b'b' follows b'b'"),
+        (lambda: writer.table([]).replace(b"\x08\x0d\x08", b"\x08\x0d\x7f"), "a block ends at byte"),
+        (lambda: writer.table([])[:-8] + b"\0" * 8, "magic number"),
+    ],
+)
+def test_tables_that_are_no_checkpoints_are_refused(tmp_path: Path, make: Callable[[], bytes], message: str) -> None:
+    (tmp_path / "model.index").write_bytes(make())
+    with pytest.raises(BundleError, match=message):
+        TensorBundle.open(tmp_path / "model")
+
+
+def test_an_entry_that_reaches_out_of_its_block_is_refused_though_the_checksum_is_right(tmp_path: Path) -> None:
+    restarts = b"\0\0\0\0\1\0\0\0"
+    for content, message in [
+        (b"\x00\x02\x09ab" + restarts, "reaches out of its block"),
+        (b"\x05\x01\x00a" + restarts, "reaches out of its block"),
+        (b"\0\0\0\x7f", "shorter than its own list of restarts"),
+    ]:
+        guarded = content + b"\0"
+        file = guarded + writer.masked(guarded).to_bytes(4, "little")
+        handles = b"\0\0" + b"\0" + writer.varint(len(content))
+        (tmp_path / "model.index").write_bytes(file + handles.ljust(40, b"\0") + writer.MAGIC)
+        with pytest.raises(BundleError, match=message):
+            TensorBundle.open(tmp_path / "model")

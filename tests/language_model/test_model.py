@@ -1,0 +1,83 @@
+"""The baseline is transformers' model and nothing else: its loss, its predictions, any weights, padded batches."""
+
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+
+from language_model.architecture import BertArchitecture
+from language_model.model import ReferenceBert, build_reference, import_transformers
+from language_model.weights import load_into
+from timedrun.errors import UsageError
+
+LENGTHS = [24, 3, 7, 7, 15, 24]
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize(("activation", "theirs"), [("gelu_tanh", "gelu_pytorch_tanh"), ("gelu", "gelu")])
+def test_the_loss_is_that_of_transformers_own_labels_times_the_masked_tokens(
+    transformers: ModuleType, tiny: BertArchitecture, make_batch, lively, attention: str, activation: str, theirs: str
+) -> None:
+    architecture = replace(tiny, activation=activation)
+    batch = make_batch(architecture, LENGTHS, padded=True)
+    model = ReferenceBert(architecture, attention)
+    load_into(model, lively(architecture))
+    assert model.model.config.hidden_act == theirs
+    assert model.model.config._attn_implementation == attention
+
+    labels = torch.full_like(batch.tokens, -100)
+    labels[batch.masked] = batch.labels
+    mask = torch.arange(24) < batch.lengths[:, None]
+    stock = model.model(
+        input_ids=batch.tokens.view(-1, 24),
+        token_type_ids=batch.segments.view(-1, 24),
+        attention_mask=mask,
+        labels=labels.view(-1, 24),
+    )
+    torch.testing.assert_close(model(batch), stock.loss * len(batch.labels), rtol=1e-6, atol=0)
+    hits = stock.logits.argmax(-1).flatten()[batch.masked] == batch.labels
+    assert model.count_correct(batch) == hits.sum()
+
+
+def test_predictions_are_counted_at_masked_positions_only(transformers: ModuleType, tiny, make_batch, lively) -> None:
+    batch = make_batch(tiny, LENGTHS, padded=True)
+    model = ReferenceBert(tiny, "eager")
+    load_into(model, lively(tiny))
+    best = model.logits(batch).argmax(-1)[batch.masked]
+    assert model.count_correct(replace(batch, labels=best)) == len(best)
+    one_wrong = best.clone()
+    one_wrong[1] = (one_wrong[1] + 1) % tiny.vocabulary
+    assert model.count_correct(replace(batch, labels=one_wrong)) == len(best) - 1
+
+
+def test_weights_depend_on_the_seed_alone_and_no_generator_is_touched(transformers: ModuleType, tiny) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one = build_reference(tiny, 3)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.randn(7)
+    two, other = build_reference(tiny, 3), build_reference(tiny, 4)
+    for name, tensor in one.weights().items():
+        assert torch.equal(tensor, two.weights()[name])
+    assert not torch.equal(
+        one.weights()["cls.predictions.transform.dense.weight"],
+        other.weights()["cls.predictions.transform.dense.weight"],
+    )
+
+
+def test_an_unpadded_batch_is_refused_in_words(transformers: ModuleType, tiny, make_batch) -> None:
+    with pytest.raises(UsageError, match="padded batches only"):
+        build_reference(tiny, 0)(make_batch(tiny, LENGTHS, padded=False))
+
+
+def test_without_transformers_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UsageError, match=r"timedrun\[language\]"):
+        import_transformers()
+
+
+def test_importing_transformers_leaves_no_hidden_torchvision_behind(transformers: ModuleType) -> None:
+    import_transformers()
+    assert "torchvision" not in sys.modules or sys.modules["torchvision"] is not None

@@ -1,0 +1,76 @@
+"""The static masks obey BERT's law, and the chosen sequences are spread evenly."""
+
+from random import Random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from language_model.text.evaluation_set import MaskSettings, chosen, mask
+from language_model.text.vocabulary import SpecialIds
+
+SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 80), st.floats(0.01, 1), st.integers(0, 10**6))
+def test_masks_restore_the_sequence_and_spare_special_tokens(
+    first: int, second: int, most: int, fraction: float, seed: int
+) -> None:
+    tokens = [2, *range(100, 100 + first), 3, *range(500, 500 + second), 3]
+    options = MaskSettings(max_predictions=most, masked_fraction=fraction)
+    output, places, labels = mask(tokens, options, SPECIAL, 1000, Random(seed))
+    assert len(places) == min(most, max(1, round(len(tokens) * fraction)), first + second)
+    assert places == sorted(set(places))
+    assert [tokens[place] for place in places] == labels
+    assert not set(places) & {0, first + 1, len(tokens) - 1}
+    restored = list(output)
+    for place, label in zip(places, labels, strict=True):
+        restored[place] = label
+    assert restored == tokens
+
+
+def test_a_sequence_of_512_has_76_predictions_and_the_shortest_has_one() -> None:
+    counts = MaskSettings()
+    assert [counts.count(length) for length in (5, 10, 128, 500, 507, 512)] == [1, 2, 19, 75, 76, 76]
+
+
+def test_of_the_masked_80_percent_are_mask_10_percent_random_and_10_percent_kept() -> None:
+    random, size = Random(12345), 5000
+    masked = kept = other = 0
+    drawn = []
+    for _ in range(1000):
+        tokens = [2, *random.choices(range(100, size), k=200), 3, *random.choices(range(100, size), k=200), 3]
+        output, places, labels = mask(tokens, MaskSettings(), SPECIAL, size, random)
+        for place, label in zip(places, labels, strict=True):
+            masked += output[place] == SPECIAL.mask
+            kept += output[place] == label
+            if output[place] not in (SPECIAL.mask, label):
+                other += 1
+                drawn.append(output[place])
+    total = masked + kept + other
+    for count, share in ((masked, 0.8), (kept, 0.1), (other, 0.1)):
+        assert abs(count / total - share) < 4 * (share * (1 - share) / total) ** 0.5 + 2 / size
+    histogram, _ = np.histogram(drawn, bins=10, range=(0, size))
+    assert abs(histogram / len(drawn) - 0.1).max() < 4 * (0.09 / len(drawn)) ** 0.5
+
+
+def test_masked_places_are_uniform_over_the_sequence() -> None:
+    random, tokens = Random(7), [2, *range(100, 298), 3, 99, 3]
+    counts = np.zeros(len(tokens))
+    for _ in range(3000):
+        counts[mask(tokens, MaskSettings(), SPECIAL, 1000, random)[1]] += 1
+    inner = counts[[*range(1, 199), 200]]
+    assert abs(inner - inner.mean()).max() < 5 * inner.mean() ** 0.5
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_every_nth_sequence_is_chosen_or_all_where_fewer(count: int, wanted: int) -> None:
+    found = chosen(count, wanted)
+    assert len(found) == min(count, wanted)
+    assert found[0] == 0
+    assert found[-1] < count
+    if len(found) > 1:
+        steps = np.diff(found)
+        assert steps.min() >= 1
+        assert steps.max() - steps.min() <= 1

@@ -1,0 +1,30 @@
+"""Python's help topics make documents of sentences, and no section stands on both sides of the split."""
+
+from language_model.text.pydoc_topics import corpus, documents
+
+
+def test_sections_are_documents_of_sentences_under_their_topic() -> None:
+    found = documents()
+    name = next(name for name in found if name.startswith("yield: "))
+    assert name == 'yield: The "yield" statement'
+    assert found[name][0] == 'The "yield" statement'
+    assert any(line.startswith("yield_stmt") for line in found[name])
+    assert any(line.startswith('A "yield" statement is semantically equivalent') for line in found[name])
+    assert not [line for lines in found.values() for line in lines if not line.strip() or "\n" in line]
+    assert sum(len(line) for lines in found.values() for line in lines) > 200_000
+
+
+def test_no_text_of_the_evaluation_sections_is_a_training_section() -> None:
+    train, evaluation = corpus()
+    train_lines = {line for document in train for line in document.sentences()}
+    long_lines = [line for document in evaluation for line in document.sentences() if len(line) > 60]
+    assert len(long_lines) > 100
+    assert sum(line in train_lines for line in long_lines) < 0.01 * len(long_lines)
+    assert not {document.fingerprint for document in train} & {document.fingerprint for document in evaluation}
+
+
+def test_the_split_is_fixed_and_gives_evaluation_a_modest_share() -> None:
+    train, evaluation = corpus()
+    sizes = [sum(len(document.text) for document in side) for side in (train, evaluation)]
+    assert 0.05 < sizes[1] / sum(sizes) < 0.3
+    assert [document.name for document in corpus()[1]] == [document.name for document in evaluation]

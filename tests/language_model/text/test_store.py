@@ -1,0 +1,195 @@
+"""What was written is what is read, in any order; a store that is not whole is refused by the name of the file."""
+
+import json
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from language_model.text.shards import PartContent
+from language_model.text.store import (
+    MANIFEST,
+    Manifest,
+    MaskedSequences,
+    RaggedStore,
+    Sequences,
+    SplitFacts,
+    read_manifest,
+    token_type,
+    verify,
+)
+from language_model.text.store_writer import write_manifest, write_split
+from language_model.text.vocabulary import SpecialIds
+from timedrun.errors import DataError
+from timedrun.storage.atomic_file import StoredFile, write_file
+
+SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
+Rows = list[tuple[list[int], int, list[int], list[int]]]
+
+
+def rows(count: int, vocabulary: int, seed: int) -> Rows:
+    """Sequences with the length of their first segment, masked places and labels."""
+    random = np.random.default_rng(seed)
+    found: Rows = []
+    for _ in range(count):
+        length = int(random.integers(5, 60))
+        places = sorted(random.choice(length, size=int(random.integers(1, 5)), replace=False).tolist())
+        tokens, labels = random.integers(0, vocabulary, length), random.integers(0, vocabulary, len(places))
+        found.append((tokens.tolist(), int(random.integers(2, length)), places, labels.tolist()))
+    return found
+
+
+def part(content: Rows, split: str, vocabulary: int) -> PartContent:
+    evaluation = split == "evaluation"
+    index = [(len(tokens), first, len(places))[: 3 if evaluation else 2] for tokens, first, places, _ in content]
+
+    def joined(column: int, kind: str | np.dtype[np.generic]) -> NDArray[np.generic]:
+        return np.array([value for row in content for value in row[column]], dtype=kind)  # type: ignore[attr-defined]
+
+    kind = token_type(vocabulary)
+    masked = joined(2 if evaluation else 0, "<u2") if evaluation else np.empty(0, "<u2")
+    labels = joined(3, kind) if evaluation else np.empty(0, kind)
+    return PartContent(np.array(index, dtype="<u2"), joined(0, kind), masked, labels, 0, 1)
+
+
+def write_store(folder: Path, train: Rows, evaluation: Rows, vocabulary: int, max_length: int = 64) -> Manifest:
+    files: dict[str, StoredFile] = {}
+    facts: dict[str, SplitFacts] = {}
+    for split, content in (("train", train), ("evaluation", evaluation)):
+        middle = len(content) // 2
+        parts = [part(piece, split, vocabulary) for piece in (content[:middle], content[middle:])]
+        written, facts[split] = write_split(folder, split, parts, len(content))  # type: ignore[arg-type]
+        files |= written
+    files["vocab.txt"] = write_file(folder / "vocab.txt", b"words\n")
+    manifest = Manifest(
+        version=1,
+        vocabulary_size=vocabulary,
+        vocabulary_sha256="0",
+        special=SPECIAL,
+        seed=1,
+        settings={"max_length": max_length},
+        input_sha256="0",
+        splits=facts,  # type: ignore[arg-type]
+        files=files,
+    )
+    write_manifest(folder, manifest)
+    return manifest
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_store(tmp_path / "store", rows(21, 9000, 1), rows(13, 9000, 2), 9000)
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("vocabulary", [9000, 1 << 16, (1 << 16) + 1])
+def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, vocabulary: int) -> None:
+    train, evaluation = rows(40, vocabulary, 3), rows(30, vocabulary, 4)
+    written = write_store(tmp_path / "store", train, evaluation, vocabulary)
+    assert verify(tmp_path / "store") == read_manifest(tmp_path / "store") == written
+    for split, content in (("train", train), ("evaluation", evaluation)):
+        store = RaggedStore.open(tmp_path / "store", split)  # type: ignore[arg-type]
+        assert len(store) == len(content)
+        assert store.lengths.tolist() == [len(row[0]) for row in content]
+        assert store.longest == max(store.lengths)
+        wanted = np.array([7, 0, 29, 7, 12], dtype=np.int64)
+        found = store.read(wanted)
+        assert found.tokens.dtype == found.first.dtype == found.lengths.dtype == np.int64
+        assert found.tokens.tolist() == [token for number in wanted for token in content[number][0]]
+        assert found.lengths.tolist() == [len(content[number][0]) for number in wanted]
+        assert found.first.tolist() == [content[number][1] for number in wanted]
+        assert isinstance(found, MaskedSequences) == (split == "evaluation")
+        if isinstance(found, MaskedSequences):
+            starts = np.cumsum(found.lengths) - found.lengths
+            places = [start + place for start, n in zip(starts, wanted, strict=True) for place in content[n][2]]
+            assert found.masked.tolist() == places
+            assert found.masked_counts.tolist() == [len(content[number][2]) for number in wanted]
+            assert found.labels.tolist() == [label for number in wanted for label in content[number][3]]
+
+
+def test_reading_nothing_gives_empty_arrays(folder: Path) -> None:
+    nothing = RaggedStore.open(folder, "evaluation").read(np.empty(0, dtype=np.int64))
+    assert isinstance(nothing, Sequences)
+    assert len(nothing.tokens) == len(nothing.lengths) == 0
+
+
+def test_only_chosen_sequences_are_written(tmp_path: Path) -> None:
+    content = rows(20, 900, 5)
+    chosen = np.array([0, 3, 9, 10, 19])
+    parts = [part(content[:9], "evaluation", 900), part(content[9:], "evaluation", 900)]
+    _, facts = write_split(tmp_path, "evaluation", parts, 20, chosen)
+    assert facts.sequences == 5
+    index = np.load(tmp_path / "evaluation" / "index.npy")
+    assert index[:, 0].tolist() == [len(content[number][0]) for number in chosen]
+    tokens = np.fromfile(tmp_path / "evaluation" / "tokens.bin", dtype="<u2")
+    assert tokens.tolist() == [token for number in chosen for token in content[number][0]]
+    labels = np.fromfile(tmp_path / "evaluation" / "labels.bin", dtype="<u2")
+    assert labels.tolist() == [label for number in chosen for label in content[number][3]]
+
+
+@pytest.mark.parametrize("name", ["train/tokens.bin", "evaluation/labels.bin", "train/index.npy", "vocab.txt"])
+def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Path, name: str) -> None:
+    path = folder / name
+    whole = path.read_bytes()
+    for content, words in ((whole[:-1], "cut off"), (whole + b"\0", "too long"), (None, "missing")):
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        for refused in (lambda: RaggedStore.open(folder, "train"), lambda: verify(folder)):
+            with pytest.raises(DataError, match=f"{name} is {words}"):
+                refused()
+
+
+def test_a_changed_byte_is_found_by_verification(folder: Path) -> None:
+    path = folder / "evaluation/tokens.bin"
+    content = bytearray(path.read_bytes())
+    content[11] ^= 1
+    path.write_bytes(content)
+    RaggedStore.open(folder, "evaluation")
+    with pytest.raises(DataError, match=r"evaluation/tokens\.bin is damaged"):
+        verify(folder)
+
+
+def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder: Path) -> None:
+    path = folder / MANIFEST
+    values = json.loads(path.read_bytes())
+    for changed, words in [
+        ({**values, "version": 2}, "version 2, this program reads version 1"),
+        ({name: value for name, value in values.items() if name != "splits"}, "incomplete"),
+        ({**values, "files": {}}, "incomplete"),
+        ([], "version None"),
+    ]:
+        path.write_text(json.dumps(changed))
+        with pytest.raises(DataError, match=words):
+            read_manifest(folder)
+    path.write_text("{")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_manifest(folder)
+    path.unlink()
+    with pytest.raises(DataError, match="holds no prepared text"):
+        RaggedStore.open(folder, "train")
+
+
+def test_an_index_that_contradicts_the_tokens_is_refused(folder: Path) -> None:
+    path = folder / "train/index.npy"
+    index = np.load(path)
+    index[0, 0] += 1
+    np.save(path, index)
+    with pytest.raises(DataError, match=r"index\.npy contradicts"):
+        RaggedStore.open(folder, "train")
+
+
+def test_sequences_longer_than_the_store_allows_are_refused(tmp_path: Path) -> None:
+    write_store(tmp_path, rows(20, 900, 1), rows(5, 900, 2), 900, max_length=20)
+    with pytest.raises(DataError, match=r"train/index\.npy has a sequence of \d+ tokens, longer than 20"):
+        RaggedStore.open(tmp_path, "train")
+
+
+def test_opening_touches_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RaggedStore.open(folder, "train")
+    assert isinstance(store._tokens, np.memmap)
+    assert isinstance(store._tokens._mmap, mmap.mmap)  # type: ignore[attr-defined]
+    (folder / "train/tokens.bin").write_bytes(b"\x07\x00" * len(store._tokens))
+    assert set(store.read(np.arange(3)).tokens.tolist()) == {7}

@@ -1,0 +1,35 @@
+"""The synthetic store is a whole store, the same each time, with the lengths of MLPerf BERT's training set."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from language_model.text.store import RaggedStore, verify
+from language_model.text.synthetic_store import SPECIAL, WORDS_FROM, sampled_lengths, write_synthetic_store
+
+
+def test_lengths_have_the_mean_and_the_mean_square_of_mlperfs_training_set() -> None:
+    lengths = sampled_lengths(20_000, 512, seed=1).astype(float)
+    assert lengths.mean() == pytest.approx(254.5, rel=0.005)
+    assert np.square(lengths).mean() == pytest.approx(95_000, rel=0.01)
+    assert lengths.max() == 512
+
+
+def test_it_is_a_whole_store_whose_sequences_have_two_segments_of_words(tmp_path: Path) -> None:
+    write_synthetic_store(tmp_path / "store", 50)
+    store = RaggedStore.open(tmp_path / "store", "train")
+    assert verify(tmp_path / "store").splits["train"].sequences == len(store) == 50
+    read = store.read(np.arange(50))
+    starts = np.cumsum(read.lengths) - read.lengths
+    assert (read.tokens[starts] == SPECIAL.cls).all()
+    ends = np.concatenate([starts + read.first - 1, starts + read.lengths - 1])
+    assert (read.tokens[ends] == SPECIAL.sep).all()
+    words = np.delete(read.tokens, np.concatenate([starts, ends]))
+    assert words.min() >= WORDS_FROM and words.max() < 30_522
+
+
+def test_the_same_arguments_give_the_same_bytes(tmp_path: Path) -> None:
+    stores = [write_synthetic_store(tmp_path / name, 20, longest=128) for name in ("one", "other")]
+    assert stores[0] == stores[1]
+    assert stores[0].longest <= 128

@@ -1,0 +1,63 @@
+"""Vocabularies are read, checked, and trained to the same bytes every time."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from language_model.text.pydoc_topics import documents
+from language_model.text.vocabulary import SPECIAL_WORDS, Vocabulary, read_vocabulary, train_vocabulary
+from tests.language_model.text_samples import write_vocabulary
+from timedrun.errors import DataError
+
+pytest.importorskip("tokenizers", reason="needs the extra 'language'")
+
+SENTENCES = [sentence for sentences in documents().values() for sentence in sentences]
+TRAINED = train_vocabulary(lambda: SENTENCES, 2_000)
+
+
+def test_special_ids_are_found_by_name(tmp_path: Path) -> None:
+    vocabulary = read_vocabulary(write_vocabulary(tmp_path / "vocab.txt"))
+    for name, word in SPECIAL_WORDS.items():
+        assert vocabulary.words[getattr(vocabulary.special, name)] == word
+    assert vocabulary.content == (tmp_path / "vocab.txt").read_bytes()
+
+
+def test_a_vocabulary_without_mask_is_refused_naming_it(tmp_path: Path) -> None:
+    path = write_vocabulary(tmp_path / "vocab.txt", without=["[MASK]"])
+    with pytest.raises(DataError, match=r"vocab\.txt lacks \[MASK\]"):
+        read_vocabulary(path)
+
+
+@pytest.mark.parametrize(("extra", "words"), [(b"\n", "empty"), (b"the\n", "twice"), (b"\xff\n", "not UTF-8")])
+def test_an_unsound_vocabulary_is_refused(tmp_path: Path, extra: bytes, words: str) -> None:
+    path = write_vocabulary(tmp_path / "vocab.txt")
+    path.write_bytes(path.read_bytes() + extra)
+    with pytest.raises(DataError, match=words):
+        read_vocabulary(path)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_vocabulary(tmp_path / "none.txt")
+
+
+def test_the_same_text_trains_the_same_vocabulary_in_every_process() -> None:
+    code = (
+        "from tests.language_model.test_vocabulary import SENTENCES;"
+        "from language_model.text.vocabulary import train_vocabulary;"
+        "print(train_vocabulary(lambda: SENTENCES, 2_000).sha256)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "5", "PYTHONPATH": os.pathsep.join(sys.path)}
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == TRAINED.sha256
+    assert len(TRAINED) == 2_000
+    assert TRAINED.words[:5] == tuple(SPECIAL_WORDS.values())
+
+
+def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
+    with pytest.raises(DataError, match="a vocabulary of 9 WordPieces cannot be trained"):
+        train_vocabulary(lambda: ["some words"], 9)
+
+
+def test_a_vocabulary_is_known_by_its_bytes() -> None:
+    assert Vocabulary(TRAINED.words[::-1]).sha256 != TRAINED.sha256

@@ -1,0 +1,369 @@
+"""The strict checks find each broken rule, at its line, and leave a good log alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mlevents.checks.log_check import check, check_record
+from mlevents.record import read
+
+
+def named(records, key, number=0):
+    return [record for record in records if record["key"] == key][number]
+
+
+def drop(*keys):
+    def mutate(records):
+        records[:] = [record for record in records if record["key"] not in keys]
+
+    return mutate
+
+
+def put(key, value, number=0):
+    return lambda records: named(records, key, number).update(value=value)
+
+
+def note(key, number=0, **metadata):
+    return lambda records: named(records, key, number)["metadata"].update(metadata)
+
+
+def again(key, **changes):
+    return lambda records: records.append({**named(records, key), "time_ms": records[-1]["time_ms"], **changes})
+
+
+def move_last(key):
+    return lambda records: records.append(records.pop(records.index(named(records, key))))
+
+
+def at(key, shift_ms, number=0):
+    def mutate(records):
+        named(records, key, number)["time_ms"] += shift_ms
+
+    return mutate
+
+
+def found(write, records, ruleset="2.0.0", level="error") -> list[str]:
+    return [finding.rule for finding in check_record(read(write(records)), ruleset) if finding.level == level]
+
+
+def test_a_good_log_has_no_finding(records, write):
+    report = check(write(records))
+    # Two evaluations an epoch apart: allowed in the open division, and said.
+    assert [(finding.level, finding.rule) for finding in report.findings] == [("note", "evaluation-interval")]
+    assert report.passed and not report.demonstration and report.ruleset == "2.0.0"
+
+
+def test_a_good_demonstration_passes_and_is_named_one(demonstration, write):
+    report = check(write(demonstration))
+    assert report.passed and report.demonstration
+    assert [finding.message for finding in report.findings] == [
+        "demonstration: dataset digits is not the benchmark's imagenet; cannot be a submission"
+    ]
+
+
+BROKEN: dict[str, tuple[Callable, str]] = {
+    "no run_stop": (drop("run_stop"), "required-key"),
+    "no organization": (drop("submission_org"), "required-key"),
+    "empty platform": (put("submission_platform", ""), "value-filled"),
+    "no train_samples value": (put("train_samples", None), "value-filled"),
+    "status of another vocabulary": (put("submission_status", "Available on-premise"), "vocabulary"),
+    "unknown division": (put("submission_division", "ajar"), "vocabulary"),
+    "benchmark without rules here": (put("submission_benchmark", "resnet50"), "benchmark-known"),
+    "misnamed benchmark": (put("submission_benchmark", "resnet50"), "vocabulary"),
+    "two organizations": (again("submission_org", value="Somebody"), "one-occurrence"),
+    "second run_start": (again("run_start"), "one-occurrence"),
+    "block without its count": (lambda r: named(r, "block_start")["metadata"].pop("epoch_count"), "required-metadata"),
+    "no block or epoch": (drop("block_start", "block_stop", "epoch_start", "epoch_stop"), "required-key"),
+    "aborted": (note("run_stop", status="aborted", reason="stopped"), "status-success"),
+    "no status": (lambda r: named(r, "run_stop")["metadata"].pop("status"), "status-success"),
+    "target missed": (put("eval_accuracy", 0.7589, 1), "target-reached"),
+    "target reached, then lost": (
+        lambda r: (put("eval_accuracy", 0.77)(r), put("eval_accuracy", 0.7, 1)(r)),
+        "target-reached",
+    ),
+    "no evaluation in the timed region": (lambda r: [move_last("eval_accuracy")(r) for _ in (0, 1)], "target-reached"),
+    "percent": (put("eval_accuracy", 76.0, 1), "quality-range"),
+    "null accuracy": (put("eval_accuracy", None), "quality-range"),
+    "accuracy as text": (put("eval_accuracy", "0.76", 1), "quality-range"),
+    "run_stop in the past": (at("run_stop", -3_600_000), "clock-order"),
+    "run_stop before run_start": (lambda r: r.insert(11, r.pop()), "clock-order"),
+    "run_start before init_stop": (move_last("init_stop"), "clock-order"),
+    "no cache_clear": (drop("cache_clear"), "required-key"),
+    "cache cleared during the run": (move_last("cache_clear"), "cache-clear"),
+    "epochs step back": (note("eval_accuracy", 0, epoch_num=3), "epoch-numbering"),
+    "epoch trained twice": (note("epoch_start", 1, epoch_num=1), "epoch-numbering"),
+    "epoch is no number": (note("epoch_start", 0, epoch_num="one"), "epoch-numbering"),
+    "evaluation never stops": (lambda r: r.remove(named(r, "eval_stop")), "pairs"),
+    "evaluation never starts": (lambda r: r.remove(named(r, "eval_start")), "pairs"),
+    "init too long": (lambda r: [at(x, -240 * 60_000)(r) for x in ("cache_clear", "init_start")], "init-limit"),
+    "seed is no integer": (put("seed", 1.5), "seed"),
+    "blank organization": (put("submission_org", "  "), "name"),
+    "platform is no text": (put("submission_platform", []), "name"),
+    "train_samples as text": (put("train_samples", "many"), "count"),
+    "no evaluation samples": (put("eval_samples", 0), "count"),
+    "batch size below 0": (put("global_batch_size", -64), "count"),
+    "batch size as text": (put("global_batch_size", "64"), "count"),
+    "target reached without training": (
+        lambda r: [note(key, 1, epoch_num=0)(r) for key in ("eval_start", "eval_accuracy", "eval_stop")],
+        "target-reached",
+    ),
+    "clock set back while training": (at("epoch_stop", 60_000), "clock-order"),
+    "a demonstration's dataset under the benchmark's": (
+        lambda r: [r.insert(9, {**named(r, "seed"), "key": "dataset", "value": x}) for x in ("imagenet", "digits")],
+        "one-occurrence",
+    ),
+    "wall clock set forward": (note("run_stop", elapsed_ms=60_000), "clock-agreement"),
+    "wall clock set back": (note("run_stop", elapsed_ms=240_000.0), "clock-agreement"),
+    "elapsed is no duration": (note("run_stop", elapsed_ms="long"), "clock-agreement"),
+}
+
+
+@pytest.mark.parametrize(("mutate", "rule"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_rule_is_an_error(records, write, mutate, rule):
+    mutate(records)
+    assert rule in found(write, records)
+
+
+BROKEN |= {
+    "division after init_stop": (
+        lambda r: r.insert(12, r.pop(r.index(named(r, "submission_division")))),
+        "submission-order",
+    ),
+    "run_stop made earlier": (at("run_stop", -30_000), "clock-order"),
+    "run_start made later": (at("run_start", 90_000), "clock-order"),
+    "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
+    "trained before run_start": (lambda r: r.insert(14, r.pop(r.index(named(r, "run_start")))), "before-run-start"),
+    "cache cleared late by its time": (at("cache_clear", 60_000), "cache-clear"),
+    "samples step back": (
+        lambda r: [note("eval_accuracy", i, samples_count=9 - i)(r) for i in (0, 1)],
+        "epoch-numbering",
+    ),
+}
+
+
+@pytest.mark.parametrize(("mutate", "rule"), list(BROKEN.values())[-7:], ids=list(BROKEN)[-7:])
+def test_what_no_tool_of_mlcommons_sees_is_an_error(records, write, mutate, rule):
+    mutate(records)
+    assert rule in found(write, records)
+
+
+DOUBTFUL: dict[str, tuple[Callable, str]] = {
+    "caches left warm": (put("cache_clear", False), "cache-clear"),
+    "caches left warm, as 0": (put("cache_clear", 0), "cache-clear"),
+    "caches left warm, and cleared in the run": (
+        lambda r: (put("cache_clear", False)(r), r.insert(-1, {**r[0], "value": True, "time_ms": r[-1]["time_ms"]})),
+        "cache-clear",
+    ),
+    "two batch sizes": (lambda r: r.insert(9, {**named(r, "global_batch_size"), "value": 32}), "one-occurrence"),
+    "Cyrillic letters in a key": (lambda r: r.insert(9, {**named(r, "seed"), "key": "s\u0435ed"}), "key-look-alike"),
+    "capitals in a key": (lambda r: r.insert(9, {**named(r, "seed"), "key": "RUN_START"}), "key-look-alike"),
+    "not one mistake": (put("eval_accuracy", 1.0, 1), "quality-range"),
+    "evaluated again until it reaches": (
+        lambda r: (put("eval_accuracy", 0.7, 1)(r), r.insert(-3, {**named(r, "eval_accuracy", 1), "value": 0.77})),
+        "evaluated-again",
+    ),
+    "time from 0": (lambda r: [x.update(time_ms=x["time_ms"] - r[0]["time_ms"]) for x in r[::-1]], "time-unit"),
+    "no seed": (drop("seed"), "seed"),
+    "two seeds": (lambda r: r.insert(8, {**named(r, "seed"), "value": 2}), "seed"),
+    "time steps back": (at("eval_stop", 60_000), "time-order"),
+    "epochs from 0": (lambda r: [note("epoch_start", i, epoch_num=i)(r) for i in (0, 1)], "epoch-numbering"),
+    "block never stops": (lambda r: r.remove(named(r, "block_stop")), "pairs"),
+    "block never starts": (lambda r: r.remove(named(r, "block_start")), "pairs"),
+    "organization twice": (lambda r: r.insert(5, dict(named(r, "submission_org"))), "one-occurrence"),
+    "epoch after run_stop": (again("epoch_stop"), "after-run-stop"),
+    "epochs end under other numbers": (
+        lambda r: [note("epoch_stop", i, epoch_num=i + 2)(r) for i in (0, 1)],
+        "epoch-numbering",
+    ),
+    "epochs jump": (lambda r: [note(f"epoch_{x}", 1, epoch_num=5)(r) for x in ("start", "stop")], "epoch-numbering"),
+    "epoch ends within an evaluation": (
+        lambda r: r.insert(r.index(named(r, "eval_start", 1)) + 1, r.pop(r.index(named(r, "epoch_stop", 1)))),
+        "nesting",
+    ),
+    "a value without an evaluation": (
+        lambda r: r.insert(
+            -1, {**named(r, "eval_accuracy", 1), "time_ms": r[-1]["time_ms"], "metadata": {"epoch_num": 3}}
+        ),
+        "evaluation-pairs",
+    ),
+    "time in seconds": (
+        lambda r: (r[-1]["metadata"].pop("elapsed_ms"), [x.update(time_ms=x["time_ms"] // 1000) for x in r]),
+        "time-unit",
+    ),
+    "another target logged": (lambda r: r.insert(9, {**named(r, "seed"), "key": "quality_target"}), "quality-target"),
+}
+
+
+@pytest.mark.parametrize(("mutate", "rule"), DOUBTFUL.values(), ids=DOUBTFUL)
+def test_a_doubtful_log_is_a_warning_and_passes(records, write, mutate, rule):
+    mutate(records)
+    path = write(records)
+    assert rule in [finding.rule for finding in check(path).findings if finding.level == "warning"]
+    assert check(path).passed
+
+
+def test_a_clock_that_starts_after_the_limit_of_initialization_is_an_error_though_init_stop_is_within_it(
+    records, write
+):
+    for key in ("cache_clear", "init_start", "init_stop"):
+        at(key, -240 * 60_000)(records)
+    path = write(records)
+    (error,) = [finding for finding in check(path).findings if finding.level == "error"]
+    assert (error.rule, error.line) == ("init-limit", records.index(named(records, "run_start")) + 1)
+    assert "between init_stop and run_start" in error.message
+
+
+def test_a_finding_names_the_files_own_line(records, write):
+    put("eval_accuracy", 76.0)(records)
+    path = write(records)
+    path.write_text("a banner\n\n" + path.read_text())
+    finding = next(finding for finding in check(path).findings if finding.rule == "quality-range")
+    assert path.read_text().splitlines()[finding.line - 1].count("76.0") == 1
+    assert str(finding) == f"{path}:{finding.line}: error [quality-range] {finding.message}"
+    assert "percent" in finding.message
+
+
+def test_the_clocks_may_differ_by_a_second_or_a_five_hundredth(records, write):
+    named(records, "run_stop")["metadata"]["elapsed_ms"] = 120_002 - 990
+    assert found(write, records) == []
+    named(records, "run_stop")["metadata"]["elapsed_ms"] = 120_002 - 1_010
+    assert found(write, records) == ["clock-agreement"]
+    named(records, "run_stop")["time_ms"] += 1_080_000  # 20 minutes in all, of which 2.4 s
+    named(records, "run_stop")["metadata"]["elapsed_ms"] = 1_200_002 - 2_350
+    assert found(write, records) == []
+    named(records, "run_stop")["metadata"]["elapsed_ms"] = 1_200_002 - 2_450
+    assert found(write, records) == ["clock-agreement"]
+
+
+def test_the_untimed_gap_after_init_is_noted(records, write):
+    for record in records[: records.index(named(records, "run_start"))]:
+        record["time_ms"] -= 20_000
+    assert found(write, records, level="note") == ["init-gap", "evaluation-interval"]
+    assert found(write, records) == []
+
+
+def test_a_resumed_run_is_noted_at_the_line_where_it_went_on(records, write):
+    stop = named(records, "epoch_stop", 1)
+    records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "resumed", "value": 46})
+    report = check(write(records))
+    assert [(f.level, f.rule) for f in report.findings] == [("note", "resumed"), ("note", "evaluation-interval")]
+    assert "46 steps" in report.findings[0].message and report.findings[0].line == records.index(stop)
+
+
+@pytest.mark.parametrize(
+    ("division", "gap", "level"), [("open", 3.5, "note"), ("closed", 3.5, "error"), ("open", -3.5, "error")]
+)
+def test_a_resumed_run_is_an_error_where_the_division_forbids_it_or_the_clock_was_set_back_meanwhile(
+    records, write, division, gap, level
+):
+    named(records, "submission_division")["value"] = division
+    stop = named(records, "epoch_stop", 1)
+    event = {**stop, "event_type": "POINT_IN_TIME", "key": "resumed", "value": 46}
+    records.insert(records.index(stop), {**event, "metadata": {**stop["metadata"], "gap_seconds": gap}})
+    assert [f.level for f in check(write(records)).findings if f.rule == "resumed"] == [level]
+
+
+def test_a_fault_that_was_asked_for_is_an_error(records, write):
+    stop = named(records, "epoch_stop", 1)
+    fault = {"rank": 1, "step": 20, "kind": "slow"}
+    records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "fault", "value": fault})
+    assert found(write, records) == ["fault"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level"), [(60.0, "error"), (-3.0, "error"), (0.7, "warning"), (-0.7, "warning"), ("much", "error")]
+)
+def test_a_clock_that_was_set_is_an_error_where_it_moves_the_time_by_more_than_clocks_may_part(
+    records, write, seconds, level
+):
+    stop = named(records, "epoch_stop", 1)
+    records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "clock_set", "value": seconds})
+    assert [f.level for f in check(write(records)).findings if f.rule == "clock-agreement"] == [level]
+
+
+def test_a_demonstration_is_held_to_its_own_logged_target(demonstration, write):
+    named(demonstration, "quality_target")["value"] = 0.8
+    assert found(write, demonstration) == ["target-reached"]
+    drop("quality_target")(demonstration)
+    assert found(write, demonstration) == ["quality-target"]
+
+
+def test_a_benchmarks_own_dataset_is_held_to_the_benchmarks_target(make_records, write):
+    records = make_records(dataset="imagenet", accuracies=(0.5, 0.755))
+    assert found(write, records) == ["target-reached"]
+
+
+def test_samples_count_from_0_without_a_warning(make_records, write):
+    records = make_records()
+    put("submission_benchmark", "bert")(records)
+    for record in records:
+        for name in {"epoch_num", "first_epoch_num"} & record["metadata"].keys():
+            record["metadata"][name] = (record["metadata"][name] - 1) * 448
+    report = check(write(records))
+    assert report.ruleset == "2.1.0" and {finding.rule for finding in report.findings} <= {"evaluation-interval"}
+
+
+def test_the_closed_division_asks_for_more(make_records, write):
+    records = make_records(accuracies=(0.5, 0.6, 0.7, 0.76))
+    put("submission_division", "closed")(records)
+    missing = [f.message.split()[0] for f in check(write(records)).findings if f.rule == "required-key"]
+    assert missing == ["gradient_accumulation_steps", "weights_initialization", "opt_name"]
+    records.insert(5, {**named(records, "seed"), "key": "opt_name", "value": "lars"})
+    missing = [f.message.split()[0] for f in check(write(records)).findings if f.rule == "required-key"]
+    assert "lars_epsilon" in missing and "opt_name" not in missing
+    assert "evaluation-interval" in found(write, records, level="warning")
+
+
+@pytest.mark.parametrize("batch", [1e308, 10**300, -1, "64", None])
+def test_what_is_no_batch_size_has_no_evaluation_interval(records, write, batch):
+    for key, value in (
+        ("submission_division", "closed"),
+        ("submission_benchmark", "bert"),
+        ("global_batch_size", batch),
+    ):
+        put(key, value)(records)
+    assert "evaluation-interval" not in found(write, records, level="warning")
+
+
+@pytest.mark.parametrize(
+    ("value", "errors"),
+    [
+        ({"BBOX": 0.377, "SEGM": 0.339}, []),
+        ({"BBOX": 0.377, "SEGM": 0.338}, ["SEGM"]),
+        ({"BBOX": 0.3}, ["BBOX", "SEGM"]),
+        ({"BBOX": None, "SEGM": 0.4}, ["BBOX"]),
+        (0.9, ["BBOX", "SEGM"]),
+    ],
+)
+def test_every_part_of_a_quality_of_several_numbers_must_reach_its_target(records, write, value, errors):
+    put("submission_benchmark", "maskrcnn")(records)
+    for number in (0, 1):
+        put("eval_accuracy", value, number)(records)
+    findings = check_record(read(write(records)), "2.0.0")
+    missed = [finding.message for finding in findings if finding.rule == "target-reached"]
+    assert [name for name in ("BBOX", "SEGM") if any(name in message for message in missed)] == errors
+
+
+def test_irregular_evaluations_of_an_open_run_are_noted_at_their_line(make_records, write):
+    records = make_records(accuracies=(0.1, 0.2, 0.3, 0.4, 0.76))
+    for number, epoch in enumerate((4, 8, 12, 13, 17)):
+        note("eval_accuracy", number, epoch_num=epoch)(records)
+    noted = [f for f in check(write(records)).findings if f.rule == "evaluation-interval"]
+    assert [(f.level, f.line) for f in noted] == [("note", records.index(named(records, "eval_accuracy", 3)) + 1)]
+    for number, epoch in enumerate((3, 7, 11, 15, 19)):
+        note("eval_accuracy", number, epoch_num=epoch)(records)
+    assert "evaluation-interval" not in [f.rule for f in check(write(records)).findings]
+
+
+def test_an_unknown_ruleset_is_refused(records, write):
+    with pytest.raises(ValueError, match=r"no ruleset '1\.2\.3'"):
+        check(write(records), "1.2.3")
+
+
+def test_a_log_of_no_benchmark_is_still_checked(tmp_path):
+    path = tmp_path / "result_0.txt"
+    path.write_text("nothing here\n")
+    report = check(path)
+    assert not report.passed and "log-empty" in [finding.rule for finding in report.findings]

@@ -1,0 +1,223 @@
+"""The checks across a set find copies, repeated seeds, wrong counts and runs that do not belong together."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlevents.checks.log_check import check_set
+from mlevents.record import read
+
+
+@pytest.fixture
+def make_set(make_records, write):
+    """make_set(count, **facts): `count` records with seeds from 1; `change` may alter one run's records in place."""
+
+    def make(count=5, change=None, **facts):
+        runs = [make_records(seed=seed, **facts) for seed in range(1, count + 1)]
+        if change is not None:
+            change(runs)
+        return [read(write(records, f"result_{number}.txt")).summary for number, records in enumerate(runs)]
+
+    return make
+
+
+def rules(records):
+    return [(finding.level, finding.rule) for finding in check_set(records, "2.0.0")]
+
+
+def put(run, key, value):
+    next(record for record in run if record["key"] == key)["value"] = value
+
+
+def test_a_whole_set_has_no_finding(make_set):
+    assert check_set(make_set(), "2.0.0") == []
+
+
+def test_a_submission_has_its_exact_number_of_runs(make_set):
+    assert rules(make_set(4)) == rules(make_set(6)) == [("error", "run-count")]
+
+
+def test_a_demonstration_may_have_fewer_runs_with_a_warning(make_set):
+    assert rules(make_set(2, dataset="digits")) == [("warning", "run-count")]
+    assert rules(make_set(6, dataset="digits")) == []
+
+
+def test_the_same_file_twice_is_a_copy(make_set):
+    records = make_set(4)
+    assert ("error", "copied-log") in rules([*records, records[0]])
+
+
+def test_a_copy_with_another_seed_is_still_a_copy(make_set):
+    def change(runs):
+        runs[3] = [dict(record) for record in runs[1]]
+        put(runs[3], "seed", 4)
+
+    findings = check_set(make_set(change=change), "2.0.0")
+    assert [(finding.level, finding.rule) for finding in findings] == [("error", "copied-log")]
+    assert "result_1.txt, result_3.txt" in findings[0].message
+
+
+ACCURACIES = (0.3, 0.5, 0.6, 0.7, 0.76)
+
+
+def differ(runs):
+    """Every run has its own quality values."""
+    for number, run in enumerate(runs):
+        for record in run:
+            if record["key"] == "eval_accuracy":
+                record["value"] += number * 1e-4
+
+
+def moved_and_edited(runs):
+    """The second log is the first again: an hour later, under its own seed, every quality changed a little."""
+    runs[1] = [{**record, "time_ms": record["time_ms"] + 3_600_000} for record in runs[0]]
+    put(runs[1], "seed", 2)
+    differ(runs)
+
+
+def test_a_copy_moved_in_time_with_edited_quality_is_found_by_its_milliseconds(make_set):
+    assert rules(make_set(change=moved_and_edited, accuracies=ACCURACIES)) == [("error", "copied-log")]
+
+
+def test_equal_times_in_whole_seconds_or_of_a_demonstration_are_no_copy(make_set):
+    def in_seconds(runs):
+        differ(runs)
+        for run in runs:
+            for record in run:
+                record["time_ms"] -= record["time_ms"] % 1000
+
+    assert rules(make_set(change=in_seconds, accuracies=ACCURACIES)) == []
+    assert rules(make_set(change=moved_and_edited, accuracies=ACCURACIES, dataset="digits")) == []
+
+
+def test_a_copy_moved_in_time_is_suspected_from_its_quality(make_set):
+    def change(runs):
+        for position, run in enumerate(runs):
+            evaluations = [record for record in run if record["key"] == "eval_accuracy"]
+            for record in evaluations[:-1]:
+                record["value"] += 0.01 * (position if position != 3 else 0)
+
+    accuracies = (0.3, 0.4, 0.5, 0.6, 0.76)
+    assert rules(make_set(change=change, accuracies=accuracies)) == [("warning", "copied-log")]
+
+
+def test_a_repeated_seed_is_an_error(make_set):
+    findings = check_set(make_set(change=lambda runs: put(runs[4], "seed", 2)), "2.0.0")
+    assert [finding.rule for finding in findings] == ["repeated-seed"]
+    assert "seed 2 is used by result_1.txt, result_4.txt" in findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("submission_benchmark", "bert"), ("global_batch_size", 128), ("dataset", "cifar10"), ("quality_target", 0.7)],
+)
+def test_runs_of_another_configuration_do_not_belong(make_set, key, value):
+    findings = check_set(make_set(change=lambda runs: put(runs[2], key, value), dataset="digits"), "2.0.0")
+    assert [(finding.rule, key in finding.message) for finding in findings] == [("one-configuration", True)]
+    assert "result_2.txt" in findings[0].message
+
+
+def test_a_copy_moved_in_time_with_all_its_intervals_is_a_copy(make_set):
+    def change(runs):
+        runs[3] = [{**record, "time_ms": record["time_ms"] + 86_400_000} for record in runs[1]]
+        put(runs[3], "seed", 4)
+
+    findings = check_set(make_set(change=change, accuracies=(0.3, 0.5, 0.6, 0.76)), "2.0.0")
+    copied = [(f.level, f.message) for f in findings if "moved in time" in f.message]
+    assert [level for level, _ in copied] == ["error"] and "result_1.txt, result_3.txt" in copied[0][1]
+
+
+def test_a_copy_edited_in_places_is_a_copy(make_set):
+    def change(runs):
+        runs[3] = [dict(record) for record in runs[1]]
+        put(runs[3], "seed", 4)
+        for record in runs[3][::3]:
+            record["time_ms"] += 7
+
+    assert rules(make_set(change=change, accuracies=(0.3, 0.5, 0.6, 0.76))).count(("error", "copied-log")) == 1
+
+
+def test_a_long_copy_is_found_where_the_sketch_keeps_a_part_only(make_set):
+    def change(runs):
+        runs[3] = [dict(record) for record in runs[1]][:-200]
+        put(runs[3], "seed", 4)
+
+    summaries = make_set(change=change, accuracies=(*(0.1 + 0.004 * step for step in range(150)), 0.76))
+    assert len(summaries[1].sketch) == 512 < summaries[1].events
+    assert rules(summaries).count(("error", "copied-log")) == 1
+
+
+def test_a_seed_among_those_of_another_run_is_doubtful(make_set):
+    def change(runs):
+        place = next(place for place, record in enumerate(runs[0]) if record["key"] == "seed")
+        runs[0].insert(place, {**runs[0][place], "value": 2})
+
+    findings = check_set(make_set(change=change), "2.0.0")
+    assert [(finding.level, finding.rule) for finding in findings] == [("warning", "repeated-seed")]
+
+
+def test_an_empty_log_does_not_differ_from_its_set(make_set):
+    def change(runs):
+        runs[4] = []
+
+    assert check_set(make_set(change=change), "2.0.0") == []
+
+
+def test_a_summary_says_what_its_log_says(make_set):
+    summary = make_set(1, accuracies=(0.3, 0.5, 0.76))[0]
+    assert (summary.benchmark, summary.status, summary.seeds, summary.global_batch_size) == (
+        "resnet",
+        "success",
+        (1,),
+        64,
+    )
+    assert summary.first_epoch_share == 0.0 and summary.final_parts == {} and not summary.resumed
+    assert dict(summary.shared)["submission_status"] == "onprem" and len(summary.quality) == 3
+
+
+def test_a_cold_first_epoch_is_told_by_its_share(make_set):
+    def change(runs):
+        late = False
+        for record in runs[0]:
+            late = late or record["key"] == "epoch_stop"
+            record["time_ms"] += 60_000 * late
+
+    summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
+    assert summary.minutes is not None
+    assert summary.first_epoch_share == pytest.approx(1 / summary.minutes)
+    assert make_set(1, accuracies=(0.76,))[0].first_epoch_share is None
+
+
+def test_evaluation_is_no_part_of_a_cold_first_block(make_set):
+    def change(runs):
+        late = False
+        runs[0][:] = [record for record in runs[0] if record["key"] not in ("epoch_start", "epoch_stop")]
+        for record in runs[0]:
+            late = late or record["key"] == "eval_stop"
+            record["time_ms"] += 60_000 * late
+
+    summary = make_set(1, change=change, accuracies=(0.3, 0.5, 0.76))[0]
+    assert summary.first_epoch_share == 0.0
+
+
+def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_nothing_of_other_values(make_set):
+    def told(*values, **facts):
+        def change(runs):
+            (end,) = [place for place, record in enumerate(runs[0]) if record["key"] == "run_stop"]
+            for value in reversed(values):
+                runs[0].insert(end, {**runs[0][end - 1], "event_type": "POINT_IN_TIME", "key": "tracked_stats"})
+                runs[0][end]["value"] = value
+            for key, value in facts.items():
+                runs[0].insert(1, {**runs[0][0], "key": key, "value": value})
+
+        return make_set(1, change=change)[0]
+
+    rates = ({"throughput": 50}, {"loss": 1}, {"throughput": 100.0}, {"throughput": 400}, {"throughput": 200})
+    summary = told(*rates, page_cache_resident=0.25)
+    assert (summary.first_throughput, summary.later_throughput) == (50, 200)
+    assert (summary.caches_dropped, summary.page_cache_resident) == (True, 0.25)
+    summary = told("fast", None, {"throughput": True}, {"throughput": -1}, {"throughput": "9"}, page_cache_resident=7)
+    assert summary.first_throughput is summary.later_throughput is summary.page_cache_resident is None
+    assert told({"throughput": 3}).later_throughput is None
+    assert told(cache_clear=0).caches_dropped is False
+    assert told(cache_clear="no").caches_dropped is None

@@ -1,0 +1,249 @@
+"""MLCommons' own tools are asked on a copy, and their words become a verdict."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mlperf_logging.system_desc_checker.system_desc_checker
+import pytest
+
+from mlevents import keys, mlcommons
+from mlevents.checks.log_check import check
+from mlevents.mlcommons import logs
+from mlevents.record import read
+from mlevents.rounds import RULESETS
+from mlevents.runlog import RunLog
+
+
+def put(records, key, value):
+    next(record for record in records if record["key"] == key)["value"] = value
+
+
+def test_a_minimal_log_by_runlog_passes_both_checkers(tmp_path):
+    path = tmp_path / "result_0.txt"
+    with RunLog(path, clock=itertools.count(1_700_000_000.0, 0.01).__next__) as log:  # a run of no time is an error
+        log.event(keys.CACHE_CLEAR, True)
+        log.start(keys.INIT_START)
+        for key, value in (
+            (keys.SUBMISSION_BENCHMARK, keys.RESNET),
+            (keys.SUBMISSION_DIVISION, keys.OPEN),
+            (keys.SUBMISSION_ORG, "Nobody"),
+            (keys.SUBMISSION_PLATFORM, "laptop"),
+            (keys.SUBMISSION_STATUS, "onprem"),
+            (keys.SEED, 1),
+            (keys.TRAIN_SAMPLES, 1437),
+            (keys.EVAL_SAMPLES, 360),
+        ):
+            log.event(key, value)
+        log.end(keys.INIT_STOP)
+        log.start(keys.RUN_START)
+        log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=1)
+        log.event(keys.EVAL_ACCURACY, 0.7594, epoch_num=1)
+        log.end(keys.BLOCK_STOP, first_epoch_num=1)
+        log.end(keys.RUN_STOP, status=keys.SUCCESS, elapsed_ms=0)
+    before = path.read_bytes()
+    verdict = mlcommons.check_log(path, "2.0.0")
+    assert (verdict.verdict, verdict.messages) == ("pass", ())
+    assert (verdict.tool, verdict.checker, verdict.ruleset) == ("compliance_checker", "mlperf-logging 4.1.68", "2.0.0")
+    assert check(path).findings == []
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_the_official_checker_passes_what_only_the_strict_checks_find(records, write):
+    records[-1]["metadata"]["status"] = "aborted"
+    put(records, "eval_accuracy", 0.01)
+    path = write(records)
+    assert mlcommons.check_log(path, "2.0.0").verdict == "pass" and not check(path).passed
+
+
+def test_a_bad_log_fails_with_the_complaint_at_the_files_line(records, write, tmp_path):
+    put(records, "submission_status", "rdi")
+    records.pop()
+    path = write(records, "result_7.txt")
+    path.write_text("banner\nbanner\n" + path.read_text())
+    verdict = mlcommons.check_log(path, "2.0.0")
+    assert verdict.verdict == "fail"
+    status, stop = verdict.messages
+    line = read(path).first("submission_status").line
+    assert status.startswith(f"result_7.txt: CHECK for 'submission_status' failed in line {line}: failed test:")
+    assert stop == "result_7.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0"
+
+
+def test_a_checker_that_breaks_off_fails_with_its_last_line(records, write):
+    put(records, "submission_benchmark", "resnet50")
+    verdict = mlcommons.check_log(write(records), "2.0.0")
+    assert verdict.verdict == "fail" and len(verdict.messages) == 1
+    assert "FileNotFoundError" in verdict.messages[0] and "'mlperf_logging/compliance_checker" in verdict.messages[0]
+
+
+def test_an_unknown_ruleset_is_not_run(records, write):
+    verdict = mlcommons.check_log(write(records), "9.9.9")
+    assert verdict.verdict == "not run" and "invalid choice: '9.9.9'" in verdict.messages[0]
+
+
+def test_without_the_library_nothing_is_run(records, write, monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    path = write(records)
+    for verdict in (mlcommons.check_log(path, "2.0.0"), mlcommons.check_system(path, "2.0.0")):
+        assert (verdict.verdict, verdict.own_round) == ("not run", "not run") and "not installed" in verdict.messages[0]
+        assert verdict.checker == "mlperf-logging (not installed)" == mlcommons.checker_version()
+
+
+def test_a_log_cannot_choose_the_rules_the_checker_executes(records, write, tmp_path):
+    proof = tmp_path / "proof"
+    rules = tmp_path / "evil_common.yaml"
+    rules.write_text(f"- BEGIN:\n    CODE: \"open({str(proof)!r}, 'w')\"\n")
+    package = os.path.dirname(importlib.util.find_spec("mlperf_logging.compliance_checker").origin)
+    put(records, "submission_division", os.path.relpath(tmp_path / "evil", os.path.join(package, "training_2.0.0")))
+    path = write(records)
+    verdict = mlcommons.check_log(path, "2.0.0")
+    assert verdict.verdict == "fail" and "submission_division holds a path" in verdict.messages[0]
+    assert not proof.exists()
+
+
+@pytest.fixture
+def mixed(tmp_path, make_records, write):
+    """Good logs of one name in many folders, one of each kind that cannot be judged or read, and their verdicts."""
+
+    def put_down(name, records):
+        path = tmp_path / name / "result_0.txt"
+        path.parent.mkdir()
+        return write(records).rename(path)
+
+    # A closed log queues the rules of its optimizer, and breaks the checker off before it comes to them.
+    queueing = make_records()
+    put(queueing, "submission_division", "closed")
+    put(queueing, "eval_accuracy", None)
+    queueing.insert(6, queueing[6] | {"key": "opt_name", "value": "lars"})
+    os.mkfifo(tmp_path / "pipe")
+    paths = {
+        "first": put_down("first", make_records()),
+        "queueing": put_down("queueing", queueing),
+        "after": put_down("after", make_records()),
+        "cut": put_down("cut", make_records()[:-1]),
+        "pipe": tmp_path / "pipe",
+        "absent": tmp_path / "absent",
+        "folder": tmp_path,
+        "empty": put_down("empty", []),
+        "last": put_down("last", make_records()),
+    }
+    return paths, dict(zip(paths, mlcommons.check_logs(list(paths.values()), "2.0.0"), strict=True))
+
+
+def test_every_log_of_many_gets_the_verdict_it_gets_alone(mixed):
+    paths, verdicts = mixed
+    for name in ("first", "after", "last"):
+        assert (verdicts[name].verdict, verdicts[name].messages) == ("pass", ())
+        assert (verdicts[name].own_round, verdicts[name].returned) == ("pass", {"main": True})
+    assert verdicts["cut"].messages == ("result_0.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0",)
+    for name in ("cut", "queueing", "empty"):
+        assert verdicts[name] == mlcommons.check_log(paths[name], "2.0.0")
+        assert verdicts[name].verdict == "fail"
+    # The tool on its own, as a command.
+    command = [
+        sys.executable,
+        "-m",
+        "mlperf_logging.compliance_checker",
+        "--ruleset",
+        "2.0.0",
+        "--log_output",
+        os.devnull,
+    ]
+    for name in ("first", "cut"):
+        alone = subprocess.run([*command, paths[name]], capture_output=True, text=True, timeout=60)
+        assert alone.returncode == (0 if verdicts[name].verdict == "pass" else 1)
+
+
+def test_a_log_at_which_the_checker_breaks_off_leaves_no_rules_for_the_next(mixed):
+    paths, verdicts = mixed
+    assert verdicts["queueing"].messages[0].startswith("compliance_checker broke off: TypeError")
+    assert verdicts["after"].verdict == "pass"
+    # In their own process, without the queue being emptied, the next log fails.
+    program = (
+        "import sys; from mlperf_logging.compliance_checker import mlp_compliance as m\n"
+        "def ask(p): return m.main(p, 'training_2.0.0/common.yaml', m.make_checker('training', '2.0.0', 0, 0))[0]\n"
+        "try: ask(sys.argv[1])\n"
+        "except TypeError: print(ask(sys.argv[2]))"
+    )
+    command = [sys.executable, "-c", program, paths["queueing"], paths["after"]]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60).stdout == "False\n"
+
+
+def test_what_cannot_be_read_is_not_run_and_says_why(mixed):
+    _, verdicts = mixed
+    assert verdicts["pipe"].messages == ("pipe is no regular file",)
+    assert verdicts["absent"].messages == ("absent cannot be read: No such file or directory",)
+    assert "is no regular file" in verdicts["folder"].messages[0]
+    assert {verdicts[name].verdict for name in ("pipe", "absent", "folder")} == {"not run"}
+
+
+def test_logs_are_copied_in_bounded_parts(records, write, monkeypatch):
+    paths = [write(records, f"result_{number}.txt") for number in range(3)]
+    size = paths[0].stat().st_size
+    monkeypatch.setattr(logs, "COPIED_BYTES", 2 * size)
+    assert [len(part) for part in logs._parts(paths)] == [2, 1]
+    monkeypatch.setattr(logs, "COPIED_BYTES", 1)
+    assert [len(part) for part in logs._parts(paths)] == [1, 1, 1]
+    assert [one.verdict for one in mlcommons.check_logs(paths, "2.0.0")] == ["pass"] * 3
+    assert mlcommons.check_logs([], "2.0.0") == []
+
+
+def test_rules_that_mlcommons_does_not_have_are_not_run(records, write):
+    verdict = mlcommons.check_log(write(records), RULESETS["beyond_mlperf"])
+    assert verdict.verdict == "not run" and "have no rules 'beyond_mlperf'" in verdict.messages[0]
+    assert mlcommons.check_log(write(records), "beyond_mlperf") == verdict
+
+
+def test_a_record_that_hides_a_key_behind_an_escape_is_seen(records, write):
+    path = write(records)
+    path.write_text(
+        path.read_text().replace("submission_benchmark", "submission_bench\\u006dark").replace("resnet", "../x")
+    )
+    verdict = mlcommons.check_log(path, "2.0.0")
+    assert verdict.verdict == "fail" and "submission_benchmark holds a path, '../x'" in verdict.messages[0]
+
+
+def test_of_many_unparsable_records_only_some_are_told(records, write):
+    path = write(records)
+    path.write_text(path.read_text() + ":::MLLOG {broken\n" * 500)
+    verdict = mlcommons.check_log(path, "2.0.0")
+    assert verdict.verdict == "fail" and len(verdict.messages) < 20
+    assert "result_0.txt: 490 more records cannot be parsed" in verdict.messages
+
+
+@pytest.fixture
+def description(tmp_path):
+    """A system description that holds all that is asked for."""
+    source = Path(mlperf_logging.system_desc_checker.system_desc_checker.__file__).read_text()
+    fields = re.findall(r'"([\w-]+)",\n', source.partition("required_fields = [")[2].partition("]")[0])
+    path = tmp_path / "laptop.json"
+    path.write_text(json.dumps(dict.fromkeys(fields, "1") | {"division": "open"}))
+    return path
+
+
+def test_a_system_description_is_judged_by_words(description):
+    path = description
+    assert mlcommons.check_system(path, "2.0.0").verdict == "pass"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "cooling"}))
+    verdict = mlcommons.check_system(path, "2.0.0")
+    assert verdict.verdict == "fail" and "Missing field cooling" in verdict.messages[0]
+
+
+def test_a_system_description_is_read_as_utf_8_under_any_locale(description, monkeypatch):
+    path = description
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"submitter": "Zürich"}, ensure_ascii=False))
+    for name, value in (("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0")):
+        monkeypatch.setenv(name, value)
+    assert mlcommons.check_system(path, "2.0.0").verdict == "pass"

@@ -1,0 +1,183 @@
+"""An organization's folder, asked of MLCommons' package checker and result summarizer on a copy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tarfile
+from pathlib import Path
+
+import mlperf_logging.system_desc_checker.system_desc_checker
+import pytest
+
+from mlevents import mlcommons
+from mlevents.mlcommons import package as official_package
+
+
+def digest(folder):
+    """One digest of every name, kind, mode, time and content below `folder`."""
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        kind = path.lstat()
+        total.update(repr((str(path.relative_to(folder)), kind.st_mode, kind.st_mtime_ns)).encode())
+        total.update(path.read_bytes() if path.is_file() else b"")
+    return total.hexdigest()
+
+
+@pytest.fixture
+def package(tmp_path, make_records, write):
+    """An organization's folder with one system and five resnet results."""
+    folder = tmp_path / "Nobody"
+    results = folder / "results" / "laptop" / "resnet"
+    results.mkdir(parents=True)
+    (folder / "systems").mkdir()
+    source = Path(mlperf_logging.system_desc_checker.system_desc_checker.__file__).read_text()
+    fields = re.findall(r'"([\w-]+)",\n', source.partition("required_fields = [")[2].partition("]")[0])
+    assert len(fields) == 33
+    (folder / "systems" / "laptop.json").write_text(json.dumps(dict.fromkeys(fields, "1") | {"division": "open"}))
+    for number in range(5):
+        write(make_records(seed=number + 1)).rename(results / f"result_{number}.txt")
+    return folder
+
+
+def test_a_whole_package_passes(package):
+    before = digest(package)
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert (verdict.verdict, verdict.own_round, verdict.messages) == ("pass", "pass", ())
+    assert verdict.returned == {"check_systems": True, "check_training_result_files": True}
+    assert verdict.scores == {"laptop": {"resnet": pytest.approx(120_006 / 60_000)}}
+    assert (verdict.convergence, verdict.own_scores) == ((), {})
+    assert digest(package) == before
+
+
+def test_a_package_that_lacks_a_run_fails_although_the_tool_exits_0(package):
+    (package / "results" / "laptop" / "resnet" / "result_4.txt").unlink()
+    broken = package / "results" / "laptop" / "resnet" / "result_2.txt"
+    broken.write_text(broken.read_text().replace('"run_stop"', '"run_end"'))
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert verdict.verdict == "fail" and verdict.messages == (
+        "Incorrect number of files in dir, or wrong file names in directory results/laptop/resnet, found 4, expected 5",
+        "results/laptop/resnet/result_2.txt: Required EXACTLY_ONE occurrence of 'run_stop' but found 0",
+        "results/laptop/resnet: 1 file does not comply, accepting this under olympic scoring",
+    )
+    assert verdict.returned == {"check_systems": True, "check_training_result_files": False}
+    # The summarizer leaves the failed run and the fastest one out, whatever the package checker says.
+    assert verdict.scores == {"laptop": {"resnet": pytest.approx(120_006 / 60_000)}}
+
+
+def test_links_and_pipes_are_not_followed_out_of_a_package(package, tmp_path):
+    results = package / "results" / "laptop" / "resnet"
+    (results / "result_4.txt").rename(tmp_path / "elsewhere.txt")
+    os.mkfifo(results / "pipe")
+    (results / "result_4.txt").symlink_to("../../../../elsewhere.txt")
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert verdict.verdict == "fail"
+    assert verdict.messages == ("results/laptop/resnet/result_4.txt is a link that leads out of the package",)
+
+
+def test_a_package_without_results_fails(package):
+    (package / "results").rename(package / "outcomes")
+    assert mlcommons.check_package(package, "2.0.0").verdict == "fail"
+    with pytest.raises(FileNotFoundError, match="is no folder"):
+        mlcommons.check_package(package / "absent", "2.0.0")
+
+
+@pytest.fixture
+def closed(package):
+    """The package as a closed one: the logs and the system description say so, and runs converge after 39 epochs."""
+    description = package / "systems" / "laptop.json"
+    description.write_text(description.read_text().replace('"open"', '"closed"'))
+    for path in (package / "results" / "laptop" / "resnet").glob("result_*.txt"):
+        text = path.read_text().replace('"open"', '"closed"').replace('"value": 64,', '"value": 3264,')
+        path.write_text(re.sub(r'"epoch_num": 2\b', '"epoch_num": 39', text))
+    return package
+
+
+def test_a_closed_package_is_told_about_reference_convergence_and_seeds(closed):
+    results = closed / "results" / "laptop" / "resnet"
+    (results / "result_1.txt").write_bytes((results / "result_0.txt").read_bytes())
+    before = digest(closed)
+    verdict = mlcommons.check_package(closed, "2.0.0")
+    assert verdict.verdict == "fail"
+    folder = "results/laptop/resnet"
+    assert f"{folder}: RCP Test Passed: RCP found" in verdict.convergence
+    assert f"{folder}: Submission mean epochs: 39.0000" in verdict.convergence
+    assert f"{folder}: Seed checker failed" in verdict.messages
+    assert any("result_1.txt logs seed 1 on train.py:8. However" in message for message in verdict.messages)
+    # A rule that quotes 161 weights does not drown the others.
+    assert any("failed test: sorted(s['initialized_tensors'])" in message for message in verdict.messages)
+    assert max(map(len, verdict.messages)) < 1100
+    # Their logs lack the closed division's keys, so that there is no run to score.
+    assert verdict.scores == {"laptop": {}}
+    (why,) = [message for message in verdict.messages if "gives no score" in message]
+    assert why.startswith("result_summarizer gives no score for resnet of laptop: CRITICAL ERROR: Too many non-converg")
+    assert digest(closed) == before
+
+
+def test_a_score_scaled_by_reference_convergence_leaves_the_package_as_it_was(closed):
+    for path in closed.glob("results/*/*/result_*.txt"):
+        path.write_text(path.read_text().replace('"epoch_num": 39', '"epoch_num": 35'))
+    before = digest(closed)
+    verdict = mlcommons.check_package(closed, "2.0.0")
+    assert any("Results scaling set to normalization factor of 1.0044" in one for one in verdict.convergence)
+    assert digest(closed) == before and not list(closed.rglob("scaling.json"))
+
+
+def test_one_system_that_breaks_the_summarizer_off_loses_no_other_systems_score(package):
+    description = json.loads((package / "systems" / "laptop.json").read_text())
+    other = package / "results" / "desktop" / "resnet"
+    other.mkdir(parents=True)
+    for path in (package / "results" / "laptop" / "resnet").iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    (package / "systems" / "desktop.json").write_text(json.dumps(description | {"number_of_nodes": "1 node"}))
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert verdict.verdict == "pass"
+    assert verdict.scores == {"desktop": {}, "laptop": {"resnet": 120_006 / 60_000}}
+    (why,) = verdict.messages
+    assert why.startswith(
+        "result_summarizer gives no score for resnet of desktop: it broke off: ValueError: invalid lit"
+    )
+
+
+def test_a_traceback_of_the_package_checker_is_a_failure_that_says_so(package):
+    (package / "systems" / "laptop.json").unlink()
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert verdict.verdict == "fail" and verdict.scores == {"laptop": {}}
+    assert verdict.messages[0] == (
+        "package_checker broke off: FileNotFoundError: [Errno 2] No such file or directory: 'systems/laptop.json'"
+    )
+
+
+def test_a_package_checker_that_hangs_is_stopped_and_not_run(package, monkeypatch):
+    monkeypatch.setattr(official_package, "PACKAGE_SECONDS", 0.01)
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert verdict.verdict == "not run" and "was stopped" in verdict.messages[0]
+
+
+def test_links_in_a_circle_are_refused(package):
+    (package / "results" / "circle").symlink_to("circle")
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert (verdict.verdict, verdict.messages) == (
+        "fail",
+        ("results/circle is a link that leads out of the package",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("archive", "ruleset", "scores"),
+    [
+        ("mosaicml-v2.0", "2.0.0", {"resnet": ("110.513", "23.789")}),
+        ("mosaicml-v2.1", "2.1.0", {"bert": ("21.371", "7.896")}),
+    ],
+)
+def test_published_packages_get_their_published_scores(published, tmp_path, archive, ruleset, scores):
+    with tarfile.open(published / f"{archive}.tar.xz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    (results,) = tmp_path.rglob("results")
+    verdict = mlcommons.check_package(results.parent, ruleset)
+    assert (verdict.verdict, verdict.messages) == ("pass", ())
+    for benchmark, expected in scores.items():
+        found = [verdict.scores[f"8xA100_80GB-{kind}"][benchmark] for kind in ("baseline", "methods")]
+        assert tuple(f"{minutes:.3f}" for minutes in found) == expected

@@ -1,0 +1,76 @@
+"""Every damage to a good submission gets its strict finding; MLCommons' package checker says of it what is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlevents import mlcommons
+from mlevents.checks.finding import Finding
+from mlevents.checks.log_check import check_set
+from mlevents.package_checker.tree import check_tree, result_sets
+from mlevents.record import read, result_files
+from mlevents.summary import RunSummary
+from tests.mlevents.conftest import good_records
+from tests.mlevents.package_checker.package_mutations import (
+    MUTATIONS,
+    Mutation,
+    mutated,
+    write_good_package,
+    write_manifest,
+)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A submission with nothing wrong in it."""
+    return write_good_package(tmp_path_factory.mktemp("good") / "Nobody", good_records)
+
+
+def strict(folder: Path, ruleset: str = "2.0.0") -> list[Finding]:
+    """All findings about a submission but those of single logs."""
+    summaries: dict[Path, RunSummary] = {path: read(path).summary for path in result_files(folder)}
+    findings = check_tree(folder, summaries, ruleset)
+    for one in result_sets(folder):
+        findings += check_set([summaries[file] for file in one.files if file in summaries], ruleset)
+    return findings
+
+
+def test_nothing_is_wrong_with_a_good_package(good):
+    assert [str(finding) for finding in strict(good)] == []
+
+
+def test_nothing_is_wrong_with_a_good_package_and_its_manifest(good, tmp_path):
+    folder = mutated(good, tmp_path, Mutation("manifest", write_manifest, "", "error", None))
+    assert [str(finding) for finding in strict(folder)] == []
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_the_strict_checks_name_the_damage(good, tmp_path, mutation):
+    folder = mutated(good, tmp_path, mutation)
+    found = strict(folder, mutation.ruleset)
+    assert (mutation.rule, mutation.level) in {(finding.rule, finding.level) for finding in found}
+    if mutation.level == "warning":
+        assert [str(finding) for finding in found if finding.level == "error"] == []
+    for finding in found:
+        assert str(finding).isprintable()
+        assert finding.path is None or finding.path.startswith(str(folder))
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "mutation", [one for one in MUTATIONS if one.official is not None], ids=lambda mutation: mutation.name
+)
+def test_their_package_checker_gives_the_known_verdict(good, tmp_path, mutation):
+    pytest.importorskip("mlperf_logging")
+    verdict = mlcommons.check_package(mutated(good, tmp_path, mutation), mutation.ruleset)
+    assert verdict.verdict == mutation.official, verdict.messages
+    broke_off = any(message.startswith("package_checker broke off") for message in verdict.messages)
+    assert broke_off == mutation.traceback, verdict.messages
+
+
+def test_there_are_as_many_mutations_as_the_issue_asks_for():
+    names = [mutation.name for mutation in MUTATIONS]
+    assert len(set(names)) == len(names) >= 26

@@ -1,0 +1,178 @@
+"""System descriptions: every field that MLCommons' tools break at or the rules ask for is named with its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlperf_logging.system_desc_checker import system_desc_checker
+
+from mlevents.package_checker.system_description import (
+    COUNT_KEYS,
+    KEYS,
+    OPTIONAL_KEYS,
+    TEXT_KEYS,
+    check_description,
+    read_description,
+)
+from mlevents.rounds import MLPERF_RULESETS, ruleset
+from tests.mlevents.package_checker.package_mutations import DESCRIPTION, SYSTEM, description
+
+
+def write(folder: Path, content: Any, name: str = f"{SYSTEM}.json") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content, indent=2).encode())
+    return path
+
+
+def found(path: Path, round_: str = "2.0.0") -> list[tuple[str, str, int | None]]:
+    return [(one.level, one.rule, one.line) for one in check_description(path, ruleset(round_))]
+
+
+def line_of(key: str) -> int:
+    return list(DESCRIPTION).index(key) + 2
+
+
+def test_a_good_description_has_no_finding(tmp_path):
+    assert check_description(write(tmp_path, DESCRIPTION), ruleset("2.0.0")) == []
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_that_their_checker_asks_for_must_be_there(tmp_path, key):
+    without = {name: value for name, value in DESCRIPTION.items() if name != key}
+    path = write(tmp_path, without)
+    assert ("error", "system-keys", None) in found(path)
+    assert system_desc_checker.check_system_desc(str(path), "training", "2.0.0")[0] is False
+
+
+def test_their_checker_asks_for_no_other_key(tmp_path):
+    path = write(tmp_path, dict.fromkeys(KEYS, "1"))
+    assert system_desc_checker.check_system_desc(str(path), "training", "2.0.0")[0] is True
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_number_is_an_error_exactly_where_their_checker_breaks_off(tmp_path, key):
+    path = write(tmp_path, description(**{key: 4}))
+    levels = {level for level, rule, line in found(path) if rule == "system-text" and line == line_of(key)}
+    try:
+        system_desc_checker.check_system_desc(str(path), "training", "2.0.0")
+        broke_off = False
+    except TypeError:
+        broke_off = True
+    assert broke_off == (key in TEXT_KEYS) == ("error" in levels)
+
+
+@pytest.mark.parametrize("key", COUNT_KEYS)
+@pytest.mark.parametrize(
+    ("value", "wrong"), [("1 node", True), ("", True), ("-1", True), ("1.5", True), ("4", False), (" 4 ", False)]
+)
+def test_a_count_is_a_whole_number(tmp_path, key, value, wrong):
+    path = write(tmp_path, description(**{key: value}))
+    assert (("error", "system-count", line_of(key)) in found(path)) == wrong
+
+
+@pytest.mark.parametrize("key", ["cooling", "host_memory_capacity", "framework"])
+@pytest.mark.parametrize("value", ["", " ", "TBD", "?"])
+def test_a_missing_answer_is_a_warning_since_such_were_published(tmp_path, key, value):
+    assert found(write(tmp_path, description(**{key: value}))) == [("warning", "system-answers", line_of(key))]
+
+
+def test_what_the_rules_let_stay_empty_may_and_one_of_the_two_counts(tmp_path):
+    empty = dict.fromkeys(OPTIONAL_KEYS, "")
+    path = write(tmp_path, description(**{**empty, "host_processor_vcpu_count": "128"}))
+    assert found(path) == []
+    path = write(tmp_path, description(**empty))
+    assert [rule for _, rule, _ in found(path)] == ["system-answers"]
+    path = write(tmp_path, description(**empty, status="preview"))
+    assert found(path) == []
+
+
+@pytest.mark.parametrize(
+    ("division", "level"), [("open", None), ("closed", None), ("Open", "warning"), ("network", "error"), (1, "error")]
+)
+def test_the_division_is_one_of_two_words(tmp_path, division, level):
+    findings = found(write(tmp_path, description(division=division)))
+    assert findings == ([] if level is None else [(level, "system-division", line_of("division"))])
+
+
+@pytest.mark.parametrize("round_", MLPERF_RULESETS)
+@pytest.mark.parametrize("status", ["onprem", "Available on-premise", "Preview", "bogus", 7])
+def test_a_status_is_an_error_exactly_where_their_checker_fails_it(tmp_path, round_, status):
+    path = write(tmp_path, description(status=status))
+    theirs = system_desc_checker.check_system_desc(str(path), "training", round_)[0]
+    assert (("error", "system-status", line_of("status")) in found(path, round_)) == (not theirs)
+
+
+def test_a_status_of_no_round_is_a_warning_where_their_checker_does_not_look(tmp_path):
+    assert found(write(tmp_path, description(status="bogus"))) == [("warning", "system-status", line_of("status"))]
+
+
+def test_accelerators_without_a_model_and_a_model_without_accelerators_are_doubted(tmp_path):
+    assert ("warning", "system-count", line_of("accelerator_model_name")) in found(
+        write(tmp_path, description(accelerator_model_name="N/A"))
+    )
+    assert ("warning", "system-count", line_of("accelerators_per_node")) in found(
+        write(tmp_path, description(accelerators_per_node="0"))
+    )
+    cpu = description(accelerators_per_node="0", accelerator_model_name="N/A")
+    assert found(write(tmp_path, cpu)) == []
+
+
+def test_a_key_written_twice_is_an_error_at_the_second(tmp_path):
+    text = json.dumps(DESCRIPTION, indent=2).replace('"cooling": "air"', '"cooling": "air",\n  "division": "closed"')
+    path = write(tmp_path, text.encode())
+    assert ("error", "system-repeated-key", line_of("cooling") + 1) in found(path)
+    assert read_description(path).values["division"] == "closed"
+
+
+def test_a_nested_key_of_the_same_name_is_not_taken_for_the_field(tmp_path):
+    path = write(tmp_path, description(other_software_stack={"operating_system": "x"}, operating_system=""))
+    last = json.dumps(description(other_software_stack={"a": "x"}), indent=2).splitlines()
+    line = next(number for number, text in enumerate(last, 1) if '"operating_system"' in text)
+    assert found(path) == [("warning", "system-answers", line)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe{}",
+        b"\xef\xbb\xbf{}",
+        b"[" * 100_000,
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b" " * (2 << 20),
+    ],
+    ids=["empty", "cut", "list", "null", "utf-16", "mark", "deep", "long number", "long"],
+)
+def test_what_is_no_json_object_is_one_error(tmp_path, content):
+    assert [(level, rule) for level, rule, _ in found(write(tmp_path, content))] == [("error", "system-json")]
+
+
+def test_a_missing_file_and_a_folder_are_one_error(tmp_path):
+    (tmp_path / "folder.json").mkdir()
+    assert [rule for _, rule, _ in found(tmp_path / "none.json")] == ["system-json"]
+    assert [rule for _, rule, _ in found(tmp_path / "folder.json")] == ["system-json"]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), VALUES, max_size=8))
+def test_no_content_raises_and_every_message_can_be_printed(tmp_path_factory, values):
+    path = write(tmp_path_factory.mktemp("any"), {**DESCRIPTION, **values})
+    for round_ in ("2.0.0", list(MLPERF_RULESETS)[-1]):
+        for finding in check_description(path, ruleset(round_)):
+            assert str(finding).isprintable()
+            assert finding.line is None or 1 <= finding.line <= len(path.read_text().splitlines())

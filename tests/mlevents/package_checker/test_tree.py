@@ -1,0 +1,308 @@
+"""Submission folders: found, listed and checked as a whole, whatever lies in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlevents.checks.finding import Finding
+from mlevents.package_checker.files import check_files, list_folder
+from mlevents.package_checker.tree import check_tree, result_sets, submission_folders
+from mlevents.record import read, result_files
+from tests.mlevents.conftest import good_records
+from tests.mlevents.package_checker.package_mutations import (
+    IMPLEMENTATIONS,
+    MUTATIONS,
+    RESULTS,
+    SYSTEM,
+    description,
+    edit_logs,
+    write_good_package,
+    write_manifest,
+)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A submission with nothing wrong in it; tests change copies."""
+    return write_good_package(tmp_path_factory.mktemp("good") / "Nobody", good_records)
+
+
+@pytest.fixture
+def package(good: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(good, tmp_path / "Nobody"))
+
+
+def checked(folder: Path, ruleset: str | None = "2.0.0") -> list[Finding]:
+    return check_tree(folder, {path: read(path).summary for path in result_files(folder)}, ruleset)
+
+
+def brief(findings: list[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.rule) for finding in findings]
+
+
+def test_submissions_are_found_at_a_path_and_up_to_three_levels_below(good, tmp_path):
+    places = [tmp_path / "Nobody", tmp_path / "rounds/v2.0/open/Nobody", tmp_path / "rounds/v2.0/closed/Nobody"]
+    for place in places:
+        shutil.copytree(good, place)
+    too_deep = Path(shutil.copytree(good, tmp_path / "rounds/a/b/c/d/Nobody"))
+    (tmp_path / "link").symlink_to(good)
+    assert submission_folders(places[0]) == [places[0]]
+    assert submission_folders(tmp_path / "rounds/v2.0") == sorted(places[1:])
+    assert submission_folders(tmp_path) == [places[0]]
+    assert too_deep not in submission_folders(tmp_path / "rounds")
+    assert submission_folders(tmp_path / "nothing") == []
+
+
+def test_a_folder_of_results_alone_is_no_submission(good, tmp_path):
+    shutil.copytree(good / "results", tmp_path / "results")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/speed.py").write_text("")
+    assert submission_folders(tmp_path) == []
+
+
+def test_sets_are_listed_by_system_and_benchmark_in_the_order_people_count(package):
+    for number in range(5, 12):
+        shutil.copy(package / RESULTS / "result_0.txt", package / RESULTS / f"result_{number}.txt")
+    (one,) = result_sets(package)
+    assert (one.system, one.benchmark, one.folder) == (SYSTEM, "resnet", package / RESULTS)
+    assert [file.name for file in one.files] == [f"result_{number}.txt" for number in range(12)]
+
+
+def test_names_with_a_stamp_are_fine(package):
+    for number in range(5):
+        path = package / RESULTS / f"result_{number}.txt"
+        path.rename(path.with_name(f"result_220415-093{number}_0{number + 1}.txt"))
+    assert checked(package) == []
+
+
+def test_without_a_ruleset_each_benchmark_has_its_default(package):
+    assert checked(package, None) == []
+    with pytest.raises(ValueError, match="no ruleset"):
+        checked(package, "1.2.3")
+
+
+def test_a_benchmark_of_another_round_is_no_benchmark_of_this_one(package):
+    assert ("error", "benchmark-folder") in brief(checked(package, "5.0.0"))
+
+
+def test_a_disagreement_is_told_once_with_the_line_of_the_log(package):
+    def rival(records):
+        for record in records:
+            if record["key"] == "submission_org":
+                record["value"] = "Rival"
+
+    edit_logs(package, rival)
+    (finding,) = [one for one in checked(package) if one.level == "error"]
+    assert finding.rule == "organization-agrees" and "4 more" in finding.message
+    line = (package / RESULTS / "result_0.txt").read_text().splitlines()[finding.line - 1]
+    assert finding.path == str(package / RESULTS / "result_0.txt") and '"submission_org"' in line
+
+
+def test_a_renamed_folder_of_a_submission_is_doubted_only(package):
+    renamed = package.rename(package.with_name("Somebody"))
+    assert set(brief(checked(renamed))) == {("warning", "organization-agrees")}
+
+
+def test_a_log_that_names_another_system_of_the_submission_is_an_error(package):
+    (package / "systems/tower.json").write_text(json.dumps(description(system_name="tower")))
+
+    def tower(records):
+        for record in records:
+            if record["key"] == "submission_platform":
+                record["value"] = "tower"
+
+    edit_logs(package, tower)
+    assert ("error", "platform-agrees") in brief(checked(package))
+
+
+@pytest.mark.parametrize(
+    ("logged", "described", "agree"),
+    [
+        ("onprem", "onprem", True),
+        ("onprem", "Available on-premise", True),
+        ("cloud", "Available cloud", True),
+        ("cloud", "available", True),
+        ("research", "Research, Development, or Internal (RDI)", True),
+        ("onprem", "Available cloud", False),
+        ("onprem", "Preview", False),
+        ("research", "onprem", False),
+    ],
+)
+def test_the_two_vocabularies_of_status_are_compared_by_meaning(package, logged, described, agree):
+    def status(records):
+        for record in records:
+            if record["key"] == "submission_status":
+                record["value"] = logged
+
+    edit_logs(package, status)
+    (package / f"systems/{SYSTEM}.json").write_text(json.dumps(description(status=described)))
+    assert (("error", "status-agrees") in brief(checked(package))) != agree
+
+
+@pytest.mark.parametrize(("factor", "level"), [(1.01, "warning"), (0.5, "error"), ("1", "error"), (None, "error")])
+def test_in_closed_only_a_factor_that_slows_down_may_stand(package, factor, level):
+    (package / f"systems/{SYSTEM}.json").write_text(json.dumps(description(division="closed")))
+    (package / RESULTS / "scaling.json").write_text(json.dumps({"scaling_factor": factor}))
+    assert (level, "scaling-file") in brief(checked(package))
+
+
+def test_a_bypass_is_named_with_its_line(package):
+    (package / "package_checker_params").write_text("quiet\n\nrcp-bert-train-samples\n")
+    findings = [(one.rule, one.line) for one in checked(package)]
+    assert findings == [("checker-bypass", 1), ("checker-bypass", 3)]
+
+
+def test_power_readings_in_every_run_are_fine(package):
+    for number in range(5):
+        for name in ("node_0.txt", "node_1.txt", "sw_0.txt"):
+            path = package / RESULTS / f"power/result_{number}" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+    assert checked(package) == []
+
+
+def test_a_script_shared_between_systems_is_found_where_it_lies(package):
+    scripts = package / IMPLEMENTATIONS
+    (scripts / SYSTEM / "setup.sh").rename(scripts / "torch/setup.sh")
+    (finding,) = checked(package)
+    assert finding.level == "warning" and "setup.sh lies in" in finding.message
+
+
+def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package):
+    for source, rules in (({"commit": "unknown", "dirty": "unknown"}, 1), ({"commit": "a" * 40, "dirty": True}, 1)):
+        (package / "manifest.json").unlink(missing_ok=True)
+        write_manifest(package)
+        content = json.loads((package / "manifest.json").read_text())
+        (package / "manifest.json").write_text(json.dumps({**content, "source": source}))
+        assert brief(checked(package)) == [("warning", "provenance")] * rules
+
+
+def test_no_more_entries_are_looked_at_than_allowed(tmp_path):
+    for number in range(30):
+        (tmp_path / f"file_{number}").write_text("")
+    listing = list_folder(tmp_path, most=10)
+    assert len(listing.entries) == 10
+    assert brief(check_files(listing)) == [("error", "tree-size")]
+
+
+def test_of_very_many_findings_of_one_rule_a_hundred_are_told_and_the_rest_counted(package):
+    for number in range(130):
+        (package / RESULTS / f"note_{number}").write_text("")
+    findings = [one for one in checked(package) if one.rule == "unknown-file"]
+    assert len(findings) == 101 and findings[-1].message.startswith("and 30 more")
+
+
+def test_a_tree_deeper_than_any_path_may_be_long_ends(tmp_path):
+    here = os.open(tmp_path, os.O_RDONLY)
+    try:
+        for _ in range(100):
+            os.mkdir("d" * 200, dir_fd=here)
+            below = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = below
+    finally:
+        os.close(here)
+    rules = {rule for _, rule in brief(check_files(list_folder(tmp_path)))}
+    assert rules and rules <= {"tree-size", "unreadable", "special-file"}
+
+
+def test_links_that_loop_pipes_and_odd_names_neither_hang_nor_raise(package):
+    (package / "systems/loop.json").symlink_to("loop.json")
+    (package / "results/up").symlink_to("..")
+    os.mkfifo(package / f"systems/{SYSTEM}2.json")
+    os.mkfifo(package / RESULTS / "result_7.txt")
+    os.mkfifo(package / "manifest.json")
+    with open(os.fsencode(package / RESULTS) + b"/result_\xff\n.txt", "w") as file:
+        file.write("x")
+    findings = checked(package)
+    assert {"link", "special-file", "file-name", "result-no-log"} <= {one.rule for one in findings}
+    assert all(str(one).isprintable() for one in findings)
+
+
+def test_a_folder_that_is_none_or_a_file_has_findings(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert ("error", "unreadable") in brief(checked_nothing(tmp_path / "file"))
+    assert ("error", "unreadable") in brief(checked_nothing(tmp_path / "none"))
+    assert ("error", "tree-layout") in brief(checked_nothing(tmp_path))
+
+
+def checked_nothing(folder: Path) -> list[Finding]:
+    return check_tree(folder, {}, None)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6), edits=st.integers(1, 12))
+def test_no_structural_edit_raises_and_every_message_can_be_printed(good, tmp_path_factory, seed, edits):
+    folder = Path(shutil.copytree(good, tmp_path_factory.mktemp("edited") / "Nobody"))
+    chance = random.Random(seed)
+    if chance.random() < 0.3:
+        write_manifest(folder)
+    for _ in range(edits):
+        paths = sorted(folder.rglob("*"))
+        if not paths:
+            break
+        path, other = chance.choice(paths), chance.choice(paths)
+        edit = chance.randrange(7)
+        try:
+            if edit == 0:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            elif edit == 1:
+                path.rename(other / path.name if other.is_dir() else other)
+            elif edit == 2:
+                path.write_bytes(chance.randbytes(chance.choice((0, 1, 40))))
+            elif edit == 3:
+                (path / chance.choice(("scaling.json", "package_checker_params", "power", "result_1.txt"))).mkdir()
+            elif edit == 4:
+                (path / chance.choice(("power", "manifest.json", "result_9.txt"))).write_text("[{}]")
+            elif edit == 5:
+                content = path.read_bytes()
+                path.write_bytes(content[: chance.randrange(len(content) + 1)])
+            else:
+                chance.choice([one for one in MUTATIONS if one.rule not in ("link", "special-file")]).change(folder)
+        except (OSError, ValueError, LookupError, shutil.Error, AttributeError, TypeError):
+            continue  # this edit does not fit what is left of the package
+    add_links_and_pipes(folder, chance)
+    for finding in checked(folder, chance.choice((None, "2.0.0", "4.0.0", "beyond_mlperf"))):
+        assert str(finding).isprintable()
+
+
+def add_links_and_pipes(folder: Path, chance: random.Random) -> None:
+    """The last edits: one after them could follow a link out of the folder, or wait at a pipe for ever."""
+    places = sorted(folder.rglob("*"))
+    folders = [path for path in places if path.is_dir()] or [folder]
+    for name in chance.choices(("link", "result_5.txt", "x.json"), k=chance.randrange(3)):
+        parent = chance.choice(folders)
+        target = chance.choice(("..", name, "/", os.path.relpath(chance.choice(places or [folder]), parent)))
+        if not os.path.lexists(parent / name):
+            (parent / name).symlink_to(target)
+    for name in chance.choices(("result_5.txt", "x.json", "node_0.txt"), k=chance.randrange(3)):
+        parent = chance.choice(folders)
+        if not os.path.lexists(parent / name):
+            os.mkfifo(parent / name)
+
+
+def test_the_published_packages_have_no_error_but_the_source_that_the_archives_leave_out(published, tmp_path):
+    for round_, ruleset, benchmark in (("2.0", "2.0.0", "resnet"), ("2.1", "2.1.0", "bert")):
+        with tarfile.open(published / f"mosaicml-v{round_}.tar.xz") as archive:
+            archive.extractall(tmp_path / round_, filter="data")
+        (folder,) = submission_folders(tmp_path / round_)
+        assert [one.system for one in result_sets(folder)] == ["8xA100_80GB-baseline", "8xA100_80GB-methods"]
+        findings = checked(folder, ruleset)
+        assert [finding.rule for finding in findings if finding.level == "error"] == ["source-missing"]
+        assert f"benchmarks/{benchmark}" in next(one.message for one in findings if one.level == "error")
+        # The archives lack LICENSE and README; in each description 11 answers are empty and number_of_nodes is 1.0.
+        assert sorted(finding.rule for finding in findings if finding.level == "warning") == [
+            *["documents"] * 2,
+            *["system-answers"] * 2,
+            *["system-text"] * 2,
+        ]

@@ -1,0 +1,192 @@
+"""`timedrun bench loader`: what it prints and writes, how passes are interleaved and what of them is measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from timedrun.bench.loader_benchmark import Goal, LoaderPass, LoaderRates, interleaved, measured_pass, ratios
+from timedrun.cli import main
+from timedrun.distributed import process_usage
+from timedrun.errors import DataError, ExitCode
+
+PACKAGE = """
+from timedrun.benchmark import BenchmarkSpec
+SPEC = BenchmarkSpec(title="toy", mlperf_benchmark="resnet", ruleset="2.0.0", dataset="imagenet", metric="accuracy",
+            unit="epoch", default_data="toy")
+"""
+CONFIGS = '''
+from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
+def toy_baseline() -> RunConfig:
+    """A toy."""
+    return RunConfig(benchmark="{name}", name="toy_baseline", dataset="toy", global_batch=8,
+                     optimizer=OptimizerConfig(kind="sgd", peak_lr=0.1), evaluation=EvaluationConfig(target=0.5))
+'''
+BENCH = """
+from timedrun.bench.loader_benchmark import Goal, LoaderComparison, LoaderPass, LoaderRates
+def loader(config, options):
+    def row(name, *seconds):
+        passes = tuple(LoaderPass(options.count, one, 2 * one, 3 << 20) for one in seconds)
+        return LoaderRates(name, "disk", 32, "images", options.workers, options.workers, passes[0], passes[1:])
+    return LoaderComparison(
+        [row("slow", 9.0, 1.0, 2.0, 4.0), row("fast", 9.0, 0.5, 1.0, 1.0)],
+        missing={"absent": "it is not installed."},
+        goals=[Goal("fast is twice as fast", True, "2.00")],
+        notes=["a note"],
+        references=[("slow", "disk")],
+    )
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a benchmark package whose loaders take times that are known."""
+    name = f"toy_{abs(hash(request.node.name))}"
+    package = tmp_path / name
+    package.mkdir()
+    (package / "__init__.py").write_text(PACKAGE)
+    (package / "configs.py").write_text(CONFIGS.format(name=name))
+    (package / "bench.py").write_text(BENCH)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def test_the_table_has_rates_ratios_and_what_was_not_measured(toy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "loader", toy, "--count", "100", "--workers", "2"]) == ExitCode.OK
+    printed = capsys.readouterr().out
+    (fast,) = [line for line in printed.splitlines() if line.startswith("fast  ")]
+    words = fast.split()
+    assert words[2:4] == ["2", "100"]  # two workers; median of 200, 100 and 100 a second
+    assert "100 to 200" in fast and "2.00 (2.00 to 4.00)" in fast
+    assert "absent: not measured, because it is not installed." in printed
+    assert "fast is twice as fast: met (2.00)." in printed
+
+
+def test_the_json_has_every_number_and_no_place_of_this_machine(toy: str, tmp_path: Path) -> None:
+    out = tmp_path / "rates.json"
+    command = ["bench", "loader", toy, "--count", "100", "--stores", str(tmp_path / "stores"), "--out", str(out)]
+    assert main([*command, "--images", str(tmp_path)]) == ExitCode.OK
+    text = out.read_text()
+    assert str(tmp_path) not in text
+    found = json.loads(text)
+    slow = found["rows"][0]
+    assert slow["images_per_second"] == {"median": 50.0, "lowest": 25.0, "highest": 100.0, "all": [100.0, 50.0, 25.0]}
+    assert slow["images_per_cpu_second"]["median"] == 25.0
+    assert slow["first_pass"]["seconds"] == 9.0 and slow["peak_bytes"] == 3 << 20
+    assert found["missing"] == {"absent": "it is not installed."}
+    assert found["command"].startswith(f"timedrun bench loader {toy} baseline")
+    assert "--count 100" in found["command"] and "--stores STORES" in found["command"]
+
+
+def test_nothing_is_measured_where_the_numbers_could_not_be_written(
+    toy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / toy / "bench.py").write_text("def loader(config, options): raise AssertionError('measured')")
+    missing = tmp_path / "nowhere" / "rates.json"
+    assert main(["bench", "loader", toy, "--out", str(missing)]) == ExitCode.USAGE
+    assert "nothing was measured" in capsys.readouterr().err
+
+
+def test_a_benchmark_without_loaders_to_measure_is_told_in_words(
+    toy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / toy / "bench.py").unlink()
+    assert main(["bench", "loader", toy]) == ExitCode.USAGE
+    assert "no module bench" in capsys.readouterr().err
+
+
+def a_pass(samples: int = 10) -> LoaderPass:
+    return LoaderPass(samples, 1.0, 1.0, None)
+
+
+def test_every_repeat_runs_all_in_a_new_order_and_the_first_does_not_count() -> None:
+    seen: list[tuple[str, int]] = []
+
+    def one_pass(name: str, repeat: int) -> LoaderPass:
+        seen.append((name, repeat))
+        return a_pass()
+
+    names = ["a", "b", "c", "d"]
+    found = interleaved(names, 5, one_pass, name=str)
+    rounds = [seen[begin : begin + 4] for begin in range(0, 24, 4)]
+    assert [{repeat for _, repeat in one} for one in rounds] == [{0}, {1}, {2}, {3}, {4}, {5}]
+    orders = [[name for name, _ in one] for one in rounds]
+    assert all(sorted(one) == names for one in orders)
+    assert len({tuple(one) for one in orders}) > 1
+    assert all(len(counted) == 5 for _, counted in found)
+
+
+def test_a_loader_that_loses_samples_is_an_error_and_no_rate() -> None:
+    with pytest.raises(DataError, match="b loaded 9 samples in a pass of 10"):
+        interleaved(["a", "b"], 1, lambda name, _: a_pass(9 if name == "b" else 10), name=str, seed=2)
+
+
+def test_ratios_are_taken_within_a_repeat() -> None:
+    def row(*seconds: float) -> LoaderRates:
+        passes = tuple(LoaderPass(10, one, one, None) for one in seconds)
+        return LoaderRates("a", "", 0, "images", 1, 1, a_pass(), passes)
+
+    assert ratios(row(1.0, 10.0), row(2.0, 20.0)) == [2.0, 2.0]
+
+
+def test_a_goal_says_whether_it_was_met_missed_or_not_measured() -> None:
+    words = [Goal("a", met, "1.0").sentence for met in (True, False, None)]
+    assert words == ["a: met (1.0).", "a: NOT MET (1.0).", "a: not measured (1.0)."]
+
+
+@pytest.mark.processes
+def test_cpu_time_of_a_process_that_has_ended_belongs_to_the_pass() -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+
+    def run() -> int:
+        subprocess.run([sys.executable, "-c", burn], check=True, timeout=60)
+        return 1
+
+    assert measured_pass(run).cpu_seconds >= 0.29
+
+
+@pytest.mark.processes
+def test_cpu_time_and_memory_of_a_process_that_still_runs_are_seen() -> None:
+    if process_usage.memory() is None:
+        pytest.skip("this system does not tell the memory of processes by kind")
+    program = "\n".join(
+        [
+            "import time",
+            "held = b'x' * (64 << 20)",
+            "while time.process_time() < 0.2: pass",
+            "print('ready', flush=True)",
+            "input()",
+        ]
+    )
+    before, used = process_usage.memory(), process_usage.cpu_seconds()
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+        during, spent = process_usage.memory(), process_usage.cpu_seconds() - used
+        alone = process_usage.memory(child.pid)
+        child.kill()
+    assert before is not None and during is not None and alone is not None
+    assert during.anonymous - before.anonymous >= 60 << 20
+    assert 64 << 20 <= alone.anonymous < 128 << 20
+    assert spent >= 0.18  # clock ticks
+
+
+def test_the_peak_of_a_pass_is_seen_although_it_is_over_at_its_end() -> None:
+    if process_usage.memory() is None:
+        pytest.skip("this system does not tell the memory of processes by kind")
+
+    # A process of its own: what earlier tests left may be freed meanwhile, and is less than before then.
+    program = """
+import time
+from timedrun.bench.loader_benchmark import measured_pass
+
+def run():
+    held = bytearray(b"x") * (64 << 20)
+    time.sleep(1.0)  # ten samples
+    return len(held)
+
+print(measured_pass(run).peak_bytes)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) >= 60 << 20

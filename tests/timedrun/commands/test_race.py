@@ -1,0 +1,49 @@
+"""A race: the order of runs, and the whole way from the first run to a table, a figure and a checked package."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from timedrun.commands.race import interleaved
+from timedrun.storage.result_files import new_folder
+
+
+@given(count=st.integers(1, 4), rounds=st.integers(1, 8))
+def test_every_config_runs_once_a_round_and_no_config_is_always_first(count: int, rounds: int) -> None:
+    names = [f"config_{number}" for number in range(count)]
+    order = interleaved(names, rounds)
+    assert len(order) == rounds
+    assert all(sorted(one) == names for one in order)
+    if count > 1 and rounds > 1:
+        assert order[0][0] != order[1][0]
+
+
+def test_a_race_takes_the_first_free_folder(tmp_path: Path) -> None:
+    (tmp_path / "race_1").mkdir()
+    assert new_folder(None, tmp_path, "race") == tmp_path / "race_2"
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(240)
+def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "timedrun", "race", "image_classification", "smoke", "--data", "synthetic"]
+    command += ["--threads", "1", "--results", str(tmp_path / "race")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=230)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "synthetic_smoke  5 of 5" in done.stdout
+    assert "5 of 5  5 of 5" in done.stdout
+    assert "Result not verified by MLCommons Association." in done.stdout
+    assert "package     strict pass, official pass by mlperf-logging" in done.stdout
+    assert "synthetic_smoke 5/5" in done.stderr  # progress is visible
+    written = json.loads((tmp_path / "race" / "race.json").read_text())
+    assert len(written["runs_seconds"]["synthetic_smoke"]) == 5
+    assert (tmp_path / "race" / "quality_over_time.png").exists()
+    assert (tmp_path / "race" / "package").is_dir()
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert again.returncode == 2
+    assert "never overwritten" in again.stderr

@@ -1,0 +1,159 @@
+"""`timedrun reproduce` as a user runs it: results made again in processes of their own, and what cannot be, named."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlevents import keys, record
+from timedrun.cli import main, parser
+from timedrun.commands.reproduce import run_one
+from timedrun.submission.reproduction.recorded_run import digest_of, result
+from timedrun.submission.scoring.score import NOTICE
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One result of the smoke config."""
+    folder = tmp_path_factory.mktemp("original") / "smoke"
+    command = [*(sys.executable, "-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic")]
+    made = subprocess.run(
+        [*command, "--seed", "3", "--results", str(folder)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+def copied(smoke: Path, folder: Path, number: int, edit: Callable[[dict[str, Any]], None] | None = None) -> Path:
+    """Result 0 again as result `number`, its config edited; returns its log."""
+    folder.mkdir(exist_ok=True)
+    log = shutil.copy(smoke / "result_0.txt", folder / f"result_{number}.txt")
+    side = shutil.copytree(smoke / "run_0", folder / f"run_{number}")
+    if edit:
+        values = json.loads((side / "config.json").read_text())
+        edit(values)
+        (side / "config.json").write_text(json.dumps(values))
+    return Path(log)
+
+
+@pytest.mark.processes
+def test_a_set_is_run_again_to_its_numbers_and_what_was_tampered_with_is_named_without_losing_the_others(
+    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    folder, out = tmp_path / "set", tmp_path / "again"
+    copied(smoke, folder, 0)
+    copied(smoke, folder, 1)
+    value = record.read(folder / "result_0.txt").final_quality
+    forged = copied(smoke, folder, 2)
+    forged.write_text(forged.read_text().replace(f'"value": {value}', '"value": 0.75'))
+    copied(smoke, folder, 3, lambda values: values.update(global_batch=32))
+    cuda = copied(smoke, folder, 4, lambda values: values.update(device="cuda"))
+    digest = digest_of(json.loads((folder / "run_4" / "config.json").read_text()))
+    cuda.write_text(cuda.read_text().replace(record.read(cuda).value(keys.CONFIG_DIGEST), digest))
+
+    code = main(["reproduce", str(folder), "--run", "--results", str(out), "--threads", "1", "--json"])
+
+    report = json.loads(capsys.readouterr().out)
+    assert code == 1
+    assert report["notice"] == NOTICE
+    assert not report["reproduced"]
+    (found,) = report["sets"]
+    assert [run["course"] for run in found["runs"]] == ["equal", "equal", "differs", "unknown", "unknown"]
+    assert found["runs"][0]["again"]["quality"] == value
+    assert found["to_target"] == "equal"
+    failures = "\n".join(found["failures"])
+    assert "the quality that run 2 logged does not come out" in failures
+    assert "run 3 could not be made again: run_3/config.json is not the config of result_3.txt" in failures
+    assert "run 4 could not be made again: its run ended with exit code 1" in failures
+    assert "torch sees no CUDA device here" in failures
+    assert "set device to cpu in a copy of config.json" in failures
+    assert "data" not in found["differs"]["origin"]
+    assert json.loads((out / "reproduced.json").read_text())["sets"] == report["sets"]
+    assert record.read(out / "set" / "result_1.txt").seed == 3
+    origin = json.loads((out / "set" / "run_1" / "provenance.json").read_text())
+    assert origin["data"] == json.loads((smoke / "run_0" / "provenance.json").read_text())["data"]
+    assert len(origin["data"]["sha256"]) == 64
+
+
+def test_what_cannot_be_asked_for_is_refused_with_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "result_0.txt").write_text("")
+    for words, arguments in {
+        "nowhere does not exist": [str(tmp_path / "nowhere")],
+        "nothing to reproduce": [str(tmp_path / "taken")],
+        "nothing to run again": [str(tmp_path / "taken"), "--run"],
+        "never overwritten": [str(tmp_path / "set"), "--run", "--results", str(tmp_path / "taken")],
+        "leave it out, or leave out --run": [str(tmp_path / "set"), "--run", "--claims", "x"],
+    }.items():
+        assert main(["reproduce", *arguments]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_results_that_cannot_be_run_again_are_named_without_starting_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set").mkdir()
+    for number in range(2):
+        (tmp_path / "set" / f"result_{number}.txt").write_text("")
+    assert main(["reproduce", "set", "--run"]) == 1
+    said = capsys.readouterr().out
+    assert said.count("has no run_1/config.json, so nobody knows how it was run") == 2
+    assert NOTICE in said
+    assert main(["reproduce", "set", "--run", "--runs", "1"]) == 1
+    assert "run_1" not in capsys.readouterr().out
+    assert [path.name for path in sorted((tmp_path / "runs" / "reproduced").iterdir())] == ["set_1", "set_2"]
+
+
+def test_claims_are_compared_from_the_command_line(smoke: Path, tmp_path: Path) -> None:
+    claims = tmp_path / "claims.json"
+    (platform,) = {record.read(smoke / "result_0.txt").platform}
+    claims.write_text(json.dumps([{"system": platform, "benchmark": "resnet", "minutes": "1"}]))
+    command = [sys.executable, "-m", "timedrun", "reproduce", str(smoke), "--claims", str(claims)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "cannot be scored" in done.stdout
+    assert NOTICE in done.stdout
+    as_json = subprocess.run([*command, "--json"], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert json.loads(as_json.stdout)["figures"][0]["verdict"] == "cannot be scored"
+    claims.write_text("{")
+    broken = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert broken.returncode == 1
+    assert "cannot be read as JSON" in broken.stderr
+    assert "Traceback" not in broken.stderr
+
+
+@pytest.mark.processes
+def test_an_interrupted_run_has_ended_before_anything_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted:
+        def write(self, text: str) -> None:
+            raise KeyboardInterrupt
+
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho started >&2\nsleep 0.5\ntouch "{tmp_path}/ended"\n')
+    python.chmod(0o755)
+    (tmp_path / "run_0").mkdir()
+    (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
+    monkeypatch.setattr(sys, "executable", str(python))
+    arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
+    monkeypatch.setattr(sys, "stderr", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        run_one(arguments, result(tmp_path, 0), tmp_path / "again", "again")
+    assert (tmp_path / "ended").exists()

@@ -1,0 +1,82 @@
+"""Ranks that are threads of one process and meet there."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from timedrun.distributed.process_group import ProcessGroup
+
+CPU = torch.device("cpu")
+MEET_SECONDS = 40.0
+END_SECONDS = 50.0
+"""Less than pytest gives a test: so it is told which thread did not end."""
+
+
+class Meeting:
+    """Where ranks meet: those that gather wait for each other, those that rank 0 gives something to wait for it."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.gathered = 0
+        """How often."""
+        self.given: Future[Any] = Future()
+        """What rank 0 gave the others, once in a meeting."""
+        self.values: list[Any] = [None] * world_size
+        self.barrier = threading.Barrier(world_size, timeout=MEET_SECONDS)
+
+    def ranks(self) -> "list[ThreadRanks]":
+        """All that meet here, each for a thread of its own."""
+        return [ThreadRanks(rank, self.world_size, rank, CPU, self) for rank in range(self.world_size)]
+
+
+@dataclass(frozen=True)
+class ThreadRanks(ProcessGroup):
+    """A rank that is a thread."""
+
+    meeting: Meeting
+
+    def all_gather(self, value: Any) -> list[Any]:
+        self.meeting.values[self.rank] = value
+        if self.is_first:
+            self.meeting.gathered += 1
+        self.meeting.barrier.wait()
+        found = list(self.meeting.values)
+        self.meeting.barrier.wait()
+        return found
+
+    def all_reduce_max(self, values: list[float]) -> list[float]:
+        return [max(column) for column in zip(*self.all_gather(values), strict=True)]
+
+    def broadcast(self, value: object) -> object:
+        if self.is_first:
+            self.meeting.given.set_result(value)
+        return self.meeting.given.result(MEET_SECONDS)
+
+
+def in_threads(count: int, function: Callable[[int], Any]) -> list[Any]:
+    """What each call of `function`, with the number of its thread, returned or raised."""
+    found: list[Any] = [None] * count
+
+    def call(number: int) -> None:
+        try:
+            found[number] = function(number)
+        except Exception as error:
+            found[number] = error
+
+    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for number, thread in enumerate(threads):
+        thread.join(END_SECONDS)
+        assert not thread.is_alive(), f"thread {number} of {count} has not ended"
+    return found
+
+
+def on_all(world_size: int, body: Callable[[ProcessGroup], Any]) -> list[Any]:
+    """What `body` returned or raised on each of `world_size` ranks."""
+    ranks = Meeting(world_size).ranks()
+    return in_threads(world_size, lambda rank: body(ranks[rank]))

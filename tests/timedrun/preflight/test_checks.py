@@ -1,0 +1,234 @@
+"""What is found before a run: room, rights, ranks, precision; everything at once and nothing written."""
+
+import os
+import resource
+import subprocess
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from image_classification.configs import synthetic_smoke
+from timedrun.benchmark import find
+from timedrun.config import RunConfig
+from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.launch_env import find as find_place
+from timedrun.distributed.process_group import local_batch
+from timedrun.distributed.rendezvous import form_group
+from timedrun.errors import PreflightError, TimedrunError, UsageError
+from timedrun.methods import EMA
+from timedrun.preflight import checks
+from timedrun.run import page_cache
+from timedrun.run.worker import LaunchOptions
+from timedrun.storage.result_files import ResultPaths, next_number
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) -> list[str]:
+    place = options.pop("place", None) or find_place(ranks, "none")
+    try:
+        checks.check(
+            find("image_classification"), config, LaunchOptions(paths=ResultPaths(folder, 0), **options), place
+        )
+    except PreflightError as error:
+        return error.failures
+    return []
+
+
+def test_a_good_config_passes_and_writes_nothing(tmp_path: Path) -> None:
+    assert failures(synthetic_smoke(), tmp_path / "new" / "folder") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_found_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
+    (failure,) = failures(synthetic_smoke(), tmp_path)
+    assert "0 MiB free" in failure
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a read-only file system")
+def test_a_read_only_results_folder_is_found_even_by_root(tmp_path: Path) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", tmp_path], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"this root may not mount: {mounted.stderr.decode(errors='replace').strip()}")
+    try:
+        (failure,) = failures(synthetic_smoke(), tmp_path / "results")
+        assert f"{tmp_path} is not writable (Read-only file system)" in failure
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every folder")
+def test_a_results_folder_without_rights_is_found(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    (failure,) = failures(synthetic_smoke(), tmp_path / "results")
+    assert "is not writable (Permission denied)" in failure
+
+
+def test_room_is_asked_for_the_checkpoints_of_all_ranks_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ResNet-50 with SGD's momentum: 25,557,032 parameters, two numbers each, in fp32."""
+    benchmark = find("image_classification")
+    config = benchmark.config("imagenet_baseline")
+    one = 25_557_032 * 4 * 2
+
+    def asked(config: RunConfig, minutes: float, ranks: int, nodes: int = 1) -> int:
+        options = LaunchOptions(paths=ResultPaths(tmp_path, 0), checkpoint_minutes=minutes)
+        place = LaunchEnv("options", 0, nodes * ranks, 0, ranks, nodes, 0, "127.0.0.1", 1)
+        return checks.checkpoint_bytes(benchmark, config, options, place)
+
+    assert asked(config, 0, 1) == one
+    assert asked(config, 10, 1) == one * 3  # the newest two and the one being written
+    assert asked(config, 10, 4, nodes=2) == one * 3 * 4
+    with_average = replace(config, methods=(*config.methods, EMA()))
+    assert asked(with_average, 0, 1) == one * 3 // 2
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(0, 0, 200 * 2**20))
+    (failure,) = checks.result_problems(ResultPaths(tmp_path, 0), False, checkpoints=one)
+    assert "200 MiB free, a run needs 259 MiB, 195 MiB of it for checkpoints" in failure
+
+
+def test_restarts_need_checkpoints_and_are_not_for_the_closed_division(tmp_path: Path) -> None:
+    config = synthetic_smoke()
+    closed = replace(config, submission=replace(config.submission, division="closed"))
+    (failure,) = failures(config, tmp_path, 2, restarts=2)
+    assert "--restarts 2" in failure and "--checkpoint-minutes" in failure
+    assert failures(config, tmp_path, 2, restarts=2, checkpoint_minutes=1.0) == []
+    (failure,) = failures(closed, tmp_path, 2, restarts=2, checkpoint_minutes=1.0)
+    assert "closed division may not be resumed" in failure
+    assert failures(closed, tmp_path, 2, checkpoint_minutes=1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "config"), [("image_classification", "synthetic_smoke"), ("language_model", "topics_methods")]
+)
+def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchmark(benchmark: str, config: str) -> None:
+    found = find(benchmark)
+    bare = replace(found.config(config), warm_up_steps=0, global_batch=12)
+    (failure,) = checks.settings_problems(found, bare, 3)
+    assert "--warm-up-steps 1" in failure
+    assert checks.settings_problems(found, bare, 2) == []
+    assert checks.settings_problems(found, replace(bare, warm_up_steps=1), 3) == []
+
+
+def test_a_node_without_rank_0_may_resume_whatever_its_own_folder_holds(tmp_path: Path) -> None:
+    second, benchmark = LaunchEnv("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1), find("image_classification")
+    for number in (-1, 0, 7):  # none, too old a run, another one
+        options = LaunchOptions(paths=ResultPaths(tmp_path, number), resume=True)
+        checks.check(benchmark, synthetic_smoke(), options, second)
+
+
+def test_a_node_without_rank_0_is_not_asked_for_the_log(tmp_path: Path) -> None:
+    second = LaunchEnv("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1)
+    assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
+    (failure,) = failures(synthetic_smoke(), tmp_path, 2, resume=True)
+    assert "nothing to resume" in failure
+
+
+def test_a_results_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (failure,) = failures(synthetic_smoke(), tmp_path / "file" / "results")
+    assert "file is a file" in failure
+
+
+def test_all_failures_come_at_once(tmp_path: Path) -> None:
+    config = replace(synthetic_smoke(), global_batch=63, model=replace(synthetic_smoke().model, classes=4))
+    assert len(failures(config, tmp_path, ranks=2)) == 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_and_fp16_without_a_device_are_refused(tmp_path: Path) -> None:
+    assert any("no CUDA device" in f for f in failures(replace(synthetic_smoke(), device="cuda"), tmp_path))
+    assert any(
+        "fp16 needs a CUDA device" in f for f in failures(replace(synthetic_smoke(), precision="fp16"), tmp_path)
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "ranks", "words"), [(2048, 3, "--global-batch 2049"), (7, 8, "--ranks 7"), (0, 1, "0")]
+)
+def test_a_batch_that_ranks_do_not_divide_names_valid_choices(batch: int, ranks: int, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        local_batch(batch, ranks)
+
+
+def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> None:
+    assert next_number(tmp_path / "missing") == 0
+    for name in ("result_2.txt", "run_5", "result_x.txt", "notes"):
+        (tmp_path / name).touch()
+    assert next_number(tmp_path) == 6
+
+
+def test_a_benchmark_without_a_card_is_refused(make_package: Callable[[str, str], str]) -> None:
+    with pytest.raises(UsageError, match="defines no SPEC"):
+        find(make_package("cardless", ""))
+
+
+def test_a_log_that_could_never_pass_is_refused_on_the_benchmarks_own_data(tmp_path: Path) -> None:
+    benchmark = find("image_classification")
+    config = benchmark.config("imagenet_methods")
+    low = replace(config, evaluation=replace(config.evaluation, target=0.7))
+    assert checks.log_problems(benchmark, config) == []
+    (problem,) = checks.log_problems(benchmark, low)
+    assert "no log of this run could pass" in problem and "--evaluation.target 0.759" in problem
+    assert problem in failures(low, tmp_path)
+    assert checks.log_problems(benchmark, replace(low, dataset="a_trial")) == []
+    unruled = replace(benchmark, spec=replace(benchmark.spec, mlperf_benchmark="mine"))
+    assert checks.log_problems(unruled, low) == []
+
+
+def test_a_set_needs_a_folder_without_other_results_and_room_for_all_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checks.set_problems(tmp_path / "new", 5) == []
+    (tmp_path / "result_3.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
+    (problem,) = checks.set_problems(tmp_path, 5)
+    assert "holds 1 results already (result_3.txt), and a set has exactly 5" in problem
+    room = 3 * checks.LEAST_FREE_BYTES
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(room, 0, room))
+    assert checks.result_problems(ResultPaths(tmp_path, 4), False, 3) == []
+    (problem,) = checks.result_problems(ResultPaths(tmp_path, 4), False, 5)
+    assert "5 runs need 320 MiB" in problem
+
+
+def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "current_clocksource"
+    assert checks.clock_problems(source) == []
+    source.write_text("tsc\n")
+    assert checks.clock_problems(source) == []
+    source.write_text("hpet\n")
+    monkeypatch.setattr(checks.time, "time", lambda: 0.0)
+    wall, kernel = checks.clock_problems(source)
+    assert "never set" in wall and "hpet" in kernel
+
+
+def test_a_page_cache_that_cannot_be_dropped_is_told_without_dropping_it(tmp_path: Path) -> None:
+    command, file = tmp_path / "sysctl", tmp_path / "drop_caches"
+    assert "is not there" in page_cache.obstacle(command, file)
+    command.touch(mode=0o755)
+    assert "is not writable" in page_cache.obstacle(command, file)
+    file.touch()
+    assert page_cache.obstacle(command, file) == ""
+
+
+def test_resuming_where_no_run_is_says_so_in_place_of_a_number_that_none_has(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "absent"):
+        (failure,) = checks.result_problems(ResultPaths(folder, next_number(folder) - 1), True)
+        assert failure.startswith(f"{folder} holds no run: there is nothing to resume; give the --results folder")
+
+
+def test_too_few_open_files_for_so_many_ranks_are_found_before_the_run(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (70, before[1]))
+    try:
+        assert failures(synthetic_smoke(), tmp_path) == []
+        (failure,) = failures(synthetic_smoke(), tmp_path, ranks=2)
+        with pytest.raises(TimedrunError, match="raise the limit") as raised:  # where another launcher starts ranks
+            form_group(find_place(2, "none", 2, 0, "127.0.0.1:1"), torch.device("cpu"), 1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert "70 files and connections open here, and 2 ranks need up to 72; raise the limit (ulimit -n" in failure
+    assert "70 files" in str(raised.value)

@@ -1,0 +1,188 @@
+"""A rehearsed log is the log of a run in all but what a run decides, and the same whenever it is written."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mlevents import keys, record
+from mlevents.checks.log_check import check
+from mlevents.record import RunRecord
+from mlevents.runlog import RunLog
+from timedrun.benchmark import find
+from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.dry_run import Plan, SimulatedClock, known_or_declared, unfit, write_log, write_set
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import TimedRun
+
+ITS_MOMENTS = frozenset({keys.PAGE_CACHE_RESIDENT})  # a fact of the machine when a run starts, of which none is made up
+SMALL: dict[str, tuple[str, dict[str, Any]]] = {
+    "synthetic_smoke": ("image_classification", {}),
+    "topics_methods": ("language_model", {"max_samples": 32}),
+}
+
+
+def ranks(world_size: int = 1) -> ProcessGroup:
+    return ProcessGroup(0, world_size, 0, torch.device("cpu"))
+
+
+def small(name: str) -> tuple[Any, RunConfig]:
+    """A config that runs in a second: two evaluations, of which the last counts."""
+    package, changes = SMALL[name]
+    benchmark = find(package)
+    config = replace(benchmark.config(name), **changes)
+    if name.startswith("topics"):
+        config = replace(config, evaluation=replace(config.evaluation, target=0.0, every=16, first=16))
+    return benchmark, config
+
+
+def rehearsed(name: str, folder: Path) -> list[Path]:
+    benchmark, config = small(name)
+    plan = benchmark.module("train").rehearse(config, ranks(), None)
+    return write_set(benchmark, config, plan, folder / "set", runs=2, ranks=ranks(), platform="1xCPU-x")
+
+
+def really_run(name: str, folder: Path) -> RunRecord:
+    benchmark, config = small(name)
+    run = TimedRun(
+        config,
+        benchmark.spec_of(config),
+        ranks(),
+        RunLog(folder / "result_0.txt"),
+        platform="1xCPU-x",
+        progress=Progress("x", shown=False),
+    )
+    with run:
+        benchmark.train(config, run)
+    return record.read(folder / "result_0.txt")
+
+
+def announced(log: RunRecord) -> list[tuple[str, str, Any, dict[str, Any]]]:
+    """What stands before run_start and what each event's metadata hold: nothing of it depends on how the run went."""
+    assert log.started is not None
+    return [
+        (event.key, event.event_type, event.value, event.metadata)
+        for event in log.events
+        if event.line <= log.started.line and event.key not in ITS_MOMENTS
+    ]
+
+
+def course(log: RunRecord) -> list[tuple[str, tuple[str, ...]]]:
+    """Keys and names of metadata from run_start on, without what repeats."""
+    assert log.started is not None
+    seen = [
+        (event.key, tuple(sorted(set(event.metadata) - {"reason"})))
+        for event in log.events
+        if event.line > log.started.line
+    ]
+    return list(dict.fromkeys(seen))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_rehearsed_log_says_what_a_real_one_says(name: str, tmp_path: Path) -> None:
+    real = really_run(name, tmp_path)
+    made = record.read(rehearsed(name, tmp_path)[0])
+    assert announced(made) == announced(real)
+    assert course(made) == course(real)
+    assert len(real.all(keys.PAGE_CACHE_RESIDENT)) == (name != "synthetic_smoke")  # data that lie in files
+    assert made.status == real.status == keys.SUCCESS
+
+
+def test_the_same_config_gives_the_same_bytes(tmp_path: Path) -> None:
+    first = [log.read_bytes() for log in rehearsed("synthetic_smoke", tmp_path / "a")]
+    again = [log.read_bytes() for log in rehearsed("synthetic_smoke", tmp_path / "b")]
+    assert first == again
+    assert len(set(first)) == 2
+
+
+def test_runs_of_a_set_have_seeds_from_the_configs_on_and_their_files_beside_them(tmp_path: Path) -> None:
+    logs = rehearsed("synthetic_smoke", tmp_path)
+    assert [record.read(log).seed for log in logs] == [1, 2]
+    for number in range(2):
+        side = tmp_path / "set" / f"run_{number}"
+        assert {"config.json", "system.json", "environment.txt", "provenance.json"} <= {p.name for p in side.iterdir()}
+        assert json.loads((side / "config.json").read_text())["seed"] == number + 1
+
+
+def test_a_rehearsal_takes_no_time_and_no_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("slept"))
+    monkeypatch.setattr("os.fsync", lambda descriptor: pytest.fail("waited for a disk"))
+    monkeypatch.setattr("timedrun.run.page_cache.subprocess.run", lambda *a, **k: pytest.fail("touched the page cache"))
+    benchmark = find("image_classification")
+    config = replace(benchmark.config("imagenet_baseline"), clear_cache=True)
+    plan = benchmark.module("train").rehearse(config, ranks(8), None)
+    write_log(benchmark.spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.value(keys.CACHE_CLEAR) is True
+    assert log.minutes is not None and log.minutes > 60
+
+
+@pytest.mark.parametrize("budget", [0.0, 1e-3])
+def test_no_budget_ends_a_rehearsal(budget: float, tmp_path: Path) -> None:
+    benchmark, config = small("synthetic_smoke")
+    config = replace(config, budget_minutes=budget)
+    plan = benchmark.module("train").rehearse(config, ranks(), None)
+    write_log(benchmark.spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
+    assert record.read(tmp_path / "result_0.txt").status == keys.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "parameters", "total"),
+    [
+        ("image_classification", "imagenet_baseline", 25_557_032, 90),
+        ("image_classification", "imagenet_methods", 25_557_032, 28),
+        ("language_model", "wikipedia_methods", 335_174_458 + 6 * 1024, 6000 * 448),
+        ("language_model", "gpt_125m_modern", 162_184_704, 5600 * 512),
+    ],
+)
+def test_a_large_config_is_rehearsed_without_its_weights_or_its_data(
+    package: str, name: str, parameters: int, total: int, tmp_path: Path
+) -> None:
+    benchmark = find(package)
+    config = benchmark.config(name)
+    plan = benchmark.module("train").rehearse(config, ranks(8), None)
+    hyperparameters = plan.run_info["hyperparameters"]
+    assert plan.total == total
+    assert "--data-folder" in plan.missing
+    assert hyperparameters["model_parameters"] == parameters
+    spec = benchmark.spec_of(config)
+    write_log(spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
+    report = check(tmp_path / "result_0.txt", spec.ruleset)
+    assert [one for one in report.findings if one.level == "error"] == []
+    last = record.read(tmp_path / "result_0.txt").quality[-1]
+    assert (last.progress, last.value) == (total, config.evaluation.target)
+
+
+def test_damaged_data_are_no_missing_data(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    benchmark = find("language_model")
+    config = benchmark.config("wikipedia_methods")
+    assert benchmark.module("train").rehearse(config, ranks(), tmp_path / "empty").missing == ""
+    assert "does not exist" in benchmark.module("train").rehearse(config, ranks(), tmp_path / "none").missing
+    assert known_or_declared(lambda: 1, 2) == (1, "")
+
+
+def test_settings_that_no_log_could_pass_with_are_found_without_a_model() -> None:
+    benchmark = find("image_classification")
+    config = benchmark.config("imagenet_methods")
+    assert unfit(benchmark.spec, config) == []
+    wrong = replace(
+        config,
+        evaluation=replace(config.evaluation, target=0.7),
+        submission=replace(config.submission, organization=""),
+    )
+    empty, below = unfit(benchmark.spec, wrong)
+    assert "--submission.organization" in empty
+    assert "--evaluation.target 0.759" in below
+
+
+def test_an_impossible_plan_is_no_log(tmp_path: Path) -> None:
+    benchmark, config = small("synthetic_smoke")
+    config = replace(config, evaluation=replace(config.evaluation, every=0))
+    plan = Plan({"train_samples": 1, "eval_samples": 1, "hyperparameters": {}, "methods": ()}, 2)
+    with pytest.raises(ValueError, match="cannot plan"):
+        write_log(benchmark.spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())

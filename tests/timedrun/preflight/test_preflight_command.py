@@ -1,0 +1,234 @@
+"""`timedrun preflight`: real configs pass with the notes they must have; every failure is named, all at once."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mlevents.rounds import RULESETS
+from timedrun.benchmark import find
+from timedrun.cli import main
+from timedrun.commands.preflight import Examined, examine, plain, plan_of, ranks_of, rules_of, text
+from timedrun.config import RunConfig
+from timedrun.errors import ExitCode, UsageError
+from timedrun.preflight import checks, dry_run_report
+from timedrun.run import page_cache
+
+without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+
+
+@pytest.fixture(autouse=True)
+def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working folder of its own, a quiet clock source and a page cache that cannot be dropped."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checks, "clock_problems", list)
+    monkeypatch.setattr(page_cache, "obstacle", lambda: "not writable")
+
+
+def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes: Any) -> Examined:
+    """What a pre-flight finds in the config `name` with some settings changed."""
+    benchmark = find("image_classification" if name.startswith(("imagenet", "digits")) else "language_model")
+    config = benchmark.config(name)
+    for field, value in changes.items():
+        nested = isinstance(value, dict)
+        config = replace(config, **{field: replace(getattr(config, field), **value) if nested else value})
+    return examine_config(config, ranks=ranks, ruleset=ruleset)
+
+
+def examine_config(config: RunConfig, *, ranks: int = 1, ruleset: str | None = None) -> Examined:
+    return examine(
+        find(config.benchmark),
+        config,
+        ranks=ranks,
+        data_folder=None,
+        ruleset=ruleset,
+        answers=None,
+        folder=Path("runs") / config.name,
+    )
+
+
+def found(one: Examined, level: str) -> set[str]:
+    """The rules of its findings of one level."""
+    return {finding.rule for finding in one.findings if finding.level == level}
+
+
+def words(one: Examined, rule: str) -> str:
+    """All that is said under a rule, changes included."""
+    return "\n".join(f"{f.message}: {one.changes.get(f, '')}" for f in one.findings if f.rule == rule)
+
+
+@without_cuda
+@pytest.mark.parametrize(
+    ("name", "ranks", "official", "notes"),
+    [
+        ("imagenet_methods", 8, "pass", {"device", "data", "evaluation-interval"}),
+        ("wikipedia_baseline", 8, "pass", {"device", "data", "evaluation-interval"}),
+        ("gpt_125m_baseline", 8, "not run", {"device", "data", "official", "evaluation-interval"}),
+        ("digits_methods", 1, "pass", {"demonstration"}),
+    ],
+)
+def test_a_real_config_passes_with_exactly_the_notes_it_must_have(
+    name: str, ranks: int, official: str, notes: set[str]
+) -> None:
+    one = examined(name, ranks=ranks)
+    assert found(one, "error") == set()
+    assert found(one, "note") - {"package", "system-answers"} == notes
+    assert one.rehearsed is not None
+    assert (one.rehearsed.strict, one.rehearsed.official) == ("pass", official)
+    for finding in one.findings:
+        if finding.rule in ("device", "data"):
+            assert finding.message.startswith("not checked here: ")
+    assert "cooling" in words(one, "system-answers")
+    assert "--clear-cache" in words(one, "cache-clear")
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("image_classification", "imagenet_baseline"),
+        ("language_model", "wikipedia_methods"),
+        ("language_model", "topics_methods"),
+        ("language_model", "gpt_shakespeare_modern"),
+    ],
+)
+def test_the_other_configs_pass_all_checks_of_their_logs(
+    package: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))  # the slow half, tested above
+    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+    one = examined(name)
+    assert one.benchmark == package
+    assert found(one, "error") == set()
+
+
+def test_every_failure_of_a_closed_submission_comes_at_once() -> None:
+    Path("runs/imagenet_methods").mkdir(parents=True)
+    Path("runs/imagenet_methods/result_0.txt").write_text(':::MLLOG {"key": "seed", "value": 1}\n')
+    one = examined(
+        "imagenet_methods",
+        ranks=3,
+        clear_cache=True,
+        evaluation={"target": 75.9, "first": 100},
+        submission={"division": "closed", "organization": "", "platform": "a/b"},
+        device="cpu",
+        precision="fp16",
+    )
+    assert one.failed
+    assert {
+        "settings",
+        "device",
+        "evaluation-end",
+        "evaluation-interval",
+        "folder-name",
+        "value-filled",
+        "required-key",
+        "vocabulary",
+        "quality-range",
+        "page-cache",
+        "compliance_checker",
+        "package_checker",
+    } <= found(one, "error")
+    assert "not percent" in words(one, "settings")
+    assert "not divisible by 3 ranks" in words(one, "settings")
+    assert "fp16 needs a CUDA device" in words(one, "device")
+    assert "--submission.organization" in words(one, "value-filled")
+    assert "submission.platform is 'a/b'" in words(one, "folder-name")
+    assert "weights_initialization is missing" in words(one, "required-key")
+    assert "--submission.division open" in words(one, "required-key")
+    assert "--optimizer.kind" in words(one, "vocabulary")
+    assert "use --evaluation.every 4" in words(one, "evaluation-interval")
+    assert "use --evaluation.first" in words(one, "evaluation-end")
+    assert "holds 1 results already (result_0.txt)" in words(one, "results")
+    assert "30 minutes" in words(one, "init-limit")
+    assert one.rehearsed is not None
+    assert (one.rehearsed.strict, one.rehearsed.official) == ("fail", "fail")
+    assert sorted(path.name for path in Path.cwd().rglob("*")) == ["imagenet_methods", "result_0.txt", "runs"]
+
+
+def test_a_target_below_the_benchmarks_own_fails_on_its_own_data_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
+    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+    one = examined("wikipedia_methods", evaluation={"target": 0.7})
+    assert found(one, "error") == {"target-reached"}
+    assert "use --evaluation.target 0.72" in words(one, "target-reached")
+    assert found(examined("wikipedia_methods", evaluation={"target": 0.7}, dataset="a_trial"), "error") == set()
+
+
+def test_a_word_that_the_round_has_not_does_not_hide_what_else_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
+    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+    one = examined("wikipedia_methods", submission={"status": "Available"}, evaluation={"target": 0.7})
+    assert found(one, "error") == {"vocabulary", "target-reached"}
+    said = words(one, "vocabulary")
+    assert "'Available' is not one of: cloud, onprem, preview, research: use --submission.status" in said
+
+
+@pytest.mark.skipif("6.1.0" not in RULESETS, reason="the rules of v6.1 are not known here")
+def test_a_newer_round_names_its_nine_keys_and_that_it_has_no_such_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+    one = examined("wikipedia_methods", ruleset="6.1.0")
+    missing = words(one, "required-key")
+    for key in ("lowest_numerical_precision_in_linear", "tensor_parallelism", "micro_batch_size", "config_filename"):
+        assert key in missing
+    assert "use --ruleset 2.0.0 or" in words(one, "benchmark-known")
+
+
+def test_settings_that_cannot_be_planned_with_are_told_and_nothing_is_rehearsed() -> None:
+    one = examined("digits_methods", evaluation={"every": 0})
+    assert one.rehearsed is None
+    assert {"settings", "rehearsal"} <= found(one, "error")
+    assert plain(one)["strict"] == "not run"
+    assert "not rehearsed" in text(one)
+
+
+@without_cuda
+def test_what_only_another_machine_has_is_no_failure_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
+    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+    one = examined("wikipedia_methods", speed={"attention": "flash_attn"})
+    assert found(one, "error") == set()
+    assert "not checked here: attention 'flash_attn' cannot be used" in words(one, "data")
+    assert "data" in found(examined("wikipedia_methods", speed={"attention": "flash_attn"}, device="cpu"), "error")
+
+
+def test_a_benchmark_that_cannot_be_rehearsed_or_has_no_rules_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = find("image_classification")
+    config = benchmark.config("digits_methods")
+    monkeypatch.delattr(benchmark.module("train"), "rehearse")
+    with pytest.raises(UsageError, match="image_classification.train has no rehearse"):
+        plan_of(benchmark, config, ranks_of(config, 1), None)
+    with pytest.raises(UsageError, match="no rules are known for mine"):
+        rules_of(replace(benchmark.spec, mlperf_benchmark="mine"), None)
+    assert ranks_of(config, 5).world_size == 1
+
+
+def test_an_unknown_ruleset_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no ruleset '9\.9\.9'"):
+        examined("digits_methods", ruleset="9.9.9")
+
+
+def test_the_command_prints_one_object_in_the_form_of_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
+    assert main(["preflight", "image_classification", "methods", "--json"]) == ExitCode.OK
+    (one,) = json.loads(capsys.readouterr().out)
+    assert {"path", "strict", "official", "ruleset", "checker", "findings"} <= one.keys()
+    assert (one["path"], one["strict"], one["official"], one["runs"]) == ("digits_methods", "pass", "pass", 5)
+    assert {"level", "rule", "message", "line", "change"} <= one["findings"][0].keys()
+
+
+def test_the_command_takes_overrides_and_fails_with_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
+    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+    code = main(["preflight", "image_classification", "methods", "--submission.organization", "a b"])
+    assert code == ExitCode.ERROR
+    said = capsys.readouterr().out
+    assert "error [folder-name] submission.organization is 'a b'" in said
+    assert "1 error; nothing was run and nothing is kept" in said

@@ -1,0 +1,325 @@
+"""The description of a system, its software environment and the provenance of the source."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import importlib.metadata
+import json
+import os
+import socket
+import subprocess
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+
+import hypothesis.strategies as st
+import psutil
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from mlperf_logging.system_desc_checker import system_desc_checker
+
+from mlevents.package_checker.system_description import KEYS
+from timedrun.provenance import hardware, system
+from timedrun.provenance.system_answers import open_keys
+
+
+def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) -> None:
+    description = system.describe("Example", "box-baseline", ranks=1, device="cpu")
+    assert tuple(description) == KEYS
+    assert len(description) == 33
+    path = tmp_path / "box-baseline.json"
+    path.write_text(json.dumps(description))
+    valid, name, _, _ = system_desc_checker.check_system_desc(str(path), "training", "2.0.0")
+    assert valid and name == "box-baseline"
+    software = description.pop("other_software_stack")
+    assert isinstance(software, dict) and software["mlperf-logging"] == importlib.metadata.version("mlperf-logging")
+    assert all(isinstance(value, str) for value in [*description.values(), *software.values()])
+
+
+def test_description_agrees_with_the_machine() -> None:
+    description = system.describe("Example", "box", ranks=2, device="cpu", division="closed", status="research")
+    assert description["division"] == "closed" and description["status"] == "research"
+    assert description["number_of_nodes"] == "1"
+    assert description["host_memory_capacity"] == f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
+    if (sockets := description["host_processors_per_node"]) and (cores := psutil.cpu_count(logical=False)):
+        assert description["host_processor_core_count"] == str(cores // int(str(sockets)))
+    assert torch.__version__ in str(description["framework"])
+
+
+def test_without_accelerator_their_keys_are_answered_not_open() -> None:
+    description = system.describe("Example", "box", ranks=1, device="cpu")
+    assert description["accelerators_per_node"] == "0"
+    assert description["accelerator_model_name"] == "N/A"
+    assert not [key for key in sum(open_keys(description), []) if key.startswith("accelerator")]
+
+
+class _Refused(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("per_node", "interconnect"), [(1, "N/A"), (8, "NVLink, 18 links per accelerator")])
+def test_accelerator_is_described_from_torch_and_the_driver(
+    monkeypatch: pytest.MonkeyPatch, per_node: int, interconnect: str
+) -> None:
+    spec = types.SimpleNamespace(
+        name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20, memory_bus_width=5120, uuid="abc"
+    )
+
+    def link_state(handle: object, link: int) -> int:
+        if link >= 18:
+            raise _Refused
+        return 1
+
+    library = types.SimpleNamespace(
+        NVMLError=_Refused,
+        NVML_CLOCK_SM=1,
+        NVML_NVLINK_MAX_LINKS=36,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+        nvmlDeviceGetMaxClockInfo=lambda handle, kind: 1980,
+        nvmlDeviceGetMaxPcieLinkGeneration=lambda handle: 5,
+        nvmlDeviceGetMaxPcieLinkWidth=lambda handle: 16,
+        nvmlDeviceGetNvLinkState=link_state,
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: spec)
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    found = hardware.accelerator(per_node)
+    assert found["accelerators_per_node"] == str(per_node)
+    assert found["accelerator_model_name"] == "Example GPU"
+    assert found["accelerator_memory_capacity"] == "80 GiB"
+    assert found["accelerator_host_interconnect"] == "PCIe 5.0 x16"
+    assert found["accelerator_frequency"] == "1980 MHz"
+    assert found["accelerator_interconnect"] == interconnect
+    assert set(found) <= set(KEYS)
+
+
+def test_ranks_divide_over_the_nodes_that_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="3 ranks on 2 nodes"):
+        system.describe("Example", "box", ranks=3, nodes=2, device="cpu")
+    assert system.describe("Example", "box", ranks=4, device="cpu")["number_of_nodes"] == "1"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    description = system.describe("Example", "box", ranks=4, device="cpu")
+    assert description["number_of_nodes"] == "2" and description["host_networking_topology"] == ""
+
+
+def test_memory_modules_are_counted_where_the_kernel_knows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, size in enumerate(("32768", "32768", "0")):
+        slot = tmp_path / "mc0" / f"dimm{number}"
+        slot.mkdir(parents=True)
+        (slot / "size").write_text(f"{size}\n")
+        (slot / "dimm_mem_type").write_text("Registered-DDR5\n")
+    monkeypatch.setattr(hardware, "_MEMORY_CONTROLLERS", tmp_path)
+    assert hardware.memory()["host_memory_configuration"] == "2 x 32 GiB Registered-DDR5"
+    monkeypatch.setattr(hardware, "_MEMORY_CONTROLLERS", tmp_path / "none")
+    assert hardware.memory()["host_memory_configuration"] == ""
+
+
+def test_environment_lists_every_distribution_and_gives_nothing_away() -> None:
+    text = system.environment()
+    listed = text.partition("installed distributions:\n")[2].split()
+    assert f"torch=={importlib.metadata.version('torch')}" in listed
+    assert listed == sorted(listed, key=lambda line: line.partition("==")[0].lower())
+    names = {line.partition("==")[0].lower() for line in listed}
+    assert {d.metadata["Name"].lower() for d in importlib.metadata.distributions()} == names
+    for secret in (str(Path.home()), str(Path(__file__).parents[3]), "://", "file:", " @ "):
+        assert secret not in text
+    words = set(text.replace("=", " ").replace(",", " ").split())
+    ordinary = {"linux", "python", "debian", "ubuntu", "timedrun"}  # the image's user has the package's name
+    assert not words & {socket.gethostname(), getpass.getuser()} - ordinary
+
+
+def test_a_version_that_is_a_path_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = types.SimpleNamespace(metadata={"Name": "local-tool"}, version="file:///home/someone/tool")
+    nameless = types.SimpleNamespace(metadata={"Name": None}, version="1")
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: [odd, nameless])
+    assert system.environment().splitlines()[-1] == "local-tool==unknown"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    return subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    _git(folder, "init", "-q")
+    (folder / "train.py").write_text("pass\n")
+    (folder / "kernel.bin").write_bytes(b"\0\xff")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+def test_provenance_of_a_clean_tree_is_its_commit(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = _git(repository, "rev-parse", "HEAD")
+    assert system.provenance(repository) == {"commit": head, "dirty": False, "difference": None}
+    (repository / "result.txt").write_text("a result is no code")
+    assert system.provenance(repository) == {"commit": head, "dirty": False, "difference": None}
+    monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
+    assert system.provenance(repository)["commit"] == head
+
+
+@pytest.mark.parametrize("name", ["train.py", "new.py", "sub/new ä.py"])
+def test_changed_or_added_code_makes_the_tree_dirty(repository: Path, name: str) -> None:
+    (repository / name).parent.mkdir(exist_ok=True)
+    (repository / name).write_text("changed = True\n")
+    assert system.provenance(repository)["dirty"] is True
+
+
+def difference_with(repository: Path, files: Mapping[str, bytes | None]) -> object:
+    """That of the repository's own commit with `files` as they are here, None for one that is deleted."""
+    _git(repository, "reset", "-q", "--hard")
+    _git(repository, "clean", "-q", "-d", "-f", "-x")
+    for name, content in files.items():
+        if content is None:
+            (repository / name).unlink(missing_ok=True)
+        else:
+            (repository / name).write_bytes(content)
+    return system.provenance(repository)["difference"]
+
+
+FILES = st.dictionaries(
+    st.sampled_from(["train.py", "kernel.bin", "new.py", "new ä.py"]), st.none() | st.binary(max_size=3), max_size=3
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=FILES, second=FILES)
+@example(first={"train.py": b"rate = 1\n"}, second={"train.py": b"rate = 2\n"})
+@example(first={"new.py": b""}, second={"new ä.py": b""})
+@example(first={"kernel.bin": b"\0\r\n"}, second={"kernel.bin": b"\0\n"})
+@example(first={"train.py": None}, second={"train.py": b""})
+@example(first={"train.py": b"pass\n"}, second={})
+def test_equal_files_have_an_equal_difference_and_any_other_change_has_another(
+    repository: Path, first: dict[str, bytes | None], second: dict[str, bytes | None]
+) -> None:
+    committed: dict[str, bytes | None] = {"train.py": b"pass\n", "kernel.bin": b"\0\xff"}
+    trees = [
+        {name: content for name, content in (committed | files).items() if content is not None}
+        for files in (first, second)
+    ]
+    found = [difference_with(repository, files) for files in (first, second)]
+    assert [difference is None for difference in found] == [tree == committed for tree in trees]
+    assert (found[0] == found[1]) is (trees[0] == trees[1])
+    assert difference_with(repository, first) == found[0]
+
+
+def test_what_git_is_told_of_a_change_makes_no_other_difference(repository: Path) -> None:
+    (repository / "train.py").write_text("rate = 1\n")
+    (repository / "new.py").write_text("")
+    found = system.provenance(repository)["difference"]
+    _git(repository, "add", ".")
+    assert system.provenance(repository)["difference"] == found
+    for name, value in {"diff.noprefix": "true", "core.quotePath": "false", "status.renames": "copies"}.items():
+        _git(repository, "config", name, value)
+    assert system.provenance(repository)["difference"] == found
+
+
+def test_what_a_mode_a_link_or_a_submodule_changes_is_part_of_the_difference(repository: Path, tmp_path: Path) -> None:
+    found = [system.provenance(repository)["difference"]]
+    (repository / "train.py").write_text("rate = 1\n")
+    found.append(system.provenance(repository)["difference"])
+    (repository / "train.py").chmod(0o755)
+    found.append(system.provenance(repository)["difference"])
+    for rate in (1, 2):  # a link's own text stays
+        (tmp_path / "elsewhere").write_text(f"rate = {rate}\n")
+        (repository / "linked.py").unlink(missing_ok=True)
+        (repository / "linked.py").symlink_to(tmp_path / "elsewhere")
+        found.append(system.provenance(repository)["difference"])
+    (repository / "linked.py").unlink()
+    (repository / "linked.py").symlink_to(repository)
+    found.append(system.provenance(repository)["difference"])
+    part = repository / "part"
+    part.mkdir()
+    _git(part, "init", "-q")
+    (part / "model.py").write_text("pass\n")
+    _git(part, "add", "model.py")
+    _git(part, "commit", "-q", "-m", "first")
+    _git(repository, "add", "part")
+    for rate in (1, 2):
+        (part / "train.py").write_text(f"rate = {rate}\n")
+        found.append(system.provenance(repository)["difference"])
+    (part / ".git").rename(tmp_path / "gone")
+    found.append(system.provenance(repository)["difference"])
+    assert len(set(found)) == len(found) and "unknown" not in found
+
+
+def test_below_the_top_of_a_repository_what_differs_there_counts(repository: Path) -> None:
+    (repository / "sub").mkdir()
+    (repository / "sub" / "model.py").write_text("")
+    _git(repository, "add", ".")
+    _git(repository, "commit", "-q", "-m", "second")
+    found = []
+    for rate in (1, 2):
+        (repository / "sub" / "model.py").write_text(f"rate = {rate}\n")
+        (repository / "train.py").write_text(f"rate = {rate}\n")
+        found.append(system.provenance(repository / "sub")["difference"])
+    (repository / "train.py").write_text("elsewhere\n")
+    found.append(system.provenance(repository / "sub")["difference"])
+    assert found[0] != found[1] == found[2]
+
+
+def test_a_change_that_cannot_be_read_is_an_unknown_difference(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise PermissionError
+
+    (repository / "train.py").write_text("rate = 1\n")
+    monkeypatch.setattr(hashlib, "file_digest", refused)
+    assert system.provenance(repository)["difference"] == "unknown"
+
+
+def test_provenance_is_unknown_where_git_cannot_tell(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = {"commit": "unknown", "dirty": "unknown", "difference": "unknown"}
+    assert system.provenance(tmp_path) == unknown
+    assert system.provenance(tmp_path / "missing") == unknown
+    (repository / ".gitignore").write_text("env/\n")
+    (repository / "env").mkdir()
+    assert system.provenance(repository / "env") == unknown, "a folder inside a repository that does not hold it"
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    assert system.provenance(repository) == unknown
+
+
+@pytest.mark.parametrize("dirty", [True, False])
+def test_where_git_knows_nothing_the_commit_is_what_the_image_was_built_with(tmp_path: Path, dirty: bool) -> None:
+    commit = "0123456789abcdef" * 2 + "01234567"
+    (tmp_path / system.COMMIT_FILE).write_text(json.dumps({"commit": commit, "dirty": dirty}))
+    (tmp_path / "package").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path)  # an image has one, to where results go
+    found = []
+    for rate in (1, 1, 2):
+        (tmp_path / "package" / "train.py").write_text(f"rate = {rate}\n")
+        found.append(system.provenance(tmp_path))
+    assert {(one["commit"], one["dirty"]) for one in found} == {(commit, dirty)}
+    differences = [one["difference"] for one in found]
+    if dirty:  # only the build knew what differs, so all of the code counts
+        assert differences[0] == differences[1] != differences[2]
+    else:
+        assert differences == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"commit": "unknown", "dirty": true}', '{"commit": 7, "dirty": true}', '{"dirty": true}', "\xff"],
+)
+def test_a_file_that_names_no_commit_is_believed_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / system.COMMIT_FILE).write_text(content, encoding="latin-1")
+    assert system.provenance(tmp_path) == {"commit": "unknown", "dirty": "unknown", "difference": "unknown"}
+
+
+def test_git_is_believed_before_the_file_of_an_image(repository: Path) -> None:
+    (repository / system.COMMIT_FILE).write_text(json.dumps({"commit": "0" * 40, "dirty": False}))
+    assert system.provenance(repository)["commit"] == _git(repository, "rev-parse", "HEAD")

@@ -1,0 +1,112 @@
+"""Answers to what a machine cannot tell: asked for in one place, checked, and never put over what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlevents.package_checker.system_description import KEYS, unanswered
+from timedrun.cli import main
+from timedrun.errors import UsageError
+from timedrun.provenance.system_answers import ASKED, SAID_BY_RUNS, open_keys, read_answers, write_questions
+
+MEASURED: dict[str, Any] = dict.fromkeys(KEYS, "measured") | {"cooling": "", "hw_notes": ""}
+
+
+def _file(folder: Path, content: object) -> Path:
+    path = folder / "answers.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_every_key_is_asked_for_or_said_by_the_runs() -> None:
+    assert set(ASKED) | set(SAID_BY_RUNS) == set(KEYS) and not set(ASKED) & set(SAID_BY_RUNS)
+
+
+def test_questions_that_are_filled_in_leave_nothing_open(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "questions.json"
+    write_questions(path, MEASURED)
+    questions = json.loads(path.read_text())
+    assert questions == {"cooling": "", "hw_notes": ""}
+    assert read_answers(path).applied(MEASURED) == MEASURED, "no answer yet changes nothing"
+    filled = read_answers(_file(tmp_path, dict.fromkeys(questions, "liquid"))).applied(MEASURED)
+    assert list(filled) == list(KEYS) and filled["cooling"] == "liquid" and unanswered(filled) == []
+    assert open_keys(filled) == ([], [])
+    with pytest.raises(UsageError, match="exists and may hold answers"):
+        write_questions(path, MEASURED)
+    assert json.loads(path.read_text()) == questions
+
+
+def test_what_was_measured_stays_unless_it_is_overridden(tmp_path: Path) -> None:
+    answers = {"framework": "another", "host_memory_capacity": "1 GB", "cooling": "air", "operating_system": "measured"}
+    with pytest.raises(UsageError) as caught:
+        read_answers(_file(tmp_path, answers)).applied(MEASURED)
+    assert "framework was measured as 'measured', the answer is 'another'" in str(caught.value)
+    assert "host_memory_capacity" in str(caught.value) and "operating_system" not in str(caught.value)
+    found = read_answers(_file(tmp_path, {"cooling": "air", "override": {"framework": "another"}})).applied(MEASURED)
+    assert found == MEASURED | {"cooling": "air", "framework": "another"}
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ({"coolling": "air"}, "no 'coolling'; did you mean cooling"),
+        ({"override": {"coolling": "air"}}, "did you mean cooling"),
+        ({"zzz": "x"}, "has no 'zzz'"),
+        ({"submitter": "Else"}, "submitter is said by the runs' own logs"),
+        ({"number_of_nodes": 2}, "number_of_nodes is 2, but an answer is text"),
+        ({"cooling": "a\nb"}, "line break"),
+        ({"cooling": "air", "override": {"cooling": "liquid"}}, "cooling is answered twice"),
+        ('{"cooling": "air", "cooling": "liquid"}', "'cooling' stands there twice"),
+        ({"override": []}, "not a JSON object"),
+        ([], "not a JSON object"),
+        ("{", "no JSON to read"),
+        ("[" * 100_000, "no JSON to read"),
+        ('"' + "x" * 2**20 + '"', "longer than"),
+    ],
+)
+def test_an_answer_that_means_nothing_is_refused(tmp_path: Path, content: object, match: str) -> None:
+    with pytest.raises(UsageError, match=match) as caught:
+        read_answers(_file(tmp_path, content))
+    assert "answers.json" in str(caught.value)
+
+
+def test_answers_that_are_not_there_are_an_error_with_their_name(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere.json", tmp_path):
+        with pytest.raises(UsageError, match=str(path)):
+            read_answers(path)
+
+
+@given(content=st.dictionaries(st.sampled_from([*KEYS, "override", "x"]), st.text() | st.integers() | st.none()))
+@settings(max_examples=50)
+def test_any_json_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]) -> None:
+    path = _file(tmp_path_factory.mktemp("answers"), content)
+    try:
+        found = read_answers(path)
+    except UsageError:
+        return
+    assert set(found.given) <= set(ASKED) and all(found.given.values())
+
+
+def test_the_command_describes_this_machine_and_asks_for_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions = tmp_path / "questions.json"
+    assert main(["system", "--out", str(questions)]) == 0
+    said = capsys.readouterr().out
+    asked = json.loads(questions.read_text())
+    assert asked.keys() >= {"cooling", "hw_notes"} and all(f"  {key}" in said for key in asked)
+    assert main(["system", "--out", str(questions)]) == 2, "a file that may hold answers is not written over"
+    capsys.readouterr()
+    filled = _file(tmp_path, dict.fromkeys(asked, "known"))
+    assert main(["system", "--answers", str(filled), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["needed"] == found["optional"] == [] and found["description"]["cooling"] == "known"
+    assert tuple(found["description"]) == KEYS
+    assert main(["system", "--answers", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere: cannot be read" in capsys.readouterr().err

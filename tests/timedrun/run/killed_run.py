@@ -1,0 +1,117 @@
+"""A run killed at one of its checks, of a program whose every number depends on all before, and its resumption."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mlevents.runlog import RunLog
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.methods import EMA, stack
+from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
+from timedrun.run.timed_run import TimedRun
+
+MakeRun = Callable[..., TimedRun]
+ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
+STEPS = 3
+"""An epoch."""
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing of the process acts on it."""
+
+
+class Program:
+    """A training program in the shape of a benchmark's, whose every number depends on all that came before: dropout,
+    batch norm, momentum, a moving average of weights that is what is evaluated."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.methods = stack(EMA(half_life=2, update_interval=1))
+
+    def step(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.model.train()
+        loss = self.model(inputs).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.detach()
+
+    def batch(self, number: int) -> torch.Tensor:
+        return torch.randn(4, 4, generator=torch.Generator().manual_seed(number))
+
+    def quality(self, is_last: bool) -> float:
+        with self.methods.evaluation(self.model), torch.no_grad():
+            value = float(self.model.eval()(self.batch(999)).sigmoid().mean())
+        return 0.9 + value / 10 if is_last else value / 2
+
+    def train(self, run: TimedRun) -> None:
+        run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
+        run.warm_up(self.step, [self.batch(1)])
+        run.start_clock(train_samples=12, eval_samples=5, hyperparameters={})
+        in_samples = run.spec.unit == "samples"
+        total = 4 * STEPS * 4 if in_samples else 4
+        for block in run.blocks(total):
+            if in_samples:
+                for number in run.steps(block):
+                    self.take(run, number)
+            else:
+                for epoch in run.epochs(block):
+                    for number in range(run.position.step_in_epoch, STEPS):
+                        self.take(run, 10 * epoch + number)
+            with run.evaluation(block) as measurement:
+                measurement.value = self.quality(block.last == total)
+
+    def take(self, run: TimedRun, number: int) -> None:
+        loss = self.step(self.batch(number))
+        self.methods.after_step(self.model, run.position.step + 1)
+        run.step_done(4, loss)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        found = dict(self.model.state_dict())
+        for index, state in self.optimizer.state_dict()["state"].items():
+            found[f"momentum {index}"] = state["momentum_buffer"]
+        return found
+
+
+def kill_in(run: TimedRun, program: Program) -> None:
+    """Train until it is killed; what a killed process leaves is left."""
+    run.__enter__()
+    with pytest.raises(Killed):
+        program.train(run)
+    assert run.log._descriptor is not None
+    os.close(run.log._descriptor)
+
+
+def resume(make_run: MakeRun, folder: Path, **options: Any) -> TimedRun:
+    """The run whose log is in `folder`, from its newest checkpoint, as a new process would."""
+    state = newest_on_all(folder / "checkpoint", ALONE)
+    clock = options.pop("clock", time.time)
+    log = RunLog.resume(folder / "result_0.txt", keep_in=folder, clock=clock, **state["log"])
+    discard_newer(folder / "checkpoint", ALONE, state["position"]["step"])
+    return make_run(log=log, resume_from=state, checkpoints=folder / "checkpoint", **options)
+
+
+class Checks:
+    """Which of a run's checks finds a checkpoint due, and after which check it is killed."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, due_at: int, killed_after: int) -> None:
+        self.count = 0
+        self.due_at, self.killed_after = due_at, killed_after
+        patch.setattr(CheckpointManager, "due", property(lambda checkpoints: self.count == self.due_at))
+        original = TimedRun._check
+
+        def check(run: TimedRun) -> None:
+            original(run)
+            self.count += 1
+            if self.count > self.killed_after:
+                raise Killed
+
+        patch.setattr(TimedRun, "_check", check)

@@ -1,0 +1,219 @@
+"""Checkpoints are whole or absent, the newest valid one is found, and bad ones are named."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from timedrun.run import checkpoint_file
+from timedrun.run.checkpoint_file import CheckpointError, load, newest_valid, remove_partial, save
+
+STATE: dict[str, Any] = {
+    "model": {"weight": torch.arange(2000, dtype=torch.float32), "counter": torch.tensor(3)},
+    "random": [torch.get_rng_state(), (1, (2, 3), None)],
+    "position": {"step": 12, "loss": 0.25, "name": "run", 7: b"bytes", "resumed": True},
+}
+
+
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor):
+        return first.dtype == second.dtype and torch.equal(first, second)
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple):
+        return type(first) is type(second) and all(map(same, first, second))
+    return type(first) is type(second) and bool(first == second)
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "step_00000012.pt"
+    save(path, STATE)
+    assert same(load(path), STATE)
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_torch_itself_reads_the_file(tmp_path: Path) -> None:
+    save(tmp_path / "a.pt", STATE)
+    assert same(torch.load(tmp_path / "a.pt", weights_only=True), STATE)
+
+
+def test_other_users_may_read_it_as_far_as_the_umask_allows(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    save(tmp_path / "a.pt", {"step": 1})
+    assert (tmp_path / "a.pt").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    save(path, STATE)
+    whole = path.read_bytes()
+    for size in [0, 1, 79, 80, 81, len(whole) // 2, len(whole) - 81, len(whole) - 80, len(whole) - 1]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError, match=r"a\.pt.*not used"):
+            load(path)
+
+
+def test_a_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    save(path, STATE)
+    whole = path.read_bytes()
+    offsets = np.linspace(0, len(whole) - 1, 20).astype(int).tolist()
+    for offset in offsets:
+        damaged = bytearray(whole)
+        damaged[offset] ^= 1 << (offset % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"a\.pt"):
+            load(path)
+    path.write_bytes(whole)
+    assert same(load(path), STATE)
+
+
+def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    torch.save(STATE, tmp_path / "plain.pt")
+    with pytest.raises(CheckpointError, match="not written by timedrun"):
+        load(tmp_path / "plain.pt")
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "absent.pt")
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (os.mkdir, (str(tmp_path / "ran"),))
+
+    monkeypatch.setattr(checkpoint_file, "_check_plain", lambda value, place: None)
+    save(tmp_path / "a.pt", {"model": Payload()})
+    with pytest.raises(CheckpointError, match="undamaged but cannot be read"):
+        load(tmp_path / "a.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_newest_is_the_highest_number_and_bad_ones_are_named(tmp_path: Path) -> None:
+    for step in (5, 900, 1000, 1100):
+        save(tmp_path / f"step_{step}.pt", {"step": step})
+    os.utime(tmp_path / "step_5.pt")  # being touched last makes nothing newer
+    (tmp_path / "step_1100.pt").write_bytes((tmp_path / "step_1100.pt").read_bytes()[:-5])
+    (tmp_path / "step_1000.pt").write_bytes(b"")
+    skipped: list[str] = []
+    assert newest_valid(tmp_path, skipped.append) == (tmp_path / "step_900.pt", {"step": 900})
+    assert len(skipped) == 2 and "step_1100.pt" in skipped[0] and "step_1000.pt" in skipped[1]
+    with pytest.warns(UserWarning, match=r"step_1000\.pt"):
+        newest_valid(tmp_path)
+
+
+def test_no_checkpoint_is_none_without_a_word(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert newest_valid(tmp_path) is None
+        assert newest_valid(tmp_path / "absent") is None
+
+
+class _Poison:
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise RuntimeError("cannot be pickled")
+
+
+@pytest.mark.parametrize("value", [_Poison(), np.ones(2), {1, 2}, np.float32(1), object])
+def test_values_that_could_not_be_loaded_again_are_refused_by_name(tmp_path: Path, value: Any) -> None:
+    save(tmp_path / "a.pt", {"step": 1})
+    with pytest.raises(TypeError, match=r"state\['methods'\]\[1\] is a .*nothing was written"):
+        save(tmp_path / "a.pt", {"methods": [0, value]})
+    assert os.listdir(tmp_path) == ["a.pt"] and load(tmp_path / "a.pt") == {"step": 1}
+
+
+def test_a_failure_while_pickling_leaves_the_old_file_and_no_partial_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "a.pt", {"step": 1})
+    monkeypatch.setattr(checkpoint_file, "_check_plain", lambda value, place: None)
+    with pytest.raises(CheckpointError, match=r"a\.pt was not written.*cannot be pickled"):
+        save(tmp_path / "a.pt", {"weights": torch.ones(1000), "poison": _Poison()})
+    assert os.listdir(tmp_path) == ["a.pt"] and load(tmp_path / "a.pt") == {"step": 1}
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file_and_no_partial_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    save(tmp_path / "a.pt", {"step": 1})
+
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, full)
+        with pytest.raises(CheckpointError, match="No space left"):
+            save(tmp_path / "a.pt", {"step": 2})
+    assert os.listdir(tmp_path) == ["a.pt"] and load(tmp_path / "a.pt") == {"step": 1}
+
+
+def test_what_the_system_said_is_told_and_not_what_torch_made_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = checkpoint_file._Digesting.write
+
+    def full(writer: Any, data: bytes) -> int:
+        if len(data) > 1000:
+            raise OSError(28, "No space left on device")
+        return write(writer, data)
+
+    monkeypatch.setattr(checkpoint_file._Digesting, "write", full)
+    with pytest.raises(CheckpointError, match="no partial file is left: No space left on device$") as caught:
+        save(tmp_path / "a.pt", {"weights": torch.ones(1000)})
+    assert checkpoint_file.plain_reason(caught.value) == "No space left on device"
+    assert checkpoint_file.plain_reason(ValueError("a path /home")) == ""
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_file_is_on_disk_before_its_name_and_the_name_before_save_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    fsync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (calls.append("folder" if _is_folder(fd) else "file"), fsync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("rename"), replace(a, b)))
+    save(tmp_path / "a.pt", {"step": 1})
+    assert calls == ["file", "rename", "folder"]
+
+
+def _is_folder(descriptor: int) -> bool:
+    return os.path.isdir(f"/proc/self/fd/{descriptor}")
+
+
+WRITER = """
+import os, pathlib, signal, sys, torch
+from timedrun.run.checkpoint_file import save
+folder, limit = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+print("ready", flush=True)
+for step in range(10**6):
+    if step == limit:
+        os.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)  # everything is written, nothing renamed
+    save(folder / f"step_{step % 5}.pt", {"step": step, "weights": torch.full((500_000,), step)})
+"""
+
+
+@pytest.mark.parametrize("limit, seconds", [(7, 60.0), (10**6, 0.03), (10**6, 0.1)])
+def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(
+    tmp_path: Path, limit: int, seconds: float
+) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(limit)], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    writer.stdout.readline()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        writer.wait(seconds)
+    writer.kill()
+    writer.communicate()
+    states = {path.name: load(path) for path in tmp_path.glob("*.pt")}
+    assert all((state["weights"] == state["step"]).all() for state in states.values())
+    leftovers = remove_partial(tmp_path)
+    if limit == 7:
+        assert sorted(state["step"] for state in states.values()) == [2, 3, 4, 5, 6]
+        assert [path.name.startswith(".step_2.pt.") for path in leftovers] == [True]
+    assert not list(tmp_path.glob(".*"))

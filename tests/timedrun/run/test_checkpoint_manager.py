@@ -1,0 +1,205 @@
+"""A step's checkpoint counts only where every rank has it whole, and what is not whole is never counted on."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.timedrun.distributed.thread_ranks import on_all
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import TimedrunError
+from timedrun.run import checkpoint_file
+from timedrun.run.checkpoint_manager import CheckpointManager, checkpoint_path, discard_newer, newest_on_all, steps_in
+
+
+def content(step: int, rank: int) -> dict[str, Any]:
+    return {"run": "a1", "position": {"step": step}, "state": torch.full((100,), float(step)), "rank": rank}
+
+
+def save_all(folder: Path, steps: list[int], world_size: int = 2) -> list[list[str | None]]:
+    """Save after each of `steps` on all ranks; what each rank was told."""
+
+    def body(ranks: ProcessGroup) -> list[str | None]:
+        saved = CheckpointManager(folder, ranks, 0.0, lambda: 0.0)
+        return [saved.save(step, lambda step=step: content(step, ranks.rank)) for step in steps]  # type: ignore[misc]
+
+    return on_all(world_size, body)
+
+
+def newest(folder: Path, world_size: int = 2) -> list[Any]:
+    found = on_all(world_size, lambda ranks: newest_on_all(folder, ranks))
+    return [one if isinstance(one, Exception) else (one["position"]["step"], one["rank"]) for one in found]
+
+
+def damage(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def test_each_rank_keeps_the_newest_two(tmp_path: Path) -> None:
+    assert save_all(tmp_path, [10, 20, 30, 40]) == [[None] * 4] * 2
+    for rank in (0, 1):
+        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [30, 40]
+    assert newest(tmp_path) == [(40, 0), (40, 1)]
+
+
+def test_the_older_are_removed_only_when_the_newer_is_on_disk_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_all(tmp_path, [10, 20])
+    save = checkpoint_file.save
+
+    def full_on_rank_1(path: Path, state: dict[str, Any]) -> None:
+        if path.parent.name == "rank_1":
+            raise checkpoint_file.CheckpointError(f"{path} was not written") from OSError(28, "No space left on device")
+        save(path, state)
+
+    monkeypatch.setattr(checkpoint_file, "save", full_on_rank_1)
+    assert save_all(tmp_path, [30]) == [["rank 1: No space left on device"]] * 2
+    for rank in (0, 1):
+        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]
+    assert newest(tmp_path) == [(20, 0), (20, 1)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(
+    tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_all(tmp_path, [10, 20], world_size)
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))  # the others were killed before
+    damage(checkpoint_path(tmp_path / "rank_1", 20))
+    assert newest(tmp_path, world_size) == [(10, rank) for rank in range(world_size)]
+    assert "step_00000020.pt" in capsys.readouterr().err
+
+
+def test_ranks_whose_whole_checkpoints_alternate_find_the_newest_common_one(tmp_path: Path) -> None:
+    for rank, steps in enumerate(([10, 20, 40], [10, 30, 50])):
+        for step in steps:
+            checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
+    assert newest(tmp_path) == [(10, 0), (10, 1)]
+
+
+@pytest.mark.parametrize("has", [(), (0,), (1,)])
+def test_without_a_common_one_every_rank_is_told(tmp_path: Path, has: tuple[int, ...]) -> None:
+    for rank in has:
+        checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
+    for error in newest(tmp_path):
+        assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_file_under_another_steps_name_is_named_and_the_next_older_is_looked_at(
+    tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_all(tmp_path, [10, 20], world_size)
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
+    os.replace(checkpoint_path(tmp_path / "rank_0", 30), checkpoint_path(tmp_path / "rank_0", 20))  # to go back to 20
+    assert newest(tmp_path, world_size) == [(10, rank) for rank in range(world_size)]
+    told = capsys.readouterr().err
+    assert told.count("step_00000020.pt holds the state after step 30") == 1
+
+
+def test_a_file_of_another_ranks_folder_or_that_says_nothing_of_itself_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_all(tmp_path, [10, 20])
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), {"position": 30})
+    shutil.copy(checkpoint_path(tmp_path / "rank_0", 20), checkpoint_path(tmp_path / "rank_1", 20))
+    assert newest(tmp_path) == [(10, 0), (10, 1)]
+    told = capsys.readouterr().err
+    assert "step_00000020.pt is rank 0's and lies in rank 1's folder" in told
+    assert "step_00000030.pt does not say of which run and step it is" in told
+
+
+def test_each_file_is_read_once_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank, steps in enumerate(([10, 20, 40], [10, 30, 50])):
+        for step in steps:
+            checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
+    load, read = checkpoint_file.load, []
+    monkeypatch.setattr(checkpoint_file, "load", lambda path, where: (read.append(path), load(path, where))[1])
+    assert newest(tmp_path) == [(10, 0), (10, 1)]
+    assert len(read) == len(set(read)) == 6
+
+
+@pytest.mark.parametrize("alien", [0, 1])
+def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_changed(tmp_path: Path, alien: int) -> None:
+    save_all(tmp_path, [10, 20])
+    other = content(20, alien) | {"run": "b2"}
+    checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{alien}", 20), other)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.pt"))
+    for error in newest(tmp_path):
+        assert isinstance(error, TimedrunError)
+        assert "the checkpoint after step 20 of rank 1 is of another run than rank 0's" in str(error)
+    assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.pt"))
+
+
+def test_a_failure_after_the_file_has_its_name_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_all(tmp_path, [10, 20])
+    synced = checkpoint_file._fsync_folder
+
+    def fails_on_rank_1(folder: Path) -> None:
+        if folder.name == "rank_1":
+            raise OSError(5, "Input/output error")
+        synced(folder)
+
+    monkeypatch.setattr(checkpoint_file, "_fsync_folder", fails_on_rank_1)
+    assert save_all(tmp_path, [30]) == [["rank 1: Input/output error"]] * 2
+    for rank in (0, 1):
+        assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]
+
+
+def test_an_old_file_that_cannot_be_removed_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_all(tmp_path, [10, 20])
+
+    def busy(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "unlink", busy)
+    assert save_all(tmp_path, [30]) == [[None]] * 2
+    assert newest(tmp_path) == [(30, 0), (30, 1)]
+
+
+def test_what_lies_after_the_step_that_a_run_goes_on_from_is_removed(tmp_path: Path) -> None:
+    save_all(tmp_path, [10, 20])
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
+    on_all(2, lambda ranks: discard_newer(tmp_path, ranks, 20))
+    assert sorted(steps_in(tmp_path / "rank_0")) == [10, 20]
+
+
+def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:
+    alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
+    saved = CheckpointManager(tmp_path, alone, 0.0, lambda: 0.0)
+    assert saved.save(10, lambda: content(10, 0)) is None
+    assert saved.save(10, lambda: pytest.fail("was asked for again")) is None
+
+
+def test_what_is_due_goes_by_the_interval_from_the_end_of_the_last(tmp_path: Path) -> None:
+    now = [0.0]
+    alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
+    saved = CheckpointManager(tmp_path, alone, 2.0, lambda: now[0])
+    now[0] = 500.0  # building and compiling
+    saved.start(None)
+    assert not saved.due
+    now[0] += 119.0
+    assert not saved.due
+    now[0] += 1.0
+    assert saved.due
+
+    def slow() -> dict[str, Any]:
+        now[0] += 300.0
+        return content(1, 0)
+
+    saved.save(1, slow)
+    assert not saved.due
+    assert not CheckpointManager(None, alone, 1e-9, lambda: now[0]).due
+
+
+def test_leftovers_of_a_killed_writer_go_with_the_next_checkpoint(tmp_path: Path) -> None:
+    save_all(tmp_path, [10])
+    (tmp_path / "rank_0" / ".step_00000020.pt.x1.partial").write_bytes(b"half")
+    save_all(tmp_path, [20])
+    assert sorted(os.listdir(tmp_path / "rank_0")) == ["step_00000010.pt", "step_00000020.pt"]

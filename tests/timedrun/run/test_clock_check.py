@@ -1,0 +1,120 @@
+"""A wall clock that is set while a run goes on is logged; one that is only slewed is not."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from mlevents import keys, record
+from mlevents.checks.log_check import check
+from mlevents.runlog import RunLog
+from timedrun.run.clock_check import ClockCheck
+from timedrun.run.timed_run import TimedRun
+
+
+def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
+    """What is logged where, between two looks, so many seconds pass on the wall's and on the monotonic clock."""
+    now = [1_700_000_000.0, 50.0]
+    path = tmp_path / "result_0.txt"
+    path.unlink(missing_ok=True)
+    log = RunLog(path, clock=lambda: now[0], durable=False)
+    clock = ClockCheck(log, lambda: now[1])
+    for wall, monotonic in moves:
+        now[0] += wall
+        now[1] += monotonic
+        clock.look(7)
+    log.close(reason="over")
+    return [event.value for event in record.read(path).all(keys.CLOCK_SET)]
+
+
+@pytest.mark.parametrize(
+    ("moves", "told"),
+    [
+        ([(2.0, 2.0)] * 10, []),
+        ([(2.0, 2.0), (62.0, 2.0), (2.0, 2.0)], [60.0]),
+        ([(-58.0, 2.0)], [-60.0]),
+        ([(2.4, 2.0)], []),
+        ([(2.6, 2.0), (1.4, 2.0)], [0.6, -0.6]),
+        ([(1.6, 2.0)] * 5, [-0.8, -0.8]),
+    ],
+)
+def test_by_how_much_it_was_set_is_logged_once(
+    tmp_path: Path, moves: list[tuple[float, float]], told: list[float]
+) -> None:
+    assert looks(tmp_path, moves) == pytest.approx(told)
+
+
+def test_small_steps_add_up_to_what_was_told(tmp_path: Path) -> None:
+    told = looks(tmp_path, [(1.6, 2.0)] * 200)
+    assert sum(told) == pytest.approx(-80.0, abs=1.0) and len(told) > 20
+
+
+@pytest.mark.parametrize(("boot", "told"), [("one", [-600.0]), ("another", []), ("", [])])
+def test_another_process_goes_on_from_the_saved_clocks_of_the_same_boot_only(
+    tmp_path: Path, boot: str, told: list[float]
+) -> None:
+    now = [1_700_000_000.0, 50.0]
+    log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0], durable=False)
+    saved = ClockCheck(log, lambda: now[1], boot=boot and "one").state()
+    now[0] += 300.0
+    now[1] += 900.0
+    clock = ClockCheck(log, lambda: now[1], json.loads(json.dumps(saved)), boot)
+    assert clock.follows == bool(told)
+    for _ in range(3):
+        clock.look(7)
+    log.close(reason="over")
+    assert [event.value for event in record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET)] == told
+
+
+@given(apart=st.floats(0.01, 7200), slew=st.floats(-0.0005, 0.0005))
+def test_a_clock_that_is_slewed_is_not_set(tmp_path_factory: pytest.TempPathFactory, apart: float, slew: float) -> None:
+    assert looks(tmp_path_factory.getbasetemp(), [(apart * (1 + slew), apart)] * 3) == []
+
+
+def test_a_disk_that_takes_long_for_an_event_is_no_clock_that_was_set(
+    make_run: Callable[..., TimedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, fsync = [1_700_000_000.0], os.fsync
+
+    def slow(descriptor: int) -> None:
+        now[0] += 5.0
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0])
+    with make_run(log=log, monotonic=lambda: now[0], check_every=1) as run:
+        run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+        for block in run.blocks(2):
+            for _ in run.epochs(block):
+                now[0] += 30.0
+            with run.evaluation(block) as measurement:
+                measurement.value = 1.0
+    findings = check(tmp_path / "result_0.txt", "2.0.0").findings
+    assert not [finding for finding in findings if finding.rule == "clock-agreement"]
+    stopped = record.read(tmp_path / "result_0.txt").stopped
+    assert stopped is not None and stopped.metadata[keys.ELAPSED_MS] >= 35_000
+
+
+def test_a_run_whose_clock_is_set_logs_it_and_its_times_are_not_believed(
+    make_run: Callable[..., TimedRun], tmp_path: Path
+) -> None:
+    now, ahead = [1_700_000_000.0], [0.0]
+    log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0])
+    with make_run(log=log, monotonic=lambda: now[0] - ahead[0], check_every=1) as run:
+        run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+        for block in run.blocks(2):
+            for _ in run.epochs(block):
+                now[0] += 30.0
+            with run.evaluation(block) as measurement:
+                now[0] -= 20.0
+                ahead[0] -= 20.0
+                measurement.value = 1.0
+    found = record.read(tmp_path / "result_0.txt")
+    assert [event.value for event in found.all(keys.CLOCK_SET)] == [-20.0]
+    errors = [finding for finding in check(tmp_path / "result_0.txt", "2.0.0").findings if finding.level == "error"]
+    assert {finding.rule for finding in errors} >= {"clock-agreement"}
+    assert any("set by -20" in finding.message for finding in errors)

@@ -1,0 +1,243 @@
+"""What the log says of throughput, the page cache, read-ahead and the cold start, and that a score says the same."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mlevents import keys, mlcommons, record
+from mlevents.checks.log_check import check
+from mlevents.runlog import RunLog
+from timedrun.benchmark import BenchmarkSpec
+from timedrun.config import EvaluationConfig, RunConfig
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.preflight.dry_run import SimulatedClock
+from timedrun.run.checkpoint_file import load
+from timedrun.run.timed_run import TimedRun
+from timedrun.submission.scoring.score import score
+from timedrun.submission.scoring.score_table import table
+
+MakeRun = Callable[..., TimedRun]
+IN_SAMPLES = BenchmarkSpec(
+    title="test",
+    mlperf_benchmark="bert",
+    ruleset="2.1.0",
+    dataset="wikipedia",
+    metric="accuracy",
+    unit="samples",
+    default_data="toy",
+)
+
+
+def train(
+    run: TimedRun, clock: SimulatedClock, step_seconds: list[float], qualities: list[float], steps: int = 5
+) -> None:
+    """Steps of 4 samples, `steps` an epoch; `step_seconds` by epoch (by block where samples count), evaluations 7 s."""
+    if run._started is None:
+        run.start_clock(train_samples=4 * steps, eval_samples=5, hyperparameters={})
+    loss, values = torch.tensor(1.0), iter(qualities)
+    in_samples = run.spec.unit == "samples"
+    for number, block in enumerate(run.blocks(4 * steps * len(step_seconds) if in_samples else len(step_seconds))):
+        if in_samples:
+            for _ in run.steps(block):
+                clock.advance(step_seconds[number])
+                run.step_done(4, loss)
+        else:
+            for epoch in run.epochs(block):
+                for _ in range(run.position.step_in_epoch, steps):
+                    clock.advance(step_seconds[epoch - 1])
+                    run.step_done(4, loss)
+        with run.evaluation(block) as measurement:
+            clock.advance(7.0)
+            measurement.value = next(values)
+
+
+@pytest.fixture
+def clock() -> SimulatedClock:
+    return SimulatedClock()
+
+
+@pytest.fixture
+def timed(make_run: MakeRun, tmp_path: Path, clock: SimulatedClock) -> MakeRun:
+    """A run whose log and monotonic clock are the simulated one."""
+
+    def make(*arguments: object, **options: object) -> TimedRun:
+        log = options.pop("log", None) or RunLog(tmp_path / "result_0.txt", clock=clock)
+        return make_run(*arguments, log=log, monotonic=clock, **options)
+
+    return make
+
+
+def test_every_epoch_logs_its_throughput_without_evaluation_and_the_log_still_passes(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    with timed(toy_config()) as run:
+        train(run, clock, [2.0, 1.0, 0.5, 1.0], [0.1, 0.95])
+    path = tmp_path / "result_0.txt"
+    log = record.read(path)
+    stats = log.all(keys.TRACKED_STATS)
+    assert [event.value for event in stats] == [
+        {"throughput": pytest.approx(4 / seconds)} for seconds in (2.0, 1.0, 0.5, 1.0)
+    ]
+    assert [(event.metadata["step"], event.metadata["epoch_num"]) for event in stats] == [
+        (5, 1), (10, 2), (15, 3), (20, 4)
+    ]  # fmt: skip
+    assert check(path, "2.0.0").passed
+    verdict = mlcommons.check_log(path, "2.0.0")
+    assert (verdict.verdict, verdict.messages) == ("pass", ())
+
+
+def test_the_first_epochs_cost_is_logged_before_run_stop_and_the_score_agrees(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    with timed(toy_config()) as run:
+        train(run, clock, [2.0, 1.0, 0.8, 1.0], [0.1, 0.95])
+    path = tmp_path / "result_0.txt"
+    log = record.read(path)
+    assert [event.key for event in log.events][-2:] == [keys.COLD_START, keys.RUN_STOP]
+    whole = (2.0 + 1.0 + 0.8 + 1.0) * 5 + 2 * 7.0
+    assert log.value(keys.COLD_START) == {
+        "first_throughput": pytest.approx(2.0),
+        "later_throughput": pytest.approx(4.0),
+        "seconds": pytest.approx(5.0),
+        "share": pytest.approx(5.0 / whole),
+    }
+    summary = log.summary
+    assert summary.first_epoch_share == pytest.approx(log.value(keys.COLD_START)["share"], abs=1e-3)
+    assert (summary.first_throughput, summary.later_throughput) == pytest.approx((2.0, 4.0))
+    assert (summary.caches_dropped, summary.page_cache_resident) == (False, None)
+    (one,) = score([path])
+    assert one.first_epoch_share == summary.first_epoch_share
+    text = table([one], detailed=True)
+    assert "first epoch or block 2.0 samples/s, later 4.0" in text
+    assert "caches   not dropped" in text
+
+
+def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do_not_count(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    config = toy_config(evaluation=EvaluationConfig(target=0.9, every=20, first=40))
+    with timed(config, IN_SAMPLES) as run:
+        train(run, clock, [1.0, 0.5, 0.5, 0.25], [0.1, 0.2, 0.95])
+    path = tmp_path / "result_0.txt"
+    log = record.read(path)
+    whole = 10 * 1.0 + 5 * 0.5 + 5 * 0.5 + 3 * 7.0
+    told = log.value(keys.COLD_START)
+    assert [event.metadata["epoch_num"] for event in log.all(keys.TRACKED_STATS)] == [40, 60, 80]
+    assert (told["first_throughput"], told["later_throughput"]) == pytest.approx((4.0, 8.0))
+    assert (told["seconds"], told["share"]) == pytest.approx((5.0, 5.0 / whole))
+    assert log.summary.first_epoch_share == pytest.approx(told["share"], abs=1e-3)
+    assert check(path, "2.1.0").passed
+    assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
+
+
+def test_one_epoch_has_nothing_to_be_compared_with(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    with timed(toy_config(evaluation=EvaluationConfig(target=0.9, every=1, first=1))) as run:
+        train(run, clock, [2.0], [0.95])
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.value(keys.COLD_START) == {
+        "first_throughput": pytest.approx(2.0), "later_throughput": None, "seconds": None, "share": None
+    }  # fmt: skip
+    assert log.summary.first_epoch_share is None
+
+
+def test_a_faster_first_epoch_has_no_share_and_negative_seconds(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    with timed(toy_config()) as run:
+        train(run, clock, [0.5, 1.0], [0.1])  # the target is not reached: what it cost is logged all the same
+    told = record.read(tmp_path / "result_0.txt").value(keys.COLD_START)
+    assert (told["seconds"], told["share"]) == (pytest.approx(-2.5), 0.0)
+
+
+def test_an_epoch_cut_by_a_stop_is_one_without_the_gap_and_the_first_stays_the_first(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    stop = ShutdownRequest()
+    with timed(toy_config(), stop=stop, checkpoints=tmp_path / "saved") as run:
+        run.start_clock(train_samples=20, eval_samples=5, hyperparameters={})
+        for block in run.blocks(4):
+            for epoch in run.epochs(block):
+                for step in range(5):
+                    clock.advance(2.0 if epoch == 1 else 1.0)
+                    if (epoch, step) == (2, 2):
+                        stop.signal = signal.SIGTERM
+                    run.step_done(4, torch.tensor(1.0))
+    assert record.read(tmp_path / "result_0.txt").all(keys.COLD_START) == []  # the run is not over
+    clock.advance(1000.0)
+    state = load(tmp_path / "saved" / "rank_0" / "step_00000008.pt")
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, clock=clock, **state["log"])
+    with timed(toy_config(), log=log, resume_from=state) as run:
+        train(run, clock, [2.0, 1.0, 1.0, 1.0], [0.1, 0.95])
+    told = record.read(tmp_path / "result_0.txt")
+    assert [event.value["throughput"] for event in told.all(keys.TRACKED_STATS)] == pytest.approx([2.0, 4.0, 4.0, 4.0])
+    (cold,) = told.all(keys.COLD_START)
+    assert cold.value["seconds"] == pytest.approx(5.0)
+    assert cold.value["share"] is None  # how long the whole run took, this process does not know
+
+
+def test_what_of_the_data_is_in_the_page_cache_is_logged_before_the_clock_and_scored(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    data = tmp_path / "data.bin"
+    data.write_bytes(bytes(100_000))
+    with timed(toy_config()) as run:
+        run.data_files([data], of=30)
+        train(run, clock, [2.0, 1.0], [0.95])
+    path = tmp_path / "result_0.txt"
+    log = record.read(path)
+    (event,) = log.all(keys.PAGE_CACHE_RESIDENT)
+    assert log.started is not None and event.line < log.started.line
+    assert event.metadata["bytes"] == 100_000
+    assert (event.metadata["files"], event.metadata["sample_of_files"]) == (1, 30)
+    assert event.value == 1.0 or event.metadata["reason"]
+    (one,) = score([path])
+    assert one.page_cache_resident == event.value
+    if event.value is not None:
+        assert "not dropped, 100.0% of the data in the page cache before the clock" in table([one], detailed=True)
+
+
+def test_a_benchmark_that_names_no_files_has_nothing_said_of_them(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    with timed(toy_config()) as run:
+        train(run, clock, [2.0, 1.0], [0.95])
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.all(keys.PAGE_CACHE_RESIDENT) == log.all(keys.READ_AHEAD) == []
+
+
+def test_read_ahead_is_refused_before_the_clock_and_logged_once_after_it(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+) -> None:
+    data = tmp_path / "data.bin"
+    data.write_bytes(bytes(100_000))
+    with timed(toy_config()) as run:
+        with pytest.raises(RuntimeError, match="only on the clock"):
+            run.read_ahead([data], 100_000)
+        run.start_clock(train_samples=20, eval_samples=5, hyperparameters={})
+        run.read_ahead([data], 100_000)
+        assert run._data.ahead is not None and run._data.ahead._thread is not None
+        run._data.ahead._thread.join(20)
+        train(run, clock, [2.0, 1.0], [0.95])
+    log = record.read(tmp_path / "result_0.txt")
+    (event,) = log.all(keys.READ_AHEAD)
+    assert (event.value, event.metadata["complete"]) == (100_000, True)
+    assert event.line < log.all(keys.EPOCH_START)[1].line
+    assert check(tmp_path / "result_0.txt", "2.0.0").passed
+
+
+@pytest.mark.parametrize("quality", [0.95, 0.1])
+def test_a_read_ahead_that_is_not_done_is_stopped_and_logged_before_run_stop(
+    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path, quality: float
+) -> None:
+    with timed(toy_config()) as run:
+        run.start_clock(train_samples=20, eval_samples=5, hyperparameters={})
+        run.read_ahead([], 1 << 60)
+        train(run, clock, [2.0, 1.0], [quality])
+    (event,) = record.read(tmp_path / "result_0.txt").all(keys.READ_AHEAD)
+    assert (event.value, event.metadata["complete"]) == (0, False)
+    assert "more than" in event.metadata["reason"]

@@ -1,0 +1,167 @@
+"""What of a file lies in the page cache is told without reading it, in a sample of many bytes, or not at all."""
+
+import mmap
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.run import page_cache
+from timedrun.run.page_cache import WINDOW_BYTES, Residency, clear_on_every_node, drop_file, evenly, resident
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is told on Linux only")
+
+
+def write(path: Path, size: int) -> Path:
+    with path.open("wb") as file:
+        file.write(bytes(size))
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def forget(path: Path) -> None:
+    """Drops this file's pages; they are clean, since `write` waits for the disk."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Path:
+    """A folder whose files can leave the page cache."""
+    probe = write(tmp_path / "probe", mmap.PAGESIZE)
+    forget(probe)
+    if resident([probe]).fraction != 0:
+        pytest.skip("files of this file system never leave memory")
+    return tmp_path
+
+
+@linux
+def test_a_file_just_written_is_there_and_one_dropped_is_not(on_disk: Path) -> None:
+    size = 40 * mmap.PAGESIZE + 123
+    file = write(on_disk / "data", size)
+    assert resident([file]) == Residency(1.0, size, size)
+    forget(file)
+    assert resident([file]) == Residency(0.0, size, size)
+
+
+@linux
+def test_asking_reads_nothing_and_the_answer_is_the_share_of_pages_that_were_read(on_disk: Path) -> None:
+    page = mmap.PAGESIZE
+    file = write(on_disk / "data", 64 * page)
+    forget(file)
+    with file.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no more is read than asked for
+        os.pread(opened.fileno(), 16 * page, 8 * page)
+    for _ in range(3):
+        assert resident([file]).fraction == pytest.approx(16 / 64)
+
+
+@linux
+def test_of_more_bytes_than_asked_for_evenly_spaced_windows_are_looked_at(tmp_path: Path) -> None:
+    files = [tmp_path / f"shard_{number}" for number in range(5)]
+    for file in files:
+        with file.open("wb") as opened:
+            opened.truncate(3 * WINDOW_BYTES + 5)  # sparse: nothing of it is on the disk
+    found = resident(files, most_bytes=4 * WINDOW_BYTES)
+    assert found.fraction == 0.0
+    assert found.bytes == 5 * (3 * WINDOW_BYTES + 5)
+    assert 3 * WINDOW_BYTES < found.asked_bytes <= 4 * WINDOW_BYTES
+    places = list(page_cache._windows(files, [file.stat().st_size for file in files], 4 * WINDOW_BYTES))
+    assert [file for file, _ in places] == [files[0], files[1], files[3], files[4]]
+    assert all(begin % mmap.PAGESIZE == 0 for _, windows in places for begin, _ in windows)
+
+
+@pytest.mark.parametrize("name, reason", [("absent", "FileNotFoundError"), ("empty", "empty")])
+def test_what_cannot_be_told_has_a_reason(name: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    found = resident([tmp_path / name])
+    assert found.fraction is None
+    assert reason in found.reason
+    assert str(tmp_path) not in found.reason  # it goes into a published log
+
+
+@linux
+def test_of_a_file_that_is_anothers_the_kernel_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_cache, "_told_the_truth", lambda descriptor: False)
+    found = resident([write(tmp_path / "data", 10)])
+    assert (found.fraction, found.bytes) == (None, 10)
+    assert "owns" in found.reason
+
+
+def test_elsewhere_than_on_linux_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert resident([write(tmp_path / "data", 10)]) == Residency(None, 10, 0, "told on Linux only")
+
+
+def test_a_sample_of_files_is_evenly_spaced_and_all_of_few() -> None:
+    assert evenly(4) == [0, 1, 2, 3]
+    assert evenly(10, 5) == [0, 2, 4, 6, 8]
+    assert len(evenly(1_281_167)) == len(set(evenly(1_281_167))) == 1_000
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+25 22 0:5 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw
+26 25 0:5 /sys /proc/sys ro,nosuid,nodev,noexec,relatime - proc proc rw
+"""
+
+
+def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere_else(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    assert drop_file(mounts) == Path("/proc/sys/vm/drop_caches")
+    mounts.write_text(MOUNTS + "27 22 8:1 /home/x/drop_caches /drop_caches rw - ext4 /dev/sda1 rw\n")  # a plain file
+    assert drop_file(mounts) == Path("/proc/sys/vm/drop_caches")
+    with mounts.open("a") as file:
+        file.write("28 22 0:4 /sys/vm/drop_caches /read_only ro,relatime - proc proc rw\n")
+        file.write("29 22 0:4 /sys/vm/drop_caches /drop\\040caches rw,relatime shared:3 - proc proc rw\n")
+    assert drop_file(mounts) == Path("/drop caches")
+
+
+def test_caches_are_dropped_by_the_command_and_its_complaint_is_the_reason_where_they_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "$(touch x); file"  # reaches the command as it is: no shell reads it
+    assert page_cache.clear(True, (page_cache.WRITER, str(file))) == (True, "")
+    assert file.read_text() == "3\n"
+    assert page_cache.clear(False, (page_cache.WRITER, str(tmp_path / "not"))) == (False, "not asked for")
+    assert os.listdir(tmp_path) == [file.name]
+    done, reason = page_cache.clear(True, (page_cache.WRITER, str(tmp_path)))
+    assert not done and "Is a directory" in reason
+    assert page_cache.clear(True, (str(tmp_path / "absent"),)) == (False, "absent failed: FileNotFoundError")
+
+
+class TwoNodes(ProcessGroup):
+    """Rank `rank` of two nodes with two ranks each, where the others have answered already."""
+
+    others: tuple[Any, ...]
+
+    def all_gather(self, value: Any) -> list[Any]:
+        return [value if number == self.rank else other for number, other in enumerate(self.others)]
+
+
+def node(rank: int, *others: Any) -> ProcessGroup:
+    ranks = TwoNodes(rank, 4, rank % 2, torch.device("cpu"))
+    object.__setattr__(ranks, "others", others)
+    return ranks
+
+
+def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_all_were() -> None:
+    cleared, failed = (True, ""), (False, "read-only")
+    calls: list[bool] = []
+
+    def clear(asked_for: bool) -> tuple[bool, str]:
+        calls.append(asked_for)
+        return cleared
+
+    assert clear_on_every_node(True, node(0, None, None, cleared, None), clear) == (True, "")
+    assert calls == [True]
+    assert clear_on_every_node(True, node(1, cleared, None, cleared, None), clear) == (True, "")
+    assert calls == [True]  # not by a local rank 1
+    assert clear_on_every_node(True, node(0, None, None, failed, None), clear) == (False, "node 1 of 2: read-only")
+    assert clear_on_every_node(True, node(2, failed, None, None, None), clear) == (False, "node 0 of 2: read-only")
+    alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
+    assert clear_on_every_node(True, alone, lambda asked_for: failed) == failed
+    assert clear_on_every_node(False, alone, lambda asked_for: (asked_for, "no")) == (False, "no")

@@ -1,0 +1,264 @@
+"""A run is taken up only as what it was; whatever differs is named, and nothing is changed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlevents import keys, record
+from mlevents.runlog import RunLog
+from timedrun import config
+from timedrun.benchmark import find
+from timedrun.config import EvaluationConfig, RunConfig, SubmissionConfig
+from timedrun.errors import TimedrunError
+from timedrun.run.resume_checks import require_resumable
+from timedrun.run.run_info import log_submission
+from timedrun.storage.result_files import ResultPaths
+
+ORIGIN = {"ranks": 2, "threads": 1, "commit": "abc", "dirty": True, "difference": "d1", "image_digest": "sha256:a"}
+SYSTEM = {
+    "system_name": "2xCPU",
+    "number_of_nodes": "2",
+    "host_processor_model_name": "Example CPU",
+    "accelerator_model_name": "N/A",
+    "framework": "PyTorch 2.13",
+    "other_software_stack": {"python": "3.11", "cudnn": "9"},
+}
+
+
+def started(paths: ResultPaths, settings: RunConfig, *, stop: dict[str, Any] | None = None) -> None:
+    """A run of two ranks and what it leaves beside its log; killed, unless `stop` says how it ended."""
+    paths.side.mkdir(parents=True)
+    paths.config.write_text(json.dumps(config.dump(settings)))
+    paths.provenance.write_text(json.dumps({**ORIGIN, "command": "timedrun run", "data": None}))
+    paths.system.write_text(json.dumps({**SYSTEM, "host_memory_capacity": "1 GiB"}))
+    log = RunLog(paths.log)
+    log_submission(log, find("image_classification").spec, settings, "2xCPU")
+    log.event(keys.SEED, settings.seed)
+    log.event(keys.CONFIG_DIGEST, config.digest(settings))
+    log.start(keys.RUN_START)
+    if stop is not None:
+        log.end(keys.RUN_STOP, **stop)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ResultPaths:
+    return ResultPaths(tmp_path, 0)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
+    known = {"command": "timedrun run --resume", "host_memory_capacity": "2 GiB"}
+    origin, system = ({**values, **known, **changes} for values in (ORIGIN, SYSTEM))
+    require_resumable(settings, paths, origin=origin, system=system)
+
+
+def test_a_killed_or_stopped_run_may_go_on(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
+    started(paths, toy_config())
+    require(toy_config(), paths)
+
+
+@pytest.mark.parametrize("reason", ["stopped by signal", "rank 1, step 7: DataError: a file is gone"])
+def test_an_aborted_run_may_go_on(paths: ResultPaths, toy_config: Callable[..., RunConfig], reason: str) -> None:
+    started(paths, toy_config(), stop={"status": "aborted", "reason": reason})
+    require(toy_config(), paths)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ranks": 4}, "the number of ranks was 2 and is 4"),
+        ({"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is 2"),
+        ({"number_of_nodes": "1"}, "the number of nodes was 2 and is 1"),
+        ({"host_processor_model_name": "Other"}, "the processor was Example CPU and is Other"),
+        ({"accelerator_model_name": "Example GPU"}, "the accelerator was N/A and is Example GPU"),
+        ({"system_name": "8xH100"}, "the system was 2xCPU and is 8xH100"),
+        ({"framework": "PyTorch 1.0"}, "the framework was PyTorch 2.13 and is PyTorch 1.0"),
+        (
+            {"other_software_stack": {"python": "3.11", "cuda": "13"}},
+            "the version of cudnn was 9 and is -; the version of cuda was - and is 13",
+        ),
+        ({"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is None"),
+        ({"commit": "def"}, "timedrun's commit was abc and is def"),
+        ({"dirty": False}, "that its source differs from the commit was True and is False"),
+        ({"difference": "d2"}, "the digest of what its source differs in was d1 and is d2"),
+        (
+            {"ranks": 4, "number_of_nodes": "1"},
+            "the number of ranks was 2 and is 4; the number of nodes was 2 and is 1",
+        ),
+    ],
+)
+def test_another_launch_machine_or_source_is_refused(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig], changes: dict[str, Any], words: str
+) -> None:
+    started(paths, toy_config())
+    before = tree(paths.folder)
+    with pytest.raises(TimedrunError, match=f"cannot be resumed: {words}. Nothing was changed"):
+        require(toy_config(), paths, **changes)
+    assert tree(paths.folder) == before
+
+
+def test_a_run_that_did_not_record_how_it_was_started_is_refused(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig]
+) -> None:
+    started(paths, toy_config())
+    paths.provenance.write_text(json.dumps({key: value for key, value in ORIGIN.items() if key != "threads"}))
+    paths.system.write_text("{}")
+    with pytest.raises(TimedrunError, match=r"OMP_NUM_THREADS\) was not recorded and is 1; .*nodes was not recorded"):
+        require(toy_config(), paths)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": 7}, "resumed: seed was 1 and is 7. Nothing"),
+        ({"global_batch": 8}, "resumed: the digest of the settings in the log was [0-9a-f]{64} and is [0-9a-f]{64}."),
+        ({"seed": 7, "global_batch": 8}, "seed was 1 and is 7; the digest of the settings in the log was"),
+    ],
+)
+def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig], changes: dict[str, Any], words: str
+) -> None:
+    started(paths, toy_config())
+    edited = toy_config(**changes)
+    paths.config.write_text(json.dumps(config.dump(edited)))
+    with pytest.raises(TimedrunError, match=words):
+        require(edited, paths)
+
+
+def test_a_closed_run_is_not_made_open_by_an_edit_of_its_config(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig]
+) -> None:
+    started(paths, toy_config(submission=SubmissionConfig(division="closed")))
+    paths.config.write_text(json.dumps(config.dump(toy_config())))
+    with pytest.raises(TimedrunError, match="closed division is not interrupted and resumed"):
+        require(toy_config(), paths)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": 2}, "seed was 1 and is 2"),  # which a config's digest leaves out
+        ({"global_batch": 8}, "global_batch was 4 and is 8"),
+        ({"evaluation": EvaluationConfig(target=0.5, every=2, first=2)}, "evaluation.target was 0.9 and is 0.5"),
+    ],
+)
+def test_another_config_is_refused_with_what_differs(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig], changes: dict[str, Any], words: str
+) -> None:
+    started(paths, toy_config())
+    with pytest.raises(TimedrunError, match=words):
+        require(toy_config(**changes), paths)
+
+
+@pytest.mark.parametrize(
+    ("stop", "words"),
+    [
+        ({"status": "success"}, "it reached its target"),
+        ({"status": "aborted", "reason": "target not reached"}, "it ended by itself .target not reached."),
+        ({"status": "aborted", "reason": "budget spent"}, "it ended by itself .budget spent."),
+    ],
+)
+def test_a_run_that_is_over_is_refused(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig], stop: dict[str, Any], words: str
+) -> None:
+    started(paths, toy_config(), stop=stop)
+    with pytest.raises(TimedrunError, match=words):
+        require(toy_config(), paths)
+
+
+def test_a_run_of_the_closed_division_is_refused(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
+    closed = toy_config(submission=SubmissionConfig(division="closed"))
+    started(paths, closed)
+    with pytest.raises(TimedrunError, match="closed division is not interrupted and resumed"):
+        require(closed, paths)
+
+
+def test_a_run_whose_clock_never_started_or_whose_files_are_gone_is_refused(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig]
+) -> None:
+    with pytest.raises(TimedrunError, match="its log does not exist"):
+        require(toy_config(), paths)
+    RunLog(paths.log).close(reason="the data are missing")
+    with pytest.raises(TimedrunError, match="its clock had not started"):
+        require(toy_config(), paths)
+    paths.log.unlink()
+    started(paths, toy_config())
+    paths.config.unlink()
+    with pytest.raises(TimedrunError, match=r"config\.json"):
+        require(toy_config(), paths)
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+LONG = [
+    "image_classification",
+    "smoke",
+    "--data",
+    "synthetic",
+    "--schedule.epochs",
+    "10",
+    "--evaluation.target",
+    "0.99",
+]
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "timedrun", "run", *LONG, "--results", str(folder), "--ranks", "1", *more]
+
+
+def finish(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(folder, *more), env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.processes
+def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint_to_the_numbers_of_a_whole_one(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert finish(whole).returncode == 3
+    process = subprocess.Popen(
+        command(killed, "--checkpoint-minutes", "0.0001"), env=ENVIRONMENT, stderr=subprocess.DEVNULL
+    )
+    log = killed / "result_0.txt"
+    deadline = time.monotonic() + 60
+    try:
+        while not log.exists() or len(record.read(log).all(keys.EVAL_ACCURACY)) < 3:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert record.read(log).stopped is None
+    left = log.read_bytes()
+    done = finish(killed, "--resume")
+    assert done.returncode == 3, done.stderr
+    found = record.read(log)
+    assert [point.value for point in found.quality] == [
+        point.value for point in record.read(whole / "result_0.txt").quality
+    ]
+    assert len(found.quality) == 10 and len(found.all(keys.RESUMED)) == 1
+    assert (killed / "run_0" / "interrupted_1.txt").read_bytes() == left
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+@pytest.mark.parametrize("name", ["config", "provenance", "system"])
+def test_a_broken_file_beside_the_log_is_named_with_what_to_do(
+    paths: ResultPaths, toy_config: Callable[..., RunConfig], name: str, content: str
+) -> None:
+    started(paths, toy_config())
+    path: Path = getattr(paths, name)
+    path.write_text(content)
+    before = tree(paths.folder)
+    with pytest.raises(
+        TimedrunError, match=f"cannot be resumed.*{path}.*put the file back as the run wrote it, or run"
+    ):
+        require(toy_config(), paths)
+    assert tree(paths.folder) == before

@@ -1,0 +1,103 @@
+"""A run asks whether all ranks hold the same weights where it matters, and ends there if not; its checkpoints are known
+by an identity of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlevents import keys, record
+from mlevents.runlog import RunLog
+from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_in, resume
+from timedrun.distributed.replica_check import ReplicaDivergence, Replicas
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.run.checkpoint_manager import newest_on_all, steps_in
+from timedrun.run.timed_run import Outcome
+
+
+class Asked:
+    """The steps at which it was asked, each once; from step `parted` on the ranks' weights differ."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.parted: float = float("inf")
+
+    def at(self, step: int) -> None:
+        self.steps.append(step)
+        if step >= self.parted:
+            raise ReplicaDivergence("rank 1 differs from rank 0")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    one = Asked()
+    monkeypatch.setattr(Replicas, "require_same", lambda replicas, step: one.at(step))
+    yield one
+
+
+def test_it_is_asked_before_the_clock_and_at_every_evaluation(make_run: MakeRun, asked: Asked) -> None:
+    with make_run(check_every=1) as run:
+        Program().train(run)
+    assert run.outcome is Outcome.REACHED
+    assert asked.steps == [0, 6, 12]
+
+
+def test_a_run_whose_ranks_parted_never_reaches_its_target(make_run: MakeRun, asked: Asked, tmp_path: Path) -> None:
+    asked.parted = 7
+    with pytest.raises(ReplicaDivergence), make_run(check_every=1) as run:
+        Program().train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED and log.stopped is not None
+    assert log.stopped.metadata["reason"] == "ReplicaDivergence: rank 1 differs from rank 0"
+    assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [2]
+
+
+@pytest.mark.parametrize("why", ["the interval", "a signal"])
+def test_weights_that_parted_are_not_saved(make_run: MakeRun, asked: Asked, tmp_path: Path, why: str) -> None:
+    asked.parted = 2
+    stop = ShutdownRequest()
+    if why == "a signal":
+        stop.signal = 15
+        asked.parted = 1
+    minutes = 1e-9 if why == "the interval" else 0.0
+    folder = tmp_path / "checkpoint"
+    with (
+        pytest.raises(ReplicaDivergence),
+        make_run(check_every=1, stop=stop, checkpoints=folder, checkpoint_minutes=minutes) as run,
+    ):
+        Program().train(run)
+    assert steps_in(folder / "rank_0") == ([1] if why == "the interval" else [])
+    assert asked.steps == ([0, 1, 2] if why == "the interval" else [0, 1])
+
+
+def test_what_was_restored_is_compared_before_the_log_says_that_the_run_goes_on(
+    make_run: MakeRun, asked: Asked, tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 3, 3)
+        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    asked.steps.clear()
+    asked.parted = 3
+    with pytest.raises(ReplicaDivergence), resume(make_run, tmp_path) as run:
+        Program().train(run)
+    assert asked.steps == [3]
+    assert not record.read(tmp_path / "result_0.txt").all(keys.RESUMED)
+
+
+def test_a_run_keeps_its_identity_and_no_other_run_has_it(make_run: MakeRun, tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "other"):
+        (folder := tmp_path / name).mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            Checks(patch, 3, 3)
+            log = RunLog(folder / "result_0.txt")
+            kill_in(make_run(log=log, checkpoints=folder / "checkpoint", check_every=1), Program())
+        first = newest_on_all(folder / "checkpoint", ALONE)
+        with pytest.MonkeyPatch.context() as patch:
+            Checks(patch, 2, 3)
+            kill_in(resume(make_run, folder, check_every=1), Program())
+        second = newest_on_all(folder / "checkpoint", ALONE)
+        assert second["position"]["step"] > first["position"]["step"]
+        assert second["run"] == first["run"] and len(first["run"]) == 32
+        found.append(first["run"])
+    assert found[0] != found[1]

@@ -1,0 +1,191 @@
+"""A run that is killed at any moment and resumed from its last checkpoint is the run that was never interrupted."""
+
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mlevents import keys, record
+from mlevents.runlog import RunLog
+from tests.timedrun.run.killed_run import ALONE, STEPS, Checks, Killed, MakeRun, Program, kill_in, resume
+from timedrun.benchmark import BenchmarkSpec
+from timedrun.config import EvaluationConfig, RunConfig
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.errors import TimedrunError
+from timedrun.run import checkpoint_file
+from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
+from timedrun.run.timed_run import Outcome, TimedRun
+
+IN_SAMPLES = BenchmarkSpec(
+    title="test",
+    mlperf_benchmark="bert",
+    ruleset="2.1.0",
+    dataset="wikipedia",
+    metric="accuracy",
+    unit="samples",
+    default_data="toy",
+)
+
+
+@pytest.fixture(params=["epoch", "samples"])
+def kind(request: pytest.FixtureRequest, toy_config: Callable[..., RunConfig]) -> dict[str, Any]:
+    """Config and card of a run that counts epochs, and of one that counts samples."""
+    if request.param == "epoch":
+        return {"config": toy_config()}
+    return {"config": toy_config(evaluation=EvaluationConfig(target=0.9, every=22, first=22)), "card": IN_SAMPLES}
+
+
+def course(log: Path) -> list[tuple[str, Any, Any]]:
+    """Everything that the log says but times, and what tells of checkpoints and resumptions."""
+    told = {keys.RESUMED, keys.CHECKPOINT, keys.TRACKED_STATS, keys.COLD_START}
+    left_out = {"file", "lineno", keys.ELAPSED_MS}
+    return [
+        (event.key, event.value, {name: value for name, value in event.metadata.items() if name not in left_out})
+        for event in record.read(log).events
+        if event.key not in told
+    ]
+
+
+@pytest.fixture
+def whole(make_run: MakeRun, kind: dict[str, Any], tmp_path: Path) -> Program:
+    """The run that was not interrupted, and its log in `whole.txt`."""
+    program = Program()
+    with make_run(log=RunLog(tmp_path / "whole.txt"), check_every=1, **kind) as run:
+        program.train(run)
+    assert run.outcome is Outcome.REACHED
+    return program
+
+
+def all_checks(kind: dict[str, Any]) -> int:
+    """12 steps, the ends of epochs (or of blocks), and after each evaluation but the last."""
+    return 4 * STEPS + (4 if "card" not in kind else 3) + (1 if "card" not in kind else 2)
+
+
+@pytest.mark.parametrize("steps_after", [0, 3])
+def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_evaluations_and_course(
+    make_run: MakeRun, kind: dict[str, Any], whole: Program, tmp_path: Path, steps_after: int
+) -> None:
+    number = all_checks(kind)
+    for due_at in range(number):
+        folder = tmp_path / f"killed_{due_at}"
+        folder.mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            Checks(patch, due_at, min(due_at + steps_after, number - 1))
+            log = RunLog(folder / "result_0.txt")
+            killed = make_run(log=log, checkpoints=folder / "checkpoint", check_every=1, **kind)
+            kill_in(killed, Program())
+        assert record.read(folder / "result_0.txt").stopped is None
+        torch.manual_seed(99)
+        program = Program()
+        with resume(make_run, folder, check_every=1, **kind) as run:
+            program.train(run)
+        assert run.outcome is Outcome.REACHED
+        assert course(folder / "result_0.txt") == course(tmp_path / "whole.txt"), f"killed at check {due_at}"
+        for name, tensor in whole.tensors().items():
+            assert torch.equal(tensor, program.tensors()[name]), f"{name}, killed at check {due_at}"
+
+
+def test_a_run_that_is_killed_again_and_again_ends_like_one_that_was_not(
+    make_run: MakeRun, kind: dict[str, Any], whole: Program, tmp_path: Path
+) -> None:
+    """Five checks a process at most, a checkpoint at the second of them."""
+    (folder := tmp_path / "killed").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 1, 4)
+        kill_in(
+            make_run(log=RunLog(folder / "result_0.txt"), checkpoints=folder / "checkpoint", check_every=1, **kind),
+            Program(),
+        )
+    attempts = 1
+    while True:
+        program = Program()
+        with pytest.MonkeyPatch.context() as patch:
+            Checks(patch, 3, 4)
+            run = resume(make_run, folder, check_every=1, **kind)
+            try:
+                with run:
+                    program.train(run)
+            except Killed:
+                attempts += 1
+                continue
+        break
+    assert attempts > 3 and len(list(folder.glob("interrupted_*.txt"))) == attempts
+    assert course(folder / "result_0.txt") == course(tmp_path / "whole.txt")
+    for name, tensor in whole.tensors().items():
+        assert torch.equal(tensor, program.tensors()[name])
+
+
+@pytest.mark.parametrize("kind", ["epoch"], indirect=True)
+def test_another_state_of_random_generators_gives_other_weights(
+    make_run: MakeRun, whole: Program, tmp_path: Path
+) -> None:
+    """Without this the tests above could pass on a program that always ends alike."""
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 4, 4)
+        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    state = newest_on_all(tmp_path / "checkpoint", ALONE)
+    state["state"]["random"]["torch"] = torch.Generator().manual_seed(5).get_state()
+    program = Program()
+    with make_run(log=RunLog(None, started=True), resume_from=state) as run:
+        program.train(run)
+    assert not torch.equal(whole.tensors()["0.weight"], program.tensors()["0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train_samples": 11}, "train_samples was 12 and is 11"),
+        ({"hyperparameters": {"image_format": "jpeg"}}, "hyperparameters was {} and is {'image_format': 'jpeg'}"),
+        ({"methods": ["ema"]}, "methods was None and is ['ema']"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_data_or_settings_than_it_began_with(
+    make_run: MakeRun, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 1, 3)
+        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    original = TimedRun.start_clock
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TimedRun, "start_clock", lambda run, **announced: original(run, **(announced | changes)))
+        with pytest.raises(TimedrunError, match=re.escape(words)), resume(make_run, tmp_path) as run:
+            Program().train(run)
+    stopped = record.read(tmp_path / "result_0.txt").stopped
+    assert stopped is not None and words in stopped.metadata["reason"]
+    with resume(make_run, tmp_path) as run:  # nothing was lost
+        Program().train(run)
+    assert run.outcome is Outcome.REACHED
+
+
+def test_a_stop_asked_for_during_an_evaluation_is_acted_on_when_it_ends(make_run: MakeRun, tmp_path: Path) -> None:
+    stop = ShutdownRequest()
+
+    class Slow(Program):
+        def quality(self, is_last: bool) -> float:
+            stop.signal = signal.SIGTERM
+            return super().quality(is_last)
+
+    with make_run(stop=stop, checkpoints=tmp_path / "checkpoint") as run:
+        Slow().train(run)
+    assert run.outcome is Outcome.STOPPED and run.position.step == 6 and run.position.evaluated == 2
+    program = Program()
+    with resume(make_run, tmp_path) as run:
+        program.train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [2, 4]
+
+
+def test_a_resumed_run_that_never_warmed_up_is_restored_all_the_same(make_run: MakeRun, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 3, 3)
+        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    state = checkpoint_file.load(checkpoint_path(tmp_path / "checkpoint" / "rank_0", 3))
+    program = Program()
+    with make_run(log=RunLog(None, started=True), resume_from=newest_on_all(tmp_path / "checkpoint", ALONE)) as run:
+        run.track(model=program.model, optimizer=program.optimizer, methods=program.methods)
+        run.start_clock(train_samples=12, eval_samples=5, hyperparameters={})
+        assert torch.equal(program.model[0].weight, state["state"]["parts"]["model"]["0.weight"])

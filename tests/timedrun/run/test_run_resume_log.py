@@ -1,0 +1,185 @@
+"""The log of a resumed run says what was taken back, and its time counts from the first run_start on."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mlevents import keys, mlcommons, record
+from mlevents.checks.log_check import check
+from mlevents.runlog import RunLog
+from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_in, resume
+from timedrun.config import RunConfig
+from timedrun.run import clock_check
+from timedrun.run.checkpoint_manager import newest_on_all
+from timedrun.run.timed_run import Outcome, TimedRun
+
+
+def kill_after(checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None) -> None:
+    """A run that logs to `folder`, saves at its first check and is killed after `checks` of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, due_at=1, killed_after=checks)
+        kill_in(make_run(config, checkpoints=folder / "checkpoint", check_every=1), Program())
+
+
+def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers_of_the_open_division(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    kill_after(7, make_run, tmp_path)
+    lost = len(record.read(tmp_path / "result_0.txt").events)
+    with resume(make_run, tmp_path, check_every=1) as run:
+        Program().train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    (event,) = log.all(keys.RESUMED)
+    kept = record.read(tmp_path / "interrupted_1.txt").events
+    assert len(kept) == lost
+    assert event.value == 2
+    assert (event.metadata["attempt"], event.metadata["lines_taken_back"]) == (1, lost - event.line + 1)
+    assert 0 <= event.metadata["gap_seconds"] < 60 and "steps_lost" not in event.metadata
+    assert log.stopped is not None and keys.ELAPSED_MS not in log.stopped.metadata
+    report = check(tmp_path / "result_0.txt", "2.0.0")
+    assert report.passed and [f.rule for f in report.findings if f.rule == "resumed"] == ["resumed"]
+    assert mlcommons.check_log(tmp_path / "result_0.txt", "2.0.0").verdict == "pass"
+
+
+def test_steps_lost_are_told_where_the_interrupted_log_says_how_far_it_was(make_run: MakeRun, tmp_path: Path) -> None:
+    class Failing(Program):
+        def take(self, run: TimedRun, number: int) -> None:
+            if run.position.step == 5:
+                raise OSError("the data went away")
+            super().take(run, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 1, 99)
+        with pytest.raises(OSError), make_run(checkpoints=tmp_path / "checkpoint", check_every=1) as run:
+            Failing().train(run)
+    with resume(make_run, tmp_path) as run:
+        Program().train(run)
+    assert record.read(tmp_path / "result_0.txt").all(keys.RESUMED)[0].metadata["steps_lost"] == 3
+
+
+def test_the_budget_counts_from_the_first_run_start(
+    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    config = toy_config(budget_minutes=5.0)
+    kill_after(3, make_run, tmp_path, config)
+    started = record.read(tmp_path / "result_0.txt").started
+    assert started is not None
+    state = newest_on_all(tmp_path / "checkpoint", ALONE)
+    later = started.time_ms / 1e3 + 600
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, clock=lambda: later, **state["log"])
+    with make_run(config, log=log, resume_from=state, check_every=1) as run:
+        Program().train(run)
+    assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
+
+
+def test_the_budget_counts_what_a_resumed_process_took_to_start(
+    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    config = toy_config(budget_minutes=5.0)
+    kill_after(3, make_run, tmp_path, config)
+    now = 0.0
+
+    class Compiling(Program):
+        def step(self, inputs: torch.Tensor) -> torch.Tensor:
+            nonlocal now
+            if self.first:
+                self.first, now = False, now + 600
+            return super().step(inputs)
+
+        first = True
+
+    with resume(make_run, tmp_path, config=config, check_every=1, monotonic=lambda: now) as run:
+        Compiling().train(run)
+    assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
+
+
+@pytest.mark.parametrize("boots", ["same", "other"])
+def test_a_clock_that_was_set_after_the_checkpoint_spoils_the_resumed_runs_time_too(
+    make_run: MakeRun, tmp_path: Path, boots: str
+) -> None:
+    ahead = [0.0]
+
+    def clock() -> float:
+        return time.time() + ahead[0]
+
+    class Set(Program):
+        def take(self, run: TimedRun, number: int) -> None:
+            super().take(run, number)
+            if run.position.step == 5:
+                ahead[0] = -100.0
+
+    for attempt, killed_after in enumerate((7, 2)):  # the second dies before it saves: what it found is passed on
+        with pytest.MonkeyPatch.context() as patch:
+            if boots == "other":
+                patch.setattr(clock_check, "boot_id", lambda: f"boot {attempt}")  # noqa: B023
+            Checks(patch, 99 if attempt else 1, killed_after)
+            if attempt:
+                run = resume(make_run, tmp_path, check_every=1, clock=clock)
+            else:
+                log = RunLog(tmp_path / "result_0.txt", clock=clock)
+                run = make_run(log=log, checkpoints=tmp_path / "checkpoint", check_every=1)
+            kill_in(run, Program() if attempt else Set())
+    with resume(make_run, tmp_path, clock=clock) as run:
+        Program().train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert [event.metadata["clock_compared"] for event in log.all(keys.RESUMED)] == [boots == "same"]
+    assert log.status == keys.SUCCESS
+    assert [event.value for event in log.all(keys.CLOCK_SET)] == [pytest.approx(-100.0, abs=0.2)]
+    report = check(tmp_path / "result_0.txt", "2.0.0")
+    assert "clock-agreement" in {f.rule for f in report.findings if f.level == "error"}
+
+
+@pytest.mark.parametrize("moment", ["it stands still", "it is read back", "it warms up"])
+def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_one_that_ends_it(
+    make_run: MakeRun, tmp_path: Path, moment: str
+) -> None:
+    wall, monotonic = [1_700_000_000.0], [100.0]
+
+    def passes(seconds: float, *, back: float = 0.0) -> None:
+        monotonic[0] += seconds
+        wall[0] += seconds - back
+
+    class Slow(Program):
+        def step(self, inputs: torch.Tensor) -> torch.Tensor:
+            passes(10.0)
+            return super().step(inputs)
+
+    class SetInWarmUp(Slow):
+        def train(self, run: TimedRun) -> None:
+            passes(30.0, back=25.0 if moment == "it warms up" else 0.0)
+            super().train(run)
+
+    clocks: dict[str, Any] = {"monotonic": lambda: monotonic[0], "check_every": 1}
+    log = RunLog(tmp_path / "result_0.txt", clock=lambda: wall[0])
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, 1, 7)
+        kill_in(make_run(log=log, checkpoints=tmp_path / "checkpoint", **clocks), Slow())
+    passes(3600.0, back=3000.0 if moment == "it stands still" else 0.0)
+    if moment == "it is read back":  # by a process that is killed before it says so
+        passes(60.0, back=1800.0)
+        resume(make_run, tmp_path, clock=lambda: wall[0], **clocks)
+    with resume(make_run, tmp_path, clock=lambda: wall[0], **clocks) as run:
+        SetInWarmUp().train(run)
+    found = record.read(tmp_path / "result_0.txt")
+    back = {"it stands still": -3000.0, "it is read back": -1800.0, "it warms up": -25.0}[moment]
+    assert found.status == keys.SUCCESS and len(found.all(keys.RESUMED)) == 1
+    assert [event.value for event in found.all(keys.CLOCK_SET)] == [pytest.approx(back)]
+    findings = check(tmp_path / "result_0.txt", "2.0.0").findings
+    assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
+
+
+def test_after_a_boot_the_gap_is_known_from_the_wall_clock_alone_and_check_says_so(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_after(7, make_run, tmp_path)
+    monkeypatch.setattr(clock_check, "boot_id", lambda: "another")
+    with resume(make_run, tmp_path) as run:
+        Program().train(run)
+    report = check(tmp_path / "result_0.txt", "2.0.0")
+    (finding,) = [finding for finding in report.findings if finding.rule == "resumed"]
+    assert finding.level == "warning" and "booted again" in finding.message
+    assert record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET) == []

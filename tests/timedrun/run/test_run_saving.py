@@ -1,0 +1,166 @@
+"""A run saves its checkpoints by the clock, after its log and without a copy; one that fails costs no event."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlevents import keys, record
+from mlevents.checks.log_check import check
+from mlevents.runlog import RunLog
+from tests.timedrun.run.killed_run import ALONE, MakeRun, Program
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.run import checkpoint_file
+from timedrun.run.checkpoint_file import CheckpointError
+from timedrun.run.checkpoint_manager import newest_on_all
+from timedrun.run.timed_run import Outcome, TimedRun
+
+
+def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_run: MakeRun, tmp_path: Path) -> None:
+    seconds = iter(range(0, 10_000, 10))  # each look at the clock is 10 s after the one before
+    with make_run(
+        checkpoints=tmp_path / "checkpoint",
+        checkpoint_minutes=1.0,
+        check_every=1,
+        monotonic=lambda: float(next(seconds)),
+    ) as run:
+        Program().train(run)
+    told = record.read(tmp_path / "result_0.txt").all(keys.CHECKPOINT)
+    steps = [event.value for event in told]
+    assert 2 < len(steps) < 12 and steps == sorted(set(steps))
+    assert all(event.metadata["seconds"] >= 10 and "reason" not in event.metadata for event in told)
+    files = sorted(path.name for path in (tmp_path / "checkpoint" / "rank_0").iterdir())
+    assert files == [f"step_{step:08d}.pt" for step in steps[-2:]]
+
+
+def test_without_an_interval_nothing_is_saved(make_run: MakeRun, tmp_path: Path) -> None:
+    with make_run(checkpoints=tmp_path / "checkpoint", check_every=1) as run:
+        Program().train(run)
+    assert not (tmp_path / "checkpoint").exists()
+    assert not record.read(tmp_path / "result_0.txt").all(keys.CHECKPOINT)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Saving fails while the list holds True."""
+    full = [False]
+    save = checkpoint_file.save
+
+    def limited(path: Path, state: dict[str, Any]) -> None:
+        if full[-1]:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left")))
+                save(path, state)
+        save(path, state)
+
+    monkeypatch.setattr(checkpoint_file, "save", limited)
+    yield full
+
+
+def test_a_checkpoint_that_fails_ends_no_run_and_is_told(
+    make_run: MakeRun, full_disk: list[bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full_disk[0] = True
+    with make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1) as run:
+        Program().train(run)
+    assert run.outcome is Outcome.REACHED
+    log = record.read(tmp_path / "result_0.txt")
+    assert {event.metadata["reason"] for event in log.all(keys.CHECKPOINT)} == {"rank 0: No space left"}
+    assert str(tmp_path) not in (tmp_path / "result_0.txt").read_text()
+    assert "was not written" in capsys.readouterr().err
+    assert list((tmp_path / "checkpoint" / "rank_0").iterdir()) == []
+    assert check(tmp_path / "result_0.txt", "2.0.0").passed
+
+
+def test_a_disk_that_fills_up_during_a_run_costs_checkpoints_and_no_event(make_run: MakeRun, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk takes root")
+
+    class Filling(Program):
+        def take(self, run: TimedRun, number: int) -> None:
+            if run.position.step == 4:
+                with pytest.raises(OSError), open(disk / "filler", "wb", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
+            super().take(run, number)
+
+    try:
+        log = RunLog(disk / "result_0.txt")
+        with make_run(log=log, checkpoints=disk / "checkpoint", checkpoint_minutes=1e-9, check_every=1) as run:
+            Filling().train(run)
+        assert run.outcome is Outcome.REACHED
+        told = record.read(disk / "result_0.txt")
+        assert told.status == keys.SUCCESS and not told.problems
+        reasons = [event.metadata.get("reason") for event in told.all(keys.CHECKPOINT)]
+        assert reasons[:4] == [None] * 4 and set(reasons[4:]) == {"rank 0: No space left on device"}
+        assert newest_on_all(disk / "checkpoint", ALONE)["position"]["step"] == 4
+        assert not list((disk / "checkpoint" / "rank_0").glob(".*"))
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_stop_that_cannot_be_saved_says_whether_the_run_can_be_resumed(
+    make_run: MakeRun, full_disk: list[bool], tmp_path: Path, older: bool
+) -> None:
+    stop = ShutdownRequest()
+
+    class Stopped(Program):
+        def take(self, run: TimedRun, number: int) -> None:
+            if run.position.step == 4:
+                full_disk.append(True)
+                stop.signal = signal.SIGTERM
+            super().take(run, number)
+
+    minutes = 1e-9 if older else 0.0
+    expected = "can be resumed from step 4 only" if older else "the run cannot be resumed"
+    with (
+        pytest.raises(CheckpointError, match=f"step 5, whose checkpoint.*No space left.*{expected}"),
+        make_run(stop=stop, checkpoints=tmp_path / "checkpoint", checkpoint_minutes=minutes, check_every=1) as run,
+    ):
+        Stopped().train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED and expected in str(log.stopped)
+    assert log.stopped is not None and log.stopped.metadata["step"] == 5
+
+
+def test_a_checkpoint_takes_no_copy_of_the_weights(make_run: MakeRun, tmp_path: Path) -> None:
+    seen: list[int] = []
+    program = Program()
+
+    def save(path: Path, content: dict[str, Any]) -> None:
+        seen.append(content["state"]["parts"]["model"]["0.weight"].data_ptr())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint_file, "save", save)
+        with make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1) as run:
+            program.train(run)
+    assert set(seen) == {program.model[0].weight.data_ptr()}
+
+
+def test_the_log_up_to_a_checkpoint_is_on_disk_before_the_checkpoint(
+    make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no crash of the machine leaves a checkpoint whose log is shorter than it says."""
+    calls: list[str] = []
+    mark, save = RunLog.mark, checkpoint_file.save
+    fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        calls.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).suffix)
+        fsync(descriptor)
+
+    monkeypatch.setattr(RunLog, "mark", lambda log: (calls.append("mark"), mark(log))[1])
+    monkeypatch.setattr(checkpoint_file, "save", lambda *given: (calls.append("save"), save(*given))[1])
+    monkeypatch.setattr(os, "fsync", recorded)
+    with make_run(checkpoints=tmp_path / "checkpoint", checkpoint_minutes=1e-9, check_every=1) as run:
+        Program().train(run)
+    first = calls.index("mark")
+    assert calls[first : first + 3] == ["mark", ".txt", "save"]

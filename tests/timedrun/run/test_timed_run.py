@@ -1,0 +1,314 @@
+"""The timed protocol: order of events, first touch of data, warm-up without a trace, every way to end."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from torch import nn
+
+from mlevents import keys, mlcommons, record
+from mlevents.checks.log_check import check
+from mlevents.runlog import ResultFileGone, RunLog
+from timedrun.config import EvaluationConfig, RunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.errors import ExitCode, NonFiniteLoss
+from timedrun.methods import NoEffect
+from timedrun.run.blocks import plan_blocks
+from timedrun.run.checkpoint_file import load
+from timedrun.run.timed_run import Outcome, TimedRun
+
+MakeRun = Callable[..., TimedRun]
+
+
+class Toy:
+    """A training program in the shape of a benchmark's `train`, small enough to vary."""
+
+    def __init__(self, qualities: list[float], batches: int = 3, epochs: int = 4) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.qualities = iter(qualities)
+        self.batches, self.epochs = batches, epochs
+        self.losses: list[float] = []
+
+    def step(self, inputs: torch.Tensor) -> torch.Tensor:
+        loss = self.model(inputs).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.losses.append(float(loss.detach()))
+        return loss.detach()
+
+    def data(self, epoch: int, first: int) -> Iterator[torch.Tensor]:
+        for number in range(first, self.batches):
+            yield torch.randn(4, 4, generator=torch.Generator().manual_seed(100 * epoch + number))
+
+    def train(self, run: TimedRun, warm_up: int = 0, on_batch: Callable[[int], None] = lambda step: None) -> None:
+        run.track(model=self.model, optimizer=self.optimizer)
+        run.warm_up(self.step, (torch.randn(4, 4) for _ in range(warm_up)))
+        self.losses.clear()
+        run.start_clock(
+            train_samples=12, eval_samples=5, hyperparameters={"opt_name": "sgd"}, methods=["none: nothing"]
+        )
+        for block in run.blocks(self.epochs):
+            for epoch in run.epochs(block):
+                for inputs in self.data(epoch, run.position.step_in_epoch):
+                    on_batch(run.position.step)
+                    run.step_done(4, self.step(inputs))
+            with run.evaluation(block) as measurement:
+                measurement.value = next(self.qualities)
+
+
+def keys_of(path: Path) -> list[str]:
+    return [event.key for event in record.read(path).events]
+
+
+def test_a_run_that_reaches_its_target_passes_the_strict_and_the_official_checker(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run()
+    with run:
+        Toy([0.5, 0.95]).train(run)
+    log = tmp_path / "result_0.txt"
+    assert run.outcome is Outcome.REACHED
+    assert run.outcome.exit_code == ExitCode.OK
+    assert mlcommons.check_log(log, "2.0.0").verdict == "pass"
+    report = check(log, "2.0.0")
+    assert report.passed
+    assert report.demonstration
+
+
+def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_run: MakeRun, tmp_path: Path) -> None:
+    with make_run() as run:
+        Toy([0.9, 0.99]).train(run)
+    seen = keys_of(tmp_path / "result_0.txt")
+    assert seen.count(keys.EVAL_ACCURACY) == 1
+    assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
+
+
+def test_epochs_count_from_one_and_blocks_match_epochs_and_evaluations(make_run: MakeRun, tmp_path: Path) -> None:
+    with make_run() as run:
+        Toy([0.1, 0.2]).train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert [event.metadata["epoch_num"] for event in log.all(keys.EPOCH_START)] == [1, 2, 3, 4]
+    assert [event.metadata["epoch_num"] for event in log.all(keys.EPOCH_STOP)] == [1, 2, 3, 4]
+    assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [2, 4]
+    starts = [(e.metadata["first_epoch_num"], e.metadata["epoch_count"]) for e in log.all(keys.BLOCK_START)]
+    assert starts == [(e.metadata["first_epoch_num"], e.metadata["epoch_count"]) for e in log.all(keys.BLOCK_STOP)]
+    assert starts == [(1, 2), (3, 2)]
+
+
+@given(total=st.integers(1, 200), every=st.integers(1, 50), first=st.integers(1, 60))
+def test_blocks_cover_every_epoch_once_and_end_at_the_evaluations(total: int, every: int, first: int) -> None:
+    blocks = plan_blocks(total, every, first)
+    assert [epoch for block in blocks for epoch in range(block.first, block.last + 1)] == list(range(1, total + 1))
+    assert [block.last for block in blocks][-1] == total
+    assert all(block.last == total or (block.last - first) % every == 0 for block in blocks)
+
+
+def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, tmp_path: Path) -> None:
+    log = tmp_path / "result_0.txt"
+
+    class Untouchable(Toy):
+        def data(self, epoch: int, first: int) -> Iterator[torch.Tensor]:
+            assert record.read(log).started is not None
+            raise OSError("disk gone")
+
+    with pytest.raises(OSError, match="disk gone"), make_run() as run:
+        Untouchable([1.0]).train(run)
+    assert record.read(log).status == keys.ABORTED
+    assert "disk gone" in str(record.read(log).last(keys.RUN_STOP))
+
+
+def test_warm_up_leaves_no_trace(tmp_path: Path, make_run: MakeRun) -> None:
+    histories = []
+    for warm_up in (0, 3):
+        toy = Toy([0.1, 0.2])
+        torch.manual_seed(7)
+        with make_run(log=RunLog(None)) as run:
+            toy.train(run, warm_up=warm_up)
+        histories.append((toy.losses, [p.detach().clone() for p in toy.model.parameters()], list(toy.model.buffers())))
+    assert histories[0][0] == histories[1][0]
+    for without, with_warm_up in zip(histories[0][1], histories[1][1], strict=True):
+        assert torch.equal(without, with_warm_up)
+    for without, with_warm_up in zip(histories[0][2], histories[1][2], strict=True):
+        assert torch.equal(without, with_warm_up)
+
+
+def test_a_warm_up_that_is_not_undone_would_be_seen() -> None:
+    toy = Toy([])
+    before = toy.model[0].weight.clone()
+    toy.step(torch.randn(4, 4))
+    assert not torch.equal(before, toy.model[0].weight)
+
+
+def test_a_target_never_reached_ends_aborted_with_exit_code_3(make_run: MakeRun, tmp_path: Path) -> None:
+    with make_run() as run:
+        Toy([0.1, 0.2]).train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED
+    assert run.outcome is not None
+    assert run.outcome.exit_code == ExitCode.TARGET_NOT_REACHED
+
+
+def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run: MakeRun, tmp_path: Path) -> None:
+    toy = Toy([0.1, 0.2])
+
+    def poison(step: int) -> None:
+        if step == 1:
+            nn.init.constant_(toy.model[0].weight, float("nan"))
+
+    with pytest.raises(NonFiniteLoss, match="step 2: the training loss is nan"), make_run(check_every=1) as run:
+        toy.train(run, on_batch=poison)
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED
+    assert "NonFiniteLoss" in str(log.stopped)
+
+
+def test_a_spent_budget_ends_the_run_between_evaluations(
+    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    with make_run(toy_config(budget_minutes=1e-9), check_every=1) as run:
+        Toy([0.1, 0.2]).train(run)
+    assert run.outcome is Outcome.BUDGET_SPENT
+    assert run.position.step == 1
+    assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
+
+
+def test_sigterm_saves_the_run_and_resuming_gives_the_weights_of_an_uninterrupted_one(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    whole = Toy([0.1, 0.95])
+    with make_run(log=RunLog(None)) as run:
+        whole.train(run)
+
+    stop = ShutdownRequest()
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    stop.install()
+    stopped = Toy([0.1, 0.95])
+    try:
+        with make_run(stop=stop, checkpoints=tmp_path / "checkpoint") as run:
+            stopped.train(run, on_batch=lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 7 else None)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    assert run.outcome is Outcome.STOPPED
+    assert run.outcome.exit_code == ExitCode.STOPPED_RESUMABLE
+    assert run.position.step == 8
+
+    state = load(tmp_path / "checkpoint" / "rank_0" / "step_00000008.pt")
+    finished = Toy([0.95])
+    torch.manual_seed(99)
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
+    with make_run(resume_from=state, log=log) as run:
+        finished.train(run, warm_up=2)
+    assert run.outcome is Outcome.REACHED
+    for one, other in zip(whole.model.parameters(), finished.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    told = record.read(tmp_path / "result_0.txt")
+    assert len(told.all(keys.RUN_START)) == len(told.all(keys.RUN_STOP)) == len(told.all(keys.RESUMED)) == 1
+    assert [event.metadata["epoch_num"] for event in told.all(keys.EPOCH_START)] == [1, 2, 3, 4]
+    assert told.status == keys.SUCCESS
+
+
+def test_the_gap_of_a_resumed_run_counts(make_run: MakeRun, tmp_path: Path) -> None:
+    stop = ShutdownRequest()
+    stop.signal = signal.SIGTERM
+    with make_run(stop=stop, checkpoints=tmp_path / "checkpoint") as run:
+        Toy([]).train(run)
+    time.sleep(0.5)
+    state = load(tmp_path / "checkpoint" / "rank_0" / "step_00000001.pt")
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
+    with make_run(resume_from=state, log=log) as run:
+        Toy([0.95]).train(run)
+    minutes = record.read(tmp_path / "result_0.txt").minutes
+    assert minutes is not None
+    assert minutes * 60 >= 0.5
+
+
+def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(make_run: MakeRun, tmp_path: Path) -> None:
+    for number in (0, 1):
+        with make_run(log=RunLog(tmp_path / f"result_{number}.txt")) as run:
+            Toy([0.95]).train(run)
+    other = TimedRun(
+        run.config,
+        run.spec,
+        ProcessGroup(1, 1, 1, torch.device("cpu")),
+        RunLog(None),
+        platform="x",
+        progress=run.progress,
+    )
+    with other:
+        Toy([0.95]).train(other)
+    assert other.outcome is Outcome.REACHED
+    first, second = (record.read(tmp_path / f"result_{number}.txt") for number in (0, 1))
+    assert [event.key for event in first.events] == [event.key for event in second.events]
+    assert first.status == second.status == keys.SUCCESS
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.txt", "result_1.txt"]
+
+
+def test_caches_that_were_not_cleared_are_logged_as_not_cleared(make_run: MakeRun, tmp_path: Path) -> None:
+    with make_run() as run:
+        Toy([0.95]).train(run)
+    event = record.read(tmp_path / "result_0.txt").all(keys.CACHE_CLEAR)[0]
+    assert event.value is False
+    assert event.metadata["reason"] == "not asked for"
+
+
+def test_an_evaluation_that_measures_nothing_is_an_error(
+    make_run: MakeRun, toy_config: Callable[..., RunConfig]
+) -> None:
+    class Silent(Toy):
+        def train(self, run: TimedRun, *arguments: Any, **options: Any) -> None:
+            run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+            for block in run.blocks(1):
+                with run.evaluation(block):
+                    pass
+
+    config = toy_config(evaluation=EvaluationConfig(target=0.5))
+    with pytest.raises(ValueError, match=r"set \.value to a float"), make_run(config, log=RunLog(None)) as run:
+        Silent([]).train(run)
+
+
+def test_a_method_without_effect_keeps_a_run_from_counting(make_run: MakeRun, tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise NoEffect("ema changed nothing")
+
+    with pytest.raises(NoEffect), make_run() as run:
+        run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+        for block in run.blocks(2):
+            with run.evaluation(block, before_success=refuse) as measurement:
+                measurement.value = 1.0
+    assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
+
+
+@pytest.mark.parametrize("when", ["in a block", "at its end"])
+def test_a_run_whose_results_are_deleted_ends_early_and_makes_no_folder_anew(
+    make_run: MakeRun, tmp_path: Path, when: str
+) -> None:
+    checkpoints = tmp_path / "run_0" / "checkpoint"
+    # A checkpoint is due at every check; checks come at each step, or only where an epoch ends.
+    every = 1 if when == "in a block" else None
+    run = make_run(checkpoints=checkpoints, checkpoint_minutes=1e-9, check_every=every)
+    toy = Toy([0.5, 0.95])
+
+    def delete(step: int) -> None:
+        if step == 1:
+            shutil.rmtree(tmp_path / "run_0", ignore_errors=True)
+            (tmp_path / "result_0.txt").unlink()
+
+    with pytest.raises(ResultFileGone, match="was deleted, moved or replaced while it was written"), run:
+        toy.train(run, on_batch=delete)
+    assert len(toy.losses) == (2 if when == "in a block" else 3)
+    assert run.outcome is None
+    assert not (tmp_path / "run_0").exists()
+    assert not (tmp_path / "result_0.txt").exists()

@@ -1,0 +1,185 @@
+"""A rank's process: several runs one after the other leave it as it was, and one that fails ends without delay."""
+
+import errno
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+
+from mlevents import keys
+from timedrun.benchmark import find
+from timedrun.config import RunConfig
+from timedrun.distributed import fault_injection
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.provenance import origin, system
+from timedrun.run import worker
+from timedrun.run.run_info import log_settings, log_submission
+from timedrun.run.worker import Ending, LaunchOptions, claim, execute, load_checkpoint
+from timedrun.storage.result_files import ResultPaths
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def open_files() -> list[str]:
+    """What this process has open, without a run's lock, which is kept as long as the process lives."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}").split(":")[0])
+        except FileNotFoundError:
+            continue  # the one that lists the folder
+    return sorted(one for one in found if not one.endswith("environment.txt"))
+
+
+def test_runs_in_one_process_leave_no_handler_and_no_open_file(tmp_path: Path) -> None:
+    benchmark = find("image_classification")
+    config = benchmark.config("smoke", "synthetic")
+    short = replace(config, evaluation=replace(config.evaluation, target=0.01, first=1))
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    execute(benchmark, short, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
+    before = open_files()
+    for number in (1, 2):
+        options = LaunchOptions(paths=ResultPaths(tmp_path, number))
+        assert execute(benchmark, short, options) == ExitCode.OK
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert open_files() == before
+
+
+class OneOfThree(ProcessGroup):
+    """A rank whose others say what it says."""
+
+    def all_gather(self, value: Any) -> list[Any]:
+        return [value] * self.world_size
+
+
+class NoWatch:
+    """A watch without others to watch."""
+
+    verdict = None
+
+    def __init__(self, *_: object) -> None: ...
+
+    def start(self) -> "NoWatch":
+        return self
+
+    def failed(self, error: BaseException) -> str:
+        return str(error)
+
+
+def test_three_ranks_that_any_launcher_started_refuse_a_run_without_a_warm_up_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProcessGroup, "join", lambda device: OneOfThree(0, 3, 0, torch.device("cpu")))
+    monkeypatch.setattr(worker, "Watchdog", NoWatch)
+    benchmark = find("image_classification")
+    bare = replace(benchmark.config("smoke", "synthetic"), warm_up_steps=0)
+    with pytest.raises(UsageError, match="3 ranks without a warm-up step"):
+        execute(benchmark, bare, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fault_injection.VARIABLE, "0:1:raise")
+    benchmark = find("image_classification")
+    paths = ResultPaths(tmp_path, 0)
+    with pytest.raises(RuntimeError, match="asked for"):
+        execute(benchmark, benchmark.config("smoke", "synthetic"), LaunchOptions(paths=paths))
+    assert json.loads(paths.provenance.read_text())["data"] is None
+
+
+def other_threads(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(torch, "get_num_threads", lambda: 99)
+
+
+def test_threads_have_to_be_the_same_on_all_ranks_where_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = LaunchOptions(paths=ResultPaths(Path("none"), 0))
+
+    def threads(device: str) -> object:
+        ranks = ProcessGroup(0, 2, 0, torch.device(device))
+        return worker.options_of_all(options, ranks)["--threads or OMP_NUM_THREADS"]
+
+    before = threads("cpu")
+    other_threads(monkeypatch)
+    assert before != threads("cpu") == 99
+    assert threads("cuda") is None
+
+
+def other_nodes(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("LOCAL_WORLD_SIZE", "1")
+
+
+def other_image(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv(origin.IMAGE_DIGEST, f"sha256:{64 * 'b'}")
+
+
+def other_source(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(system, "provenance", lambda root: {"commit": "abc", "dirty": True, "difference": "d2"})
+
+
+class Two(ProcessGroup):
+    """The first of two ranks, as whom it speaks for both."""
+
+    def broadcast(self, value: object) -> object:
+        return value
+
+    def all_reduce_max(self, values: list[float]) -> list[float]:
+        return values
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_threads, "number of CPU threads of a rank .* was [0-9]+ and is 99"),
+        (other_nodes, "resumed: the number of nodes was 1 and is 2"),
+        (other_image, "TIMEDRUN_IMAGE_DIGEST. was None and is sha256:b+"),
+        (other_source, "resumed: the digest of what its source differs in was d1 and is d2"),
+        (None, "not every rank has a whole checkpoint"),
+    ],
+)
+def test_a_run_is_resumed_only_as_what_it_recorded_itself(
+    change: Callable[[pytest.MonkeyPatch], None] | None,
+    words: str,
+    tmp_path: Path,
+    toy_config: Callable[..., RunConfig],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)
+    monkeypatch.setattr(system, "provenance", lambda root: {"commit": "abc", "dirty": True, "difference": "d1"})
+    settings, ranks = toy_config(), Two(0, 2, 0, torch.device("cpu"))
+    options = LaunchOptions(paths=ResultPaths(tmp_path, 0), ranks=2)
+    with claim(settings, options, ranks, "2xCPU") as log:
+        log_submission(log, find("image_classification").spec, settings, "2xCPU")
+        log_settings(log, settings, {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}})
+        log.start(keys.RUN_START)
+    if change is not None:
+        change(monkeypatch)
+    with pytest.raises(TimedrunError, match=words):
+        load_checkpoint(settings, options, ranks, "2xCPU")
+
+
+class Broken(io.StringIO):
+    """A standard error that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_rank_that_is_ended_ends_although_nobody_reads_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(sys, "stderr", Broken())
+    with pytest.raises(SystemExit) as left:
+        Ending(ProcessGroup(0, 1, 0, torch.device("cpu")))("rank 1 died", ExitCode.RANK_LOST)
+    assert left.value.code == ExitCode.RANK_LOST

@@ -1,0 +1,96 @@
+"""A result belongs to one run: of several launches at once one gets it, and nobody writes one that is being written."""
+
+import subprocess
+import sys
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from mlevents.package_checker.files import LARGEST_JSON
+from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.run import worker
+from timedrun.run.worker import LaunchOptions
+from timedrun.storage import result_files
+from timedrun.storage.result_files import ResultPaths
+
+ONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
+
+
+def test_of_many_launches_at_once_one_gets_the_result_and_the_others_touch_nothing(
+    tmp_path: Path, toy_config: Callable[..., RunConfig]
+) -> None:
+    options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))
+    begin = threading.Barrier(8)
+    claimed: list[object] = []
+    refused: list[str] = []
+
+    def claim() -> None:
+        begin.wait()
+        try:
+            claimed.append(worker.claim(toy_config(), options, ONE, "1xCPU"))
+        except FileExistsError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=claim) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(claimed), len(refused)) == (1, 7)
+    assert all("another run has taken this number" in words for words in refused)
+    assert options.paths.log.read_bytes() == b""
+    assert result_files.read_json(options.paths.config)["benchmark"] == "toy"
+
+
+def test_a_log_that_lies_there_is_left_alone_and_no_folder_is_left_beside_it(
+    tmp_path: Path, toy_config: Callable[..., RunConfig]
+) -> None:
+    (tmp_path / "result_0.txt").write_text("precious")
+    with pytest.raises(FileExistsError):
+        worker.claim(toy_config(), LaunchOptions(paths=ResultPaths(tmp_path, 0)), ONE, "1xCPU")
+    assert [path.name for path in tmp_path.iterdir()] == ["result_0.txt"]
+    assert (tmp_path / "result_0.txt").read_text() == "precious"
+
+
+@pytest.mark.processes
+def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that_ends(tmp_path: Path) -> None:
+    paths = ResultPaths(tmp_path, 0)
+    paths.side.mkdir()
+    paths.environment.touch()
+    other = (
+        "import sys\nfrom pathlib import Path\nfrom timedrun.storage.result_files import ResultPaths, hold\n"
+        f"hold(ResultPaths(Path({str(tmp_path)!r}), 0))\nprint('held', flush=True)\nsys.stdin.read()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", other], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(BlockingIOError, match="another process still writes this result"):
+            result_files.hold(paths)
+    finally:
+        process.kill()
+        process.communicate()
+    result_files.hold(paths)
+
+
+def test_little_memory_is_taken_for_a_small_file_however_long_it_might_be(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"name": "toy"}')
+    tracemalloc.start()
+    assert result_files.read_json(path) == {"name": "toy"}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20 < LARGEST_JSON
+
+
+def test_a_longer_file_than_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("12345")
+    assert result_files.read_text(path, longest=5) == "12345"
+    with pytest.raises(ValueError, match="more than 4 bytes"):
+        result_files.read_text(path, longest=4)

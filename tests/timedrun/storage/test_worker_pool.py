@@ -1,0 +1,172 @@
+"""Tasks come back once each whatever the workers; a worker that dies ends the work with words, not with a wait."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.timedrun.distributed.launched_ranks import alive, until
+from timedrun.errors import DataError, TimedrunError
+from timedrun.storage.worker_pool import Progress, results
+
+pytestmark = pytest.mark.timeout(60)
+WORDS = "nothing was written; run it again"
+
+
+def start_squaring(offset: int) -> Callable[[int], tuple[int, int]]:
+    """Squares and the process that made them."""
+    return lambda task: (task * task + offset, os.getpid())
+
+
+def start_trouble(marker: Path) -> Callable[[str], str]:
+    """Does what the task's name says."""
+
+    def work(task: str) -> str:
+        if task == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if task == "ended":
+            os._exit(3)
+        if task == "refused":
+            raise DataError("image 7 is broken")
+        if task == "full":
+            raise OSError(28, "No space left on device", str(marker))
+        if task == "divided":
+            raise ZeroDivisionError("by nought")
+        if task == "slow":
+            marker.write_text(str(os.getpid()))
+            time.sleep(100)
+        return task
+
+    return work
+
+
+def start_never() -> Callable[[str], str]:
+    """Cannot be set up."""
+    raise DataError("no vocabulary")
+
+
+def run(tasks: list[str], marker: Path, workers: int) -> list[str]:
+    found = results(
+        tasks, start_trouble, (marker,), workers=workers, name=lambda task: f"the task {task}", remedy=WORDS
+    )
+    return sorted(result for _, result in found)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_every_task_comes_back_once_with_its_own_result(workers: int) -> None:
+    found = list(results(range(40), start_squaring, (5,), workers=workers, name=str, remedy=WORDS))
+    assert sorted(task for task, _ in found) == list(range(40))
+    assert all(square == task * task + 5 for task, (square, _) in found)
+    processes = {process for _, (_, process) in found}
+    assert (processes == {os.getpid()}) == (workers == 1)
+    assert len(processes) <= workers
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.processes
+def test_few_tasks_are_in_memory() -> None:
+    given = 0
+
+    def tasks() -> Iterator[int]:
+        nonlocal given
+        for task in range(50):
+            given += 1
+            yield task
+
+    done = 0
+    for _ in results(tasks(), start_squaring, (0,), workers=2, name=str, remedy=WORDS):
+        done += 1
+        assert given - done <= 4
+    assert (given, done) == (50, 50)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("killed", r"a worker process was killed \(SIGKILL, perhaps for lack of memory\) while it worked on the task "),
+        ("ended", "a worker process ended with exit code 3 while it worked on the task "),
+    ],
+)
+def test_a_worker_that_dies_is_an_error_that_names_its_task(tmp_path: Path, task: str, words: str) -> None:
+    with pytest.raises(TimedrunError, match=f"{words}{task}; {WORDS}"):
+        run(["a", "b", task, "c", "slow"], tmp_path / "marker", 2)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.processes
+def test_a_busy_worker_that_somebody_kills_is_named_too(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+
+    def tasks() -> Iterator[str]:
+        yield "slow"
+        deadline = time.monotonic() + 30
+        while not (marker.exists() and marker.read_text()):
+            assert time.monotonic() < deadline
+            yield "quick"
+        os.kill(int(marker.read_text()), signal.SIGKILL)
+
+    with pytest.raises(TimedrunError, match=r"killed \(SIGKILL.* while it worked on the task slow"):
+        list(results(tasks(), start_trouble, (marker,), workers=2, name=lambda task: f"the task {task}", remedy=WORDS))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_task_raises_is_raised_here(tmp_path: Path, workers: int) -> None:
+    cases: list[tuple[str, type[Exception], str]] = [
+        ("refused", DataError, "^image 7 is broken$"),
+        ("full", OSError, "No space left"),
+        ("divided", Exception, "by nought"),
+    ]
+    for task, kind, words in cases:
+        with pytest.raises(kind, match=words):
+            run(["a", task, "b"], tmp_path / "marker", workers)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_cannot_be_set_up_says_why(workers: int) -> None:
+    with pytest.raises(DataError, match="no vocabulary"):
+        list(results(["a"], start_never, (), workers=workers, name=str, remedy=WORDS))
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from tests.timedrun.test_work_pool import run
+run(["slow"], Path(sys.argv[1]), 2)
+"""
+
+
+@pytest.mark.processes
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    marker = tmp_path / "marker"
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(marker)], env=environment)
+    deadline = time.monotonic() + 40
+    while not (marker.exists() and marker.read_text()):
+        assert parent.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    worker = psutil.Process(int(marker.read_text()))
+    parent.kill()
+    parent.wait()
+    until(lambda: not alive(worker))
+
+
+def test_time_left_counts_only_what_was_made_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 60.0, 60.0])
+    monkeypatch.setattr("timedrun.storage.worker_pool.time.monotonic", lambda: next(clock))
+    lines: list[str] = []
+    progress = Progress(lines.append, unit="WordPieces", tasks="parts")
+    progress.add(1000, False, 0.5)
+    progress.add(600, True, 0.75)
+    assert lines == [" 75.0%  1,600 WordPieces in 2 parts, 1 parts found finished  10 WordPieces/s  1.0 min left"]

@@ -1,0 +1,316 @@
+"""Packages: MLCommons' own checker takes them, they are made whole or not at all, and the same way every time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tarfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlperf_logging.repo_checker import repo_checker
+
+from mlevents.mlcommons import check_system
+from timedrun.errors import TimedrunError
+from timedrun.submission.packaging import package as packages
+from timedrun.submission.packaging.package import PackageError, PackageReport, package
+
+MakeSet = Callable[..., Path]
+DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96), "config_name": "digits_methods"}
+
+
+def _package(sets: list[Path], out: Path, source: Path, check: bool = False, **more: Any) -> PackageReport:
+    return package(sets, out, submitter="Example", source=source, check=check, **more)
+
+
+def test_mlcommons_checkers_take_a_package_of_two_systems(
+    tmp_path: Path, make_set: MakeSet, source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sets = [make_set(tmp_path / name, platform=f"1xCPU-{name}") for name in ("baseline", "methods")]
+    report = _package(sets, tmp_path / "out", source, check=True)
+    assert report.official.verdict == "pass", report.official.messages
+    assert report.official.tool == "package_checker" and report.ruleset == "2.0.0"
+    assert check_system(report.folder / "systems" / "1xCPU-methods.json", "2.0.0").verdict == "pass"
+    with caplog.at_level("INFO"):
+        repo_checker.run_checks(str(report.folder))  # returns False either way: its words tell
+    assert "ALL CHECKS PASSED" in caplog.text
+    assert [one.score_minutes for one in report.scores] == [pytest.approx(12.0)] * 2
+    assert not report.demonstration and len(report.notes) == 1 and "container image: none" in report.notes[0]
+    assert "MLCommons' check: pass" in report.text and "unverified" in report.text
+    manifest = json.loads((report.folder / "manifest.json").read_text())
+    assert manifest["checked"]["verdict"] == "pass" and manifest["checked"]["by"] == report.official.checker
+    assert manifest["strict"]["verdict"] == report.strict == ("fail" if manifest["strict"]["errors"] else "pass")
+    assert f"strict check: {report.strict}" in report.text and report.findings
+    assert all(not Path(one.path or "").is_absolute() for one in report.findings)
+    assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
+
+
+def test_the_layout_is_the_one_of_the_submission_rules(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    folder = _package([make_set(tmp_path / "set")], tmp_path / "out", source).folder
+    place = "benchmarks/resnet/implementations"
+    system = f"{place}/1xCPU-baseline"
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert files == {
+        "LICENSE",
+        "README.md",
+        "manifest.json",
+        "systems/1xCPU-baseline.json",
+        *(f"results/1xCPU-baseline/resnet/result_{n}.txt" for n in range(5)),
+        *(f"{system}/runs/run_{n}/{name}" for n in range(5) for name in ("config.json", "provenance.json")),
+        *(f"{system}/{name}" for name in ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")),
+        f"{system}/environment.txt",
+        f"{system}/1xCPU-baseline_timedrun.json",
+        *(f"{place}/timedrun/{name}" for name in ("pyproject.toml", "README.md", "LICENSE", "scripts/test.sh")),
+        f"{place}/timedrun/timedrun/__init__.py",
+        f"{place}/timedrun/logging/mlevents/__init__.py",
+        f"{place}/timedrun/image_classification/__init__.py",
+        f"{place}/timedrun/image_classification/model.py",
+    }
+    log = folder / "results/1xCPU-baseline/resnet/result_3.txt"
+    assert log.read_bytes() == (tmp_path / "set" / "result_3.txt").read_bytes()
+    assert "`image_classification/model.py`: Builds the model." in (folder / system / "README.md").read_text()
+    described = json.loads((folder / system / "1xCPU-baseline_timedrun.json").read_text())
+    assert described["global_batch_size"] == 64 and described["source"]["commit"] == "unknown"
+
+
+def test_the_manifest_lists_every_file_with_its_digest(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
+    manifest = json.loads((report.folder / "manifest.json").read_text())
+    there = {path.relative_to(report.folder).as_posix() for path in report.folder.rglob("*") if path.is_file()}
+    assert set(manifest["files"]) == there - {"manifest.json"} and report.files == len(there)
+    for name, digest in manifest["files"].items():
+        assert hashlib.sha256((report.folder / name).read_bytes()).hexdigest() == digest
+    assert manifest["verified"] is False and manifest["demonstration"] is False
+    assert manifest["scores"][0]["score_minutes"] == pytest.approx(12.0)
+    assert str(tmp_path) not in (report.folder / "manifest.json").read_text()
+
+
+def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    sets = [make_set(tmp_path / "set")]
+    first = _package(sets, tmp_path / "one", source)
+    for path in [*sets[0].rglob("*"), *source.rglob("*")]:
+        os.utime(path, (1, 1))
+    previous = os.umask(0o077)
+    try:
+        second = _package(sets, tmp_path / "two", source)
+    finally:
+        os.umask(previous)
+    assert first.archive.read_bytes() == second.archive.read_bytes()
+    assert first.archive_sha256 == hashlib.sha256(second.archive.read_bytes()).hexdigest()
+    with tarfile.open(first.archive) as tar:
+        names = tar.getnames()
+        assert names == sorted(names, key=lambda name: name.split("/")) and names[0] == "Example"
+        assert {(entry.uid, entry.gid, entry.mtime, entry.uname) for entry in tar} == {(0, 0, 0, "")}
+    (tmp_path / "unpacked").mkdir()
+    subprocess.run(["tar", "-xf", first.archive, "-C", tmp_path / "unpacked"], check=True, timeout=100)
+    script = next((tmp_path / "unpacked").rglob("run_and_time.sh"))
+    assert os.access(script, os.X_OK)
+
+
+def test_a_demonstration_says_so_and_is_nowhere_called_a_submission(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    report = _package([make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS)], tmp_path / "out", source)
+    assert report.demonstration and report.scores[0].score_minutes == pytest.approx(0.2)
+    assert json.loads((report.folder / "manifest.json").read_text())["demonstration"] is True
+    for path in report.folder.rglob("*"):
+        if path.name == "README.md" and "timedrun" not in path.parts[-2:]:
+            text = path.read_text().lower()
+            assert "demonstration" in text and "unverified" in text and "submission" not in text
+    assert "submission" not in report.text
+
+
+def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    folder = _package([make_set(tmp_path / "set")], tmp_path / "out", source).folder
+    system = next(folder.rglob("1xCPU-baseline/setup.sh")).parent
+    assert "[digits]" in (system / "setup.sh").read_text(), "the extras that the environment had, no others"
+    for name in ("setup.sh", "init_datasets.sh", "run_and_time.sh"):
+        subprocess.run(["bash", "-n", system / name], check=True)
+    fake = tmp_path / "bin" / "python"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\necho "$@" >> "$CALLS"\nexit 3\n')
+    fake.chmod(0o755)
+    calls = tmp_path / "calls"
+    environment = os.environ | {"PATH": f"{fake.parent}:{os.environ['PATH']}", "CALLS": str(calls)}
+    (tmp_path / "my data").mkdir()
+    subprocess.run(["bash", system / "run_and_time.sh", "again", "my data"], env=environment, check=True, cwd=tmp_path)
+    assert calls.read_text().splitlines() == [
+        f"-m timedrun run image_classification runs/run_{n}/config.json --ranks 2 --results {tmp_path}/again "
+        f"--number {n} --data-folder {tmp_path}/my data"
+        for n in range(5)
+    ]
+
+
+def test_what_git_tracks_or_runs_may_have_imported_is_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", source, *identity, *arguments], check=True, capture_output=True)
+
+    git("init", "-q")
+    git("add", "timedrun/__init__.py", "image_classification", "pyproject.toml")
+    git("commit", "-q", "-m", "first")
+    (source / "image_classification" / "added.py").write_text("")
+    (source / "image_classification" / "notes.txt").write_text("")
+    (source / "image_classification" / "ignored.py").write_text("")
+    (source / ".gitignore").write_text("ignored.py\n")
+    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
+    packaged = {path.name for path in (report.folder / "benchmarks/resnet/implementations/timedrun").rglob("*.py")}
+    assert packaged == {"__init__.py", "model.py", "added.py"}
+    there = {path.name for path in report.folder.rglob("*")}
+    assert not there & {"notes.txt", ".gitignore"}
+    assert any("git does not track them: image_classification/added.py, logging/" in note for note in report.notes)
+    recorded = json.loads((report.folder / "manifest.json").read_text())["source"]
+    assert len(recorded["commit"]) == 40 and recorded["dirty"] is True
+    assert any("record commit unknown, the source is" in note for note in report.notes)
+
+
+def test_what_differs_between_runs_is_noted_and_kept(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    folder = make_set(tmp_path / "set")
+    (folder / "run_2" / "environment.txt").write_text("torch==1.0\n")
+    (folder / "run_1" / "provenance.json").write_text(json.dumps({"command": f"timedrun run {folder}/my.json"}))
+    path = folder / "run_4" / "system.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"cooling": "", "hw_notes": "warm"}))
+    report = _package([folder], tmp_path / "out", source)
+    about = [note for note in report.notes if not note.startswith("container image")]
+    assert len(about) == 3 and "run_1/provenance.json: names a folder" in about[2]
+    assert "environment.txt: differs" in about[0] and "cooling, hw_notes" in about[1]
+    kept = report.folder / "benchmarks/resnet/implementations/1xCPU-baseline/runs/run_2/environment.txt"
+    assert kept.read_text() == "torch==1.0\n"
+
+
+def _edit(path: Path, **changes: Any) -> int:
+    return path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def _logged(path: Path, key: str, division: str) -> int:
+    """Log `key` as a last event of the training in the log at `path`, whose division becomes `division`."""
+    lines = path.read_text().replace('"value": "open"', f'"value": "{division}"').splitlines()
+    line = json.loads(lines[-2].removeprefix(":::MLLOG ")) | {"key": key, "event_type": "POINT_IN_TIME", "value": 4}
+    return path.write_text("\n".join([*lines[:-1], f":::MLLOG {json.dumps(line)}", lines[-1], ""]))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "holds no result_N.txt"),
+    "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
+    "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
+    "link out": (lambda s: (s / "extra").symlink_to(s.parent / "source" / "LICENSE"), "extra: a symbolic link"),
+    "link in place of a log": (
+        lambda s: (s / "result_9.txt").symlink_to("result_0.txt"),
+        "a symbolic link, not a file",
+    ),
+    "newline in a name": (lambda s: (s / "a\nb").mkdir(), "control character"),
+    "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
+    "broken config": (lambda s: (s / "run_3" / "config.json").write_text("{"), "run_3/config.json: cannot be read"),
+    "strange benchmark": (lambda s: _edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
+    "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
+    "number as text": (lambda s: _edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
+    "another division": (lambda s: _edit(s / "run_3" / "system.json", division="closed"), "division is 'closed', but"),
+    "another submitter": (lambda s: _edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
+    "resumed, in the closed division": (
+        lambda s: [_logged(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
+        "result_0.txt, line .*the closed division allows no such run",
+    ),
+    "a fault on purpose": (lambda s: _logged(s / "result_2.txt", "fault", "open"), "result_2.txt.*was a test"),
+    "unknown package": (
+        lambda s: [_edit(s / f"run_{n}" / "config.json", benchmark="no_such_benchmark") for n in range(5)],
+        "Python finds no package no_such_benchmark",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_set_that_is_not_in_order_is_refused_and_nothing_is_left(
+    tmp_path: Path, make_set: MakeSet, source: Path, case: str
+) -> None:
+    damage, match = REFUSED[case]
+    folder = make_set(tmp_path / "set")
+    damage(folder)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(TimedrunError, match=match) as caught:
+        _package([folder], tmp_path / "out", source)
+    assert sorted(tmp_path.iterdir()) == before
+    assert str(tmp_path) in str(caught.value), "the message names the path"
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])
+def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, source: Path, name: str) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,), platform=name)
+    with pytest.raises(PackageError, match="cannot name a folder"):
+        _package([folder], tmp_path / "out", source)
+    with pytest.raises(PackageError, match="submitter's name"):
+        package([folder], tmp_path / "out", submitter=name, source=source)
+    assert not (tmp_path / "out").exists()
+
+
+def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    one = make_set(tmp_path / "one", times=(1.0,))
+    same = make_set(tmp_path / "same", times=(1.0,), platform="1xcpu-BASELINE")
+    bert = make_set(tmp_path / "bert", times=(1.0,), platform="b", benchmark="bert")
+    digits = make_set(tmp_path / "digits", times=(1.0,), platform="d", **DIGITS)
+    chess = make_set(tmp_path / "chess", times=(1.0,), benchmark="chess")
+    mixed = make_set(tmp_path / "mixed", times=(1.0,))
+    (mixed / "result_1.txt").write_bytes((bert / "result_0.txt").read_bytes())
+    for sets, match in (
+        ([one, one], "are the same set"),
+        ([one, same], "both have the system id"),
+        ([one, bert], "different rounds .*resnet of 2.0.0, bert of 2.1.0"),
+        ([one, digits], "one of them is a demonstration"),
+        ([chess], "no rules .* 'chess'"),
+        ([mixed], "results of mixed submission_benchmark"),
+        ([], "nothing to package"),
+        ([tmp_path / "nowhere"], "no such folder"),
+        ([tmp_path], "name these"),
+    ):
+        with pytest.raises(PackageError, match=match):
+            _package(sets, tmp_path / "out", source)
+    with pytest.raises(PackageError, match="submission_org is Example, the package's Other"):
+        package([one], tmp_path / "out", submitter="Other", source=source)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_exists_is_left_as_it_is(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("out", "link"):
+        with pytest.raises(PackageError, match=f"{name}: exists already"):
+            _package([folder], tmp_path / name, source)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_failure_half_way_leaves_nothing(
+    tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    before = sorted(tmp_path.iterdir())
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "x")
+
+    monkeypatch.setattr(packages, "write_archive", full)
+    with pytest.raises(PackageError, match="No space left"):
+        _package([folder], tmp_path / "out", source)
+    with pytest.raises(PackageError, match="No space left"):
+        _package([folder], tmp_path / "new" / "deep" / "out", source)
+    monkeypatch.undo()
+    monkeypatch.setattr(packages, "archived", lambda _: {})
+    with pytest.raises(PackageError, match="does not read back"):
+        _package([folder], tmp_path / "out", source)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_projects_own_source_is_packaged(tmp_path: Path, make_set: MakeSet) -> None:
+    root = Path(__file__).parents[4]
+    report = _package([make_set(tmp_path / "set", times=(1.0,))], tmp_path / "out", root)
+    code = report.folder / "benchmarks/resnet/implementations/timedrun"
+    assert (code / "timedrun/submission/packaging/package.py").is_file() and (
+        code / "logging/mlevents/runlog.py"
+    ).is_file()
+    tomllib.loads((code / "pyproject.toml").read_text())
+    assert not [path for path in code.rglob("*") if path.name.startswith(".") or path.suffix == ".pyc"]
+    assert not (code / "tests").exists() and not (code / "language_model").exists()

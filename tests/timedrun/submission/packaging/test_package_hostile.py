@@ -1,0 +1,291 @@
+"""Hostile or odd input: refused by name, nothing written, nothing left behind, and no traceback."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlevents import keys
+from timedrun.cli import main
+from timedrun.errors import TimedrunError
+from timedrun.submission.packaging import package_layout, safe_files
+from timedrun.submission.packaging.package import PackageError, PackageReport, package
+
+MakeSet = Callable[..., Path]
+
+
+def _package(sets: list[Path], out: Path, source: Path, check: bool = False, **more: Any) -> PackageReport:
+    return package(sets, out, submitter="Example", source=source, check=check, **more)
+
+
+def _sparse(path: Path) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(51 * 2**20)
+
+
+def _socket(path: Path) -> None:
+    previous = os.getcwd()
+    os.chdir(path.parent)  # a socket's whole name is short
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path.name)
+    finally:
+        os.chdir(previous)
+
+
+def _replaced_by_link(path: Path) -> None:
+    path.rename(path.with_name("moved"))
+    path.symlink_to("moved")
+
+
+def _pipe_in_place(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _linked_package(source: Path) -> None:
+    (source / "timedrun").rename(source / "other")
+    (source / "timedrun").symlink_to("other")
+
+
+def _logged(folder: Path, key: str, value: str) -> None:
+    path = folder / "result_0.txt"
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if f'"key": "{key}"' in line:
+            mark, _, record = line.partition("{")
+            lines[number] = mark + json.dumps(json.loads("{" + record) | {"value": value})
+    path.write_text("\n".join(lines) + "\n")
+
+
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "space in a name": (lambda s: (s / "my notes").mkdir(), "my notes'.* a space"),
+    "no UTF-8 in a name": (lambda s: os.mkdir(os.fsencode(s) + b"/\xff"), "no UTF-8"),
+    "line separator in a name": (lambda s: (s / "a\u2028b").touch(), "control character"),
+    "absolute link inside": (lambda s: (s / "here").symlink_to(s / "run_0"), "here: a symbolic link"),
+    "link up": (lambda s: (s / "run_0" / "up").symlink_to("../.."), "up: a symbolic link"),
+    "pipe": (lambda s: os.mkfifo(s / "run_0" / "pipe"), "pipe: a named pipe"),
+    "socket": (lambda s: _socket(s / "socket"), "socket: a socket"),
+    "pipe as a log": (lambda s: os.mkfifo(s / "result_9.txt"), "result_9.txt: a named pipe"),
+    "pipe as a config": (
+        lambda s: _pipe_in_place(s / "run_0" / "config.json"),
+        "config.json: a named pipe",
+    ),
+    "link as a config": (lambda s: _replaced_by_link(s / "run_0" / "config.json"), "config.json: a symbolic link, not"),
+    "link as a run's folder": (lambda s: _replaced_by_link(s / "run_0"), "run_0: a symbolic link"),
+    "folder as a log": (lambda s: (s / "result_9.txt").mkdir(), "result_9.txt"),
+    "huge log": (lambda s: _sparse(s / "result_0.txt"), "result_0.txt has 51 MiB"),
+    "huge environment": (lambda s: _sparse(s / "run_0" / "environment.txt"), "environment.txt has 51 MiB"),
+    "deep config": (lambda s: (s / "run_0" / "config.json").write_text("[" * 10**5), "config.json: cannot be read"),
+    "config of bytes": (
+        lambda s: (s / "run_0" / "config.json").write_bytes(b"\xff\xfe{"),
+        "config.json: cannot be read",
+    ),
+    "list as provenance": (lambda s: (s / "run_0" / "provenance.json").write_text("[]"), "provenance.json: not a JSON"),
+    "scaling.json": (lambda s: (s / "scaling.json").write_text("{}"), "scaling.json: multiplies the score"),
+    "system up": (
+        lambda s: _logged(s, keys.SUBMISSION_PLATFORM, "../../x"),
+        r"'\.\./\.\./x', which cannot name a folder",
+    ),
+    "markup": (lambda s: _logged(s, keys.CONFIG_NAME, "a`<script>"), "config_name"),
+    "nested software": (
+        lambda s: (s / "run_0" / "system.json").write_text(
+            json.dumps(
+                json.loads((s / "run_0" / "system.json").read_text()) | {"other_software_stack": {"a": {"b": 1}}}
+            )
+        ),
+        "holds text only",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_set_with_something_odd_in_it_is_refused_by_name(
+    tmp_path: Path, make_set: MakeSet, source: Path, case: str
+) -> None:
+    damage, match = REFUSED[case]
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    try:
+        damage(folder)
+    except OSError as error:
+        pytest.skip(f"this file system does not take it: {error}")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(TimedrunError, match=match) as caught:
+        _package([folder], tmp_path / "new" / "out", source)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert str(caught.value).isprintable()
+
+
+def test_links_that_stay_inside_a_set_are_let_be(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    (folder / "latest").symlink_to("run_0")
+    (folder / "loop").symlink_to("loop")
+    (folder / "nowhere").symlink_to("gone")
+    report = _package([folder], tmp_path / "out", source)
+    assert not [path for path in report.folder.rglob("*") if path.is_symlink()]
+
+
+def test_a_results_folder_that_is_a_link_is_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    make_set(tmp_path / "set", times=(1.0,))
+    (tmp_path / "link").symlink_to("set")
+    with pytest.raises(PackageError, match="link: a symbolic link"):
+        _package([tmp_path / "link"], tmp_path / "out", source)
+
+
+def test_a_package_inside_a_set_is_refused_and_one_beside_it_made(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    folder = make_set(tmp_path / "race" / "set", times=(1.0,))
+    (tmp_path / "link").symlink_to("race")
+    for out in (folder / "out", folder / "deep" / "out", tmp_path / "link" / "set" / "out"):
+        with pytest.raises(PackageError, match="lies inside the set"):
+            _package([folder], out, source)
+    assert not (folder / "deep").exists()
+    with pytest.raises(PackageError, match="exists already"):
+        _package([folder], tmp_path / "race", source)
+    assert _package([folder], tmp_path / "race" / "out", source).files
+
+
+SOURCE_REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "names in one case": (lambda s: (s / "timedrun" / "__INIT__.py").touch(), "__INIT__.py and .*one file"),
+    "space": (lambda s: (s / "timedrun" / "a b.py").touch(), "a b.py'.* a space"),
+    "newline": (lambda s: (s / "timedrun" / "a\nb.py").touch(), r"a\\nb.py'.* control character"),
+    "link": (lambda s: (s / "timedrun" / "a.py").symlink_to("__init__.py"), "a.py: the source holds a symbolic link"),
+    "linked folder": (lambda s: (s / "timedrun" / "more").symlink_to(s / "tests"), "more: the source holds a symbolic"),
+    "linked package": (
+        _linked_package,
+        "timedrun: the source holds a symbolic link",
+    ),
+    "linked licence": (lambda s: _replaced_by_link(s / "LICENSE"), "LICENSE: the source holds a symbolic link"),
+    "pipe": (lambda s: os.mkfifo(s / "timedrun" / "pipe.py"), "pipe.py: a named pipe"),
+    "huge": (lambda s: _sparse(s / "README.md"), "README.md has 51 MiB"),
+}
+
+
+@pytest.mark.parametrize("case", SOURCE_REFUSED)
+def test_a_source_with_something_odd_in_it_is_refused_by_name(
+    tmp_path: Path, make_set: MakeSet, source: Path, case: str
+) -> None:
+    damage, match = SOURCE_REFUSED[case]
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    damage(source)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(TimedrunError, match=match):
+        _package([folder], tmp_path / "out", source)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["result_0.txt", "run_0/config.json"])
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,))
+
+    def denied(path: Any, *_: object) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    if name == "result_0.txt":
+        monkeypatch.setattr("timedrun.submission.packaging.result_folder.read", denied)
+    else:
+        monkeypatch.setattr("os.open", denied)
+    with pytest.raises(PackageError, match=f"{name}: cannot be read .Permission denied"):
+        _package([folder], tmp_path / "out", source)
+    monkeypatch.undo()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_refuses_before_it_reads_a_huge_log(
+    tmp_path: Path, make_set: MakeSet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    _sparse(folder / "result_0.txt")
+    assert main(["package", str(folder), "--out", str(tmp_path / "out")]) == 1
+    assert "result_0.txt has 51 MiB" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def test_a_log_that_changes_while_it_is_packaged_is_refused(
+    tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    before = sorted(tmp_path.iterdir())
+    write_system = package_layout._write_system
+
+    def while_running(*arguments: Any) -> None:
+        with open(folder / "result_0.txt", "a") as log:
+            log.write("one more line\n")
+        write_system(*arguments)
+
+    monkeypatch.setattr(package_layout, "_write_system", while_running)
+    with pytest.raises(PackageError, match="result_0.txt: was changed while the package was made"):
+        _package([folder], tmp_path / "out", source)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("files", [0, 1, 10, 20])
+def test_a_full_disk_leaves_nothing(
+    tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    before = sorted(tmp_path.iterdir())
+    written: list[Path] = []
+    write = safe_files.write
+
+    def until_full(to: Path, raw: bytes) -> None:
+        if len(written) == files:
+            raise OSError(errno.ENOSPC, "No space left on device", str(to))
+        written.append(to)
+        write(to, raw)
+
+    for module in (safe_files, package_layout):
+        monkeypatch.setattr(module, "write", until_full)
+    with pytest.raises(PackageError, match="nothing is left of it .No space left"):
+        _package([folder], tmp_path / "new" / "out", source)
+    assert sorted(tmp_path.iterdir()) == before and len(written) == files
+
+
+@given(name=st.text(min_size=1, max_size=30).filter(lambda name: "/" not in name and "\0" not in name))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_platform_name_is_packaged_as_it_is_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, make_set: MakeSet, source: Path, name: str
+) -> None:
+    root = tmp_path_factory.mktemp("names")
+    folder = make_set(root / "set", times=(1.0,), platform=name)
+    try:
+        report = _package([folder], root / "out", source)
+    except PackageError as error:
+        assert str(error).isprintable() and not (root / "out").exists()
+    else:
+        assert re.fullmatch(r"[A-Za-z0-9._+=-]+", name) and (report.folder / "systems" / f"{name}.json").is_file()
+    finally:
+        shutil.rmtree(root)
+
+
+@given(
+    name=st.text(min_size=1, max_size=30).filter(lambda name: name not in (".", "..") and not set(name) & {"/", "\0"})
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_file_name_in_a_set_is_taken_or_refused_by_name(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    root = tmp_path_factory.mktemp("names")
+    try:
+        (root / name).touch()
+    except (OSError, UnicodeEncodeError):
+        return
+    if " " in name or not name.isprintable():
+        with pytest.raises(PackageError, match="rename it") as caught:
+            safe_files.refuse_strange_entries(root)
+        assert str(caught.value).isprintable()
+    else:
+        safe_files.refuse_strange_entries(root)

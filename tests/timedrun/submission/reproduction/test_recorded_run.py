@@ -1,0 +1,142 @@
+"""Results that can be run again are found wherever they lie; those that cannot are told from them before any run."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from image_classification.configs import synthetic_smoke
+from mlevents import keys
+from mlevents.record import read
+from timedrun.config import digest, dump
+from timedrun.submission.reproduction.recorded_run import Original, differences, digest_of, originals, ranks_of
+
+CONFIG = {"benchmark": "image_classification", "name": "smoke", "optimizer": {"peak_lr": 0.1}}
+SYSTEM = {"system_name": "box", "host_processor_model_name": "old processor", "framework": "PyTorch 2", "cooling": ""}
+ENVIRONMENT = """python 3.11.7 (CPython, GCC)
+processor old processor, 2 of 4 logical processors usable
+torch threads 1 within an operator, 4 between
+torch 2.13.0
+
+installed distributions:
+numpy==2.4.6
+torch==2.13.0
+"""
+PROVENANCE = {"commit": "abc", "dirty": False, "ranks": 2, "image_digest": None, "data": {"sha256": "d1", "of": "x"}}
+
+
+@pytest.fixture
+def results(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
+    """Two results with everything beside them, as `timedrun run` leaves them."""
+    folder = tmp_path / "set"
+    for number in range(2):
+        config = CONFIG | {"seed": number + 1}
+        write_run(folder, number, **{keys.CONFIG_DIGEST: digest_of(config)})
+        side = folder / f"run_{number}"
+        side.mkdir()
+        for name, values in {"config": config, "system": SYSTEM, "provenance": PROVENANCE}.items():
+            (side / f"{name}.json").write_text(json.dumps(values))
+        (side / "environment.txt").write_text(ENVIRONMENT)
+    return folder
+
+
+def first(path: Path) -> Original:
+    (found,) = originals(path).values()
+    return found[0]
+
+
+def changed(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_the_digest_of_a_dumped_config_is_the_one_that_its_run_logs() -> None:
+    config = replace(synthetic_smoke(), seed=17)
+    assert digest_of(dump(config)) == digest(config)
+
+
+def test_a_set_is_found_in_its_folder_in_a_race_and_once_where_its_package_lies_beside_it(results: Path) -> None:
+    race = results.parent
+    package = race / "package" / "Example" / "results" / "box" / "resnet"
+    package.mkdir(parents=True)
+    for log in results.glob("result_*.txt"):
+        shutil.copy(log, package)
+    assert list(originals(race)) == ["set"]
+    assert [one.number for one in originals(results)["set"]] == [0, 1]
+    assert first(results).problem(read(first(results).log)) == ""
+    assert ranks_of(first(results)) == 2
+
+
+def test_a_packages_run_has_its_config_under_benchmarks_and_shares_its_systems_environment(results: Path) -> None:
+    package = results.parent / "package" / "Example"
+    logs = package / "results" / "box" / "resnet"
+    shared = package / "benchmarks" / "resnet" / "implementations" / "box"
+    logs.mkdir(parents=True)
+    (package / "systems").mkdir()
+    (package / "systems" / "box.json").write_text(json.dumps(SYSTEM))
+    for number in range(2):
+        shutil.copy(results / f"result_{number}.txt", logs)
+        (shared / "runs" / f"run_{number}").mkdir(parents=True)
+        for name in ("config.json", "provenance.json"):
+            shutil.copy(results / f"run_{number}" / name, shared / "runs" / f"run_{number}")
+    (shared / "environment.txt").write_text(ENVIRONMENT)
+    one = originals(package)["box_resnet"][1]
+    assert one.problem(read(one.log)) == ""
+    assert one.beside("environment.txt") == shared / "environment.txt"
+    same = differences(one, originals(results)["set"][1])
+    assert same == {"hardware": {}, "versions": {}, "origin": {}}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"optimizer": {"peak_lr": 0.2}}, "not the config of result_0.txt: it was changed after the run"),
+        ({"seed": 7}, "logs seed 1, run_0/config.json has 7"),
+        ({"benchmark": "os; rm"}, "names no benchmark package"),
+        ({"benchmark": "--help"}, "names no benchmark package"),
+        ({"benchmark": None}, "names no benchmark package"),
+    ],
+)
+def test_a_config_that_is_not_the_runs_own_is_named(results: Path, values: dict[str, Any], words: str) -> None:
+    changed(results / "run_0" / "config.json", **values)
+    assert words in first(results).problem(read(first(results).log))
+
+
+def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(
+    results: Path, write_run: Callable[..., Path]
+) -> None:
+    (results / "run_0" / "config.json").write_text("{")
+    assert "cannot be read as JSON" in first(results).problem(read(first(results).log))
+    (results / "run_0" / "config.json").write_text("[" * 100_000)
+    assert "is no config" in first(results).problem(read(first(results).log))
+    (results / "run_0" / "config.json").write_text("[1]")
+    assert "names no benchmark" in first(results).problem(read(first(results).log))
+    (results / "run_0" / "config.json").unlink()
+    assert "nobody knows how it was run" in first(results).problem(read(first(results).log))
+    other = results.parent / "other"
+    write_run(other, 0)
+    shutil.copytree(results / "run_1", other / "run_0")
+    assert "logs no config_digest" in first(other).problem(read(first(other).log))
+
+
+def test_what_differs_is_named_by_kind_and_what_one_side_does_not_know_is_left_out(results: Path) -> None:
+    other = shutil.copytree(results, results.parent / "other") / "run_0"
+    changed(other / "system.json", host_processor_model_name="new processor", framework="PyTorch 3", cooling="air")
+    changed(other / "provenance.json", commit="def", data={"sha256": "d2", "of": "x"})
+    text = ENVIRONMENT.replace("numpy==2.4.6", "numpy==2.5.0").replace("threads 1", "threads 2")
+    (other / "environment.txt").write_text(text + "extra==1\n")
+    found = differences(first(results), first(other.parent))
+    assert found == {
+        "hardware": {
+            "host_processor_model_name": ["old processor", "new processor"],
+            "torch threads": ["1 within an operator, 4 between", "2 within an operator, 4 between"],
+        },
+        "versions": {"numpy": ["2.4.6", "2.5.0"], "extra": [None, "1"]},
+        "origin": {"commit": ["abc", "def"], "data": ["d1", "d2"]},
+    }
+    (other / "provenance.json").write_text("{")
+    (other / "environment.txt").unlink()
+    assert differences(first(results), first(other.parent))["origin"] == {}

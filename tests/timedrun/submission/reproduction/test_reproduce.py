@@ -1,0 +1,230 @@
+"""Scores recomputed from logs are held against claims to the digits these were given with."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timedrun.submission.reproduction.claims import Claim, read_claims
+from timedrun.submission.reproduction.reproduce import Figure, agreement, reproduce
+from timedrun.submission.scoring.score import NOTICE, score
+
+CLAIMS = Path(__file__).parents[4] / "results" / "published" / "mosaicml.json"
+WriteRun = Callable[..., Path]
+
+
+def only(figures: tuple[Figure, ...], what: str = "score") -> Figure:
+    (found,) = [figure for figure in figures if figure.what == what]
+    return found
+
+
+@pytest.fixture
+def make_logs(write_run: WriteRun) -> Callable[..., None]:
+    """Writes the logs of a set of runs of so many minutes each."""
+
+    def make(folder: Path, times: tuple[float, ...], platform: str) -> None:
+        for number, minutes in enumerate(times):
+            write_run(folder, number, minutes=minutes, platform=platform)
+
+    return make
+
+
+@pytest.fixture
+def round_folder(tmp_path: Path, make_logs: Callable[..., None]) -> Path:
+    """Two systems of one submitter in the layout of a round: 12 and 3 minutes."""
+    for system, times in {"slow": (10, 11, 12, 13, 14), "fast": (2, 2.9, 3, 3.1, 4)}.items():
+        make_logs(tmp_path / "Example" / "results" / system / "resnet", times, system)
+    (tmp_path / "Example" / "README.md").write_text("as it was packaged")
+    return tmp_path
+
+
+def make_manifest(folder: Path) -> Path:
+    """What a package says of itself, written for the logs in `folder` as they are."""
+    files = {
+        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({"scores": [asdict(one) for one in score([folder])], "files": files}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("value", "claim", "verdict"),
+    [
+        (23.788506, "23.8", "reproduced"),
+        (23.788506, "23.789", "reproduced"),
+        (23.788506, "23.788", "cut off"),
+        (23.788506, "23.7", "cut off"),
+        (23.788506, "23.9", "differs by -0.111"),
+        (23.788506, "11.894", "differs by +11.895"),
+        (4.6456, "4.645", "cut off"),
+        (0.125, "0.13", "reproduced"),
+        (0.125, "0.12", "reproduced"),
+        (1234.5, "1.2e3", "reproduced"),
+    ],
+)
+def test_a_claim_comes_out_when_its_own_digits_do(value: float, claim: str, verdict: str) -> None:
+    assert verdict in agreement(value, claim)[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(value=st.floats(1e-3, 1e5), places=st.integers(0, 9), off=st.integers(2, 9))
+def test_rounding_always_comes_out_and_two_units_of_the_last_digit_never(value: float, places: int, off: int) -> None:
+    claim = f"{value:.{places}f}"
+    assert agreement(value, claim)[0] == "reproduced"
+    if places < 8 and value < 1e4:  # where floats are finer than the digit
+        assert agreement(value + off * 10.0**-places, claim)[0] == "differs"
+
+
+def test_claims_are_reproduced_or_differ_or_have_no_logs_and_scores_without_a_claim_are_shown(
+    round_folder: Path,
+) -> None:
+    claims = [
+        Claim(submitter="Example", system="slow", benchmark="resnet", minutes="12.0", source="here", note="a word"),
+        Claim(system="fast", benchmark="resnet", quality="0.9", ratio_to="slow", ratio="4.0"),
+        Claim(system="gone", benchmark="resnet", minutes="1"),
+    ]
+    found = reproduce(round_folder, claims)
+    verdicts = {(figure.system, figure.what): figure.verdict for figure in found.figures}
+    assert verdicts == {
+        ("slow", "score"): "reproduced",
+        ("fast", "score"): "not claimed",
+        ("fast", "quality"): "differs",
+        ("fast", "ratio to slow"): "reproduced",
+        ("gone", "score"): "not found",
+    }
+    assert not found.reproduced
+    assert "12.000 min (unverified)" in found.text
+    assert "4.000x (unverified)" in found.text
+    assert "[1] here" in found.text
+    assert "a word" in found.text
+    assert "Not reproduced: 2 of 4 claimed figures" in found.text
+    assert NOTICE in found.text
+    assert json.loads(json.dumps(found.as_dict()))["verified"] is False
+    assert reproduce(round_folder, claims[:1]).reproduced
+
+
+def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path: Path, make_logs: Callable[..., None]) -> None:
+    make_logs(tmp_path / "set", (1.0, 2.0), "1xCPU-baseline")
+    claim = Claim(system="1xCPU-baseline", benchmark="resnet", minutes="1.5", ratio_to="other", ratio="2")
+    found = reproduce(tmp_path, [claim])
+    assert [figure.verdict for figure in found.figures] == ["cannot be scored", "cannot be scored"]
+    assert "exactly 5" in found.text
+    assert not found.reproduced
+
+
+def test_results_of_which_nothing_is_claimed_are_scored(round_folder: Path) -> None:
+    found = reproduce(round_folder)
+    assert [figure.verdict for figure in found.figures] == ["not claimed", "not claimed"]
+    assert "Nothing was claimed" in found.text
+    assert found.reproduced
+
+
+def test_a_package_claims_its_own_scores_and_its_files_are_the_packaged_ones(round_folder: Path) -> None:
+    make_manifest(round_folder / "Example")
+    for path in (round_folder, round_folder / "Example"):
+        found = reproduce(path)
+        assert found.reproduced
+        assert found.files == ()
+        assert {figure.what for figure in found.figures} == {"score", "quality"}
+
+
+def test_a_package_that_claims_no_score_for_a_set_without_one_is_right(
+    tmp_path: Path, make_logs: Callable[..., None]
+) -> None:
+    make_logs(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), "box")
+    make_manifest(tmp_path / "Example")
+    found = reproduce(tmp_path)
+    assert only(found.figures).verdict == "reproduced"
+    assert found.reproduced
+    assert "no score, as claimed" in only(found.figures).words
+
+
+def halve_times(log: Path) -> None:
+    """The log as a forger makes it: every time half as far from the first."""
+    lines = [line.partition(" ") for line in log.read_text().splitlines()]
+    records = [json.loads(text) for _, _, text in lines]
+    start = records[0]["time_ms"]
+    for record in records:
+        record["time_ms"] = start + (record["time_ms"] - start) // 2
+    log.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
+
+
+def test_a_package_whose_logs_were_made_faster_is_found_out_by_score_and_by_file(round_folder: Path) -> None:
+    make_manifest(round_folder / "Example")
+    logs = sorted((round_folder / "Example" / "results" / "slow" / "resnet").glob("result_*.txt"))
+    for log in logs:
+        halve_times(log)
+    (round_folder / "Example" / "README.md").unlink()
+    (round_folder / "Example" / "extra.txt").write_text("new")
+    found = reproduce(round_folder)
+    assert not found.reproduced
+    (slow,) = [figure for figure in found.figures if (figure.system, figure.what) == ("slow", "score")]
+    assert slow.verdict == "differs"
+    assert slow.recomputed == pytest.approx(6, rel=0.05)
+    changes = {(file.change, Path(file.file).name) for file in found.files}
+    assert changes == {("changed", log.name) for log in logs} | {("missing", "README.md"), ("added", "extra.txt")}
+    assert "Example: not what manifest.json says that they were" in found.text
+    assert "7 files of packages were changed." in found.text
+
+
+def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder: Path) -> None:
+    make_manifest(round_folder / "Example")
+    for name in (b"a\nb.txt", b"\x1b[2J.txt", b"\xff.txt"):
+        with open(os.path.join(os.fsencode(round_folder / "Example"), name), "w"):
+            pass
+    claims = [Claim(system="slow", benchmark="resnet", minutes="12", source="\x1b[31mred")]
+    found = reproduce(round_folder, claims)
+    assert len(found.files) == 3
+    assert "\x1b" not in found.text
+    assert "added: a\\nb.txt" in found.text
+    found.text.encode()
+    json.dumps(found.as_dict()).encode()
+
+
+def test_a_manifest_that_was_edited_alone_is_found_out(round_folder: Path) -> None:
+    path = make_manifest(round_folder / "Example")
+    values: dict[str, Any] = json.loads(path.read_text())
+    values["scores"][0]["score_minutes"] /= 2
+    path.write_text(json.dumps(values))
+    found = reproduce(round_folder)
+    assert [figure.verdict for figure in found.figures].count("differs") == 1
+    assert not found.reproduced
+
+
+def test_the_four_published_results_and_their_ratios_come_out_to_the_third_decimal(published: Path) -> None:
+    found = reproduce(published, read_claims(CLAIMS))
+    assert found.reproduced, found.text
+    figures = {
+        (figure.system.removeprefix("8xA100_80GB-"), figure.benchmark, figure.what.partition(" ")[0]): round(
+            figure.recomputed or 0, 3
+        )
+        for figure in found.figures
+    }
+    assert figures == {
+        ("baseline", "resnet", "score"): 110.513,
+        ("methods", "resnet", "score"): 23.789,
+        ("baseline", "bert", "score"): 21.371,
+        ("methods", "bert", "score"): 7.896,
+        ("methods", "resnet", "ratio"): 4.646,
+        ("methods", "bert", "ratio"): 2.707,
+    }
+    for words in ("110.513 min (unverified)", "4.646x (unverified)", "2.707x (unverified)", NOTICE):
+        assert words in found.text
+
+
+def test_the_claims_of_a_package_are_found_under_another_name_of_its_folder(round_folder: Path) -> None:
+    make_manifest(round_folder / "Example")
+    (round_folder / "Example").rename(round_folder / "copy")
+    found = reproduce(round_folder / "copy")
+    assert found.reproduced and {one.verdict for one in found.figures} == {"reproduced"}
+    assert "names the submitter Example, the folder is copy" in found.text

@@ -1,0 +1,185 @@
+"""The verdict on results that were run again: what must agree, what may differ, and in which words."""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from mlevents import keys
+from timedrun.submission.compare import compare
+from timedrun.submission.reproduction.recorded_run import Original, result
+from timedrun.submission.reproduction.reproduce_run import SetVerdict, judge, speed, within_spread
+
+Course = tuple[float, ...]
+SHORT: Course = (0.3, 0.6, 0.761)
+LONG: Course = (0.3, 0.6, 0.7, 0.761)
+MakeRuns = Callable[..., list[Original]]
+
+
+@pytest.fixture
+def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
+    """Writes results of so many minutes and such courses, on one machine or another."""
+
+    def make(
+        name: str,
+        minutes: Sequence[float],
+        courses: Sequence[Course],
+        *,
+        processor: str = "one",
+        data: str = "d1",
+        **logged: Any,
+    ) -> list[Original]:
+        folder = tmp_path / name
+        for number, (time, course) in enumerate(zip(minutes, courses, strict=True)):
+            write_run(folder, number, minutes=time, qualities=course, **logged)
+            side = folder / f"run_{number}"
+            side.mkdir()
+            (side / "system.json").write_text(json.dumps({"host_processor_model_name": processor}))
+            (side / "environment.txt").write_text("numpy==1\n")
+            (side / "provenance.json").write_text(json.dumps({"ranks": 1, "data": {"sha256": data}}))
+        return [result(folder, number) for number in range(len(minutes))]
+
+    return make
+
+
+def judged(old: list[Original], new: Sequence[Original | None]) -> SetVerdict:
+    return judge("set", [(a, b, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)])
+
+
+def test_equal_runs_on_the_same_machine_are_reproduced(make_runs: MakeRuns) -> None:
+    old = make_runs("old", (10, 11, 12), [SHORT] * 3)
+    found = judged(old, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
+    assert found.reproduced
+    assert found.same_machine
+    assert (found.quality, found.to_target, found.courses_equal) == ("equal", "equal", 3)
+    assert found.sentence.startswith("Reproduced: the target was reached again; epochs to target are equal run by run;")
+    assert "on hardware and versions that do not differ as far as they are known" in found.sentence
+    assert "unverified" in found.sentence
+    assert json.loads(json.dumps(found.as_dict()))["reproduced"] is True
+
+
+def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_interval(make_runs: MakeRuns) -> None:
+    old = make_runs("old", (10, 11, 12), [SHORT] * 3)
+    found = judged(old, make_runs("new", (13.1, 14.2, 16.0), [SHORT] * 3, processor="two"))
+    assert found.reproduced
+    assert found.time is not None
+    expected = statistics.geometric_mean((1.31, 14.2 / 11, 16 / 12))
+    assert 1 / found.time.ratio == pytest.approx(expected, rel=1e-3)
+    assert f"{expected:.2f} times slower [" in found.sentence
+    assert "on other hardware (host_processor_model_name, ...)" in found.sentence
+    assert "hardware then -> now: host_processor_model_name: one -> two" in found.text
+
+
+def test_times_that_the_same_machine_does_not_reach_are_doubted(make_runs: MakeRuns) -> None:
+    halved = make_runs("old", (5, 5.5, 6), [SHORT] * 3)
+    found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
+    assert not found.reproduced
+    assert "2.01 times slower [1.95, 2.06]" in found.sentence
+    assert "the original's times do not come out" in found.sentence
+
+
+def test_times_are_not_doubted_where_nobody_wrote_down_the_machine(make_runs: MakeRuns) -> None:
+    halved = make_runs("old", (5, 5.5, 6), [SHORT] * 3)
+    for original in halved:
+        original.system.unlink()
+    found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
+    assert found.reproduced
+    assert "on other hardware (description, ...)" in found.sentence
+
+
+def test_a_quality_that_does_not_come_out_where_others_do_to_every_digit_is_named(make_runs: MakeRuns) -> None:
+    edited = make_runs("old", (10, 11, 12), [SHORT, (0.3, 0.65, 0.761), SHORT])
+    found = judged(edited, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
+    assert not found.reproduced
+    assert found.failures == (
+        "the quality that run 1 logged does not come out, although that of 2 others does to every digit (quality"
+        " differs from epoch 2 on: 0.65000 at epoch 2 then, 0.60000 at epoch 2 now)",
+    )
+
+
+def test_on_other_hardware_a_course_may_differ_in_its_digits(make_runs: MakeRuns) -> None:
+    old = make_runs("old", (10, 11, 12), [SHORT] * 3)
+    found = judged(old, make_runs("new", (10, 11, 12), [SHORT, SHORT, (0.3, 0.60001, 0.762)], processor="two"))
+    assert found.reproduced
+    assert found.courses_equal == 2
+
+
+def test_a_target_that_is_not_reached_again_is_named_with_its_quality(make_runs: MakeRuns) -> None:
+    old = make_runs("old", (10, 11), [SHORT] * 2)
+    new = [*make_runs("new", (10,), [SHORT]), *make_runs("worse", (10,), [(0.3, 0.6, 0.7)], processor="two")]
+    found = judged(old, new)
+    assert not found.reproduced
+    assert found.quality == "differs"
+    assert "run 1 did not reach its target now, reached it then (quality 0.70000, 0.76100)" in found.sentence
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns) -> None:
+    old = make_runs("old", (10, 11, 12), [SHORT] * 3)
+    found = judged(old, [*make_runs("new", (10, 11), [SHORT] * 2), None])
+    assert not found.reproduced
+    assert found.courses_equal == 2
+    assert found.time is not None
+    assert "run 2 could not be made again: its run ended with exit code 1" in found.sentence
+    assert "(2 of 3 runs; unverified)" in found.sentence
+    assert judged(old, [None] * 3).sentence.startswith("Not reproduced: run 0 could not be made again")
+
+
+@pytest.mark.parametrize(
+    ("courses", "agreement"),
+    [([LONG, SHORT, SHORT, LONG], "within the spread"), ([(*LONG[:-1], *LONG)] * 4, "differs")],
+)
+def test_samples_to_target_agree_within_the_spread_of_the_set(
+    make_runs: MakeRuns, courses: list[Course], agreement: str
+) -> None:
+    old = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
+    found = judged(old, make_runs("new", (10, 11, 12, 13), courses, processor="two"))
+    assert found.to_target == agreement
+    assert found.reproduced == (agreement != "differs")
+    assert ("epochs to target" if found.reproduced else "epoch to target differ") in found.sentence
+
+
+def test_runs_that_are_not_made_again_show_the_spread_too(make_runs: MakeRuns) -> None:
+    first, *rest = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
+    (new,) = make_runs("new", (10,), [LONG], processor="two")
+    assert judge("set", [(first, new, "")], rest).to_target == "within the spread"
+    assert judge("set", [(first, new, "")]).to_target == "differs"
+
+
+def test_other_data_are_named_as_a_reason_for_other_samples_to_target(make_runs: MakeRuns) -> None:
+    old = make_runs("old", (10, 11), [SHORT] * 2)
+    found = judged(old, make_runs("new", (10, 11), [LONG] * 2, data="d2"))
+    assert "The data differ, so samples to target need not agree." in found.sentence
+    assert found.differs["origin"]["data"] == ["d1", "d2"]
+
+
+def test_a_source_that_knows_other_settings_is_named(make_runs: MakeRuns) -> None:
+    old = make_runs("old", (10, 11), [SHORT] * 2, **{keys.CONFIG_DIGEST: "a"})
+    found = judged(old, make_runs("new", (10, 11), [SHORT] * 2, **{keys.CONFIG_DIGEST: "b"}))
+    assert found.differs["origin"]["config_digest"] == ["a", "b"]
+
+
+def test_one_run_has_no_interval() -> None:
+    assert speed(compare([10.0], [20.0], paired=False)) == "2.00 times slower, one run and so no interval"
+    assert speed(compare([20.0, 22.0], [10.0, 11.0], paired=True)) == "2.00 times faster [2.00, 2.00]"
+    assert "which shows no difference" in speed(compare([20.0, 25.0], [21.0, 24.0], paired=False))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    then=st.lists(st.floats(1, 100), min_size=2, max_size=8),
+    now=st.lists(st.floats(1, 100), min_size=1, max_size=8),
+    interval=st.sampled_from([0.0, 1.0, 4.0]),
+)
+def test_the_spread_is_that_of_students_t(then: list[float], now: list[float], interval: float) -> None:
+    error = statistics.stdev(then) * math.sqrt(1 / len(then) + 1 / len(now))
+    margin = stats.t.ppf(0.975, len(then) - 1) * error + interval / 2
+    distance = abs(statistics.fmean(now) - statistics.fmean(then))
+    if abs(distance - margin) > 1e-6 * max(1, margin):
+        assert within_spread(then, now, interval) == (distance < margin)

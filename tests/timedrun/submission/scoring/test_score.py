@@ -1,0 +1,195 @@
+"""Scores: MLPerf's olympic mean, what counts as a run that reached its target, and how a score is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mlevents import keys
+from mlevents.record import read
+from timedrun.submission.scoring import score as scores
+
+WriteRun = Callable[..., Path]
+
+
+def test_published_scores_are_reproduced(published: Path) -> None:
+    found = {(one.benchmark, one.system.partition("-")[2]): one for one in scores.score([published])}
+    assert len(found) == 4
+    expected = {  # score as published, minutes; geometric mean of the final quality; part of the time evaluating
+        ("resnet", "baseline"): (110.513, 0.76667, 0.009, "84 epochs"),
+        ("resnet", "methods"): (23.789, 0.76166, 0.022, "27 epochs"),
+        ("bert", "baseline"): (21.371, 0.72030, 0.129, "591,360 to 689,920 samples"),
+        ("bert", "methods"): (7.896, 0.72028, 0.107, "591,360 to 689,920 samples"),
+    }
+    text = scores.table(list(found.values()), detailed=True)
+    for name, (minutes, quality, share, progress) in expected.items():
+        one = found[name]
+        assert one.score_minutes == pytest.approx(minutes, abs=5e-4)
+        assert one.quality == pytest.approx(quality, abs=5e-6)
+        assert one.evaluation_share == pytest.approx(share, abs=6e-4)
+        assert (one.submitter, one.division, one.demonstration) == ("MosaicML", "open", False)
+        assert f"{minutes} min (unverified)" in text and progress in text
+    assert found["resnet", "methods"].runs == pytest.approx([23.554, 24.100, 23.546, 24.540, 23.712], abs=5e-4)
+
+
+def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_run: WriteRun) -> None:
+    for number, minutes in enumerate([1, 2, 3, 4, 5]):
+        write_run(tmp_path, number, minutes=minutes)
+    (one,) = scores.score([tmp_path])
+    assert one.score_minutes == pytest.approx(3.0)
+    assert one.mean == pytest.approx(3.0) and one.median == pytest.approx(3.0)
+    assert one.deviation == pytest.approx(2.5**0.5)
+    # By hand: 2.776445 (Student's t, 4 degrees of freedom, two-sided 95 %) * sqrt(2.5 / 5) = 1.963243
+    assert one.interval == pytest.approx((3 - 1.963243, 3 + 1.963243), abs=1e-6)
+    assert one.progress == [3.0] * 5 and one.unit == "epoch"
+    assert one.evaluation_share == pytest.approx(0.1, abs=1e-3)
+    assert (one.submitter, one.system, one.dataset) == ("Example", "1xCPU-baseline", "imagenet")
+
+
+def test_what_is_told_of_caches_is_the_least_favourable_of_the_runs(tmp_path: Path, write_run: WriteRun) -> None:
+    for number, share in enumerate([0.0, 0.5, None]):
+        write_run(tmp_path, number, dataset="toy", quality_target=0.7, **{keys.PAGE_CACHE_RESIDENT: share})
+    log = tmp_path / "result_1.txt"
+    log.write_text(log.read_text().replace('"key": "cache_clear", "value": true', '"key": "cache_clear", "value": 0'))
+    (one,) = scores.score([tmp_path])
+    assert (one.caches_dropped, one.page_cache_resident) == (False, 0.5)
+    assert "caches   not dropped, 50.0% of the data in the page cache before the clock" in scores.table(
+        [one], detailed=True
+    )
+    (told,) = json.loads(scores.as_json([one]))
+    assert (told["caches_dropped"], told["page_cache_resident"], told["first_throughput"]) == (False, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "why"),
+    [
+        ({"status": "aborted"}, "run that was aborted"),
+        ({"qualities": (0.3, 0.7589)}, "last evaluation below the target"),
+        ({"qualities": (0.3, 0.76, 0.7)}, "target met once, not at the end"),
+        ({"qualities": ()}, "no evaluation at all"),
+    ],
+)
+def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(
+    tmp_path: Path, write_run: WriteRun, failure: dict[str, object], why: str
+) -> None:
+    for number, minutes in enumerate([1, 2, 3, 4]):
+        write_run(tmp_path, number, minutes=minutes)
+    write_run(tmp_path, 4, minutes=0.5, **failure)
+    (one,) = scores.score([tmp_path])
+    assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(3), pytest.approx(4), None], why
+    assert one.reason is None and one.score_minutes == pytest.approx(3.0)
+    (tmp_path / "result_0.txt").unlink()
+    write_run(tmp_path, 0, **failure)
+    (one,) = scores.score([tmp_path])
+    assert one.score_minutes is None and one.reason and "only one may be dropped" in one.reason
+
+
+def test_a_lower_target_of_its_own_on_the_benchmarks_data_is_not_its_target(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    for number in range(5):
+        write_run(tmp_path, number, quality_target=0.7, qualities=(0.71,) if number else (0.76,))
+    (one,) = scores.score([tmp_path])
+    assert one.runs == [pytest.approx(10), None, None, None, None] and one.target == 0.7
+    assert one.reason and one.reason.startswith("4 of its 5 runs did not reach")
+
+
+def test_fewer_runs_than_asked_for_have_no_score(tmp_path: Path, write_run: WriteRun) -> None:
+    for number in range(4):
+        write_run(tmp_path, number, minutes=10 + number)
+    (one,) = scores.score([tmp_path])
+    assert one.score_minutes is None and one.reason and "exactly 5" in one.reason
+    assert one.label == "no score (unverified)"
+    assert one.mean is not None, "what was measured is told all the same"
+
+
+def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, write_run: WriteRun) -> None:
+    digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96)}
+    for number, minutes in enumerate([0.1, 0.2, 0.4]):
+        write_run(tmp_path, number, minutes=minutes, **digits)
+    (one,) = scores.score([tmp_path])
+    assert one.demonstration and one.target == 0.95 and one.dataset == "digits"
+    assert one.score_minutes == pytest.approx(0.2)
+    assert one.label == "0.2000 min, 12.00 s (unverified, demonstration)"
+    text = scores.table([one])
+    assert "no MLPerf result compares" in text and "submission" not in text
+    (tmp_path / "result_2.txt").unlink()
+    (one,) = scores.score([tmp_path])
+    assert one.score_minutes is None and one.reason and "needs 3" in one.reason
+
+
+def test_names_come_from_the_layout_and_elsewhere_from_the_logs(tmp_path: Path, write_run: WriteRun) -> None:
+    packaged = tmp_path / "Somebody" / "results" / "8xGPU" / "resnet"
+    write_run(packaged, 0)
+    write_run(tmp_path / "results" / "today" / "loose", 0)
+    layout, loose = scores.score([packaged, tmp_path / "results"])
+    assert (layout.submitter, layout.system, layout.benchmark) == ("Somebody", "8xGPU", "resnet")
+    assert (loose.submitter, loose.system, loose.benchmark) == ("Example", "1xCPU-baseline", "resnet")
+
+
+def test_a_folder_of_another_benchmark_than_its_logs_has_no_score(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = tmp_path / "Org" / "results" / "sys" / "bert"
+    for number in range(10):
+        write_run(folder, number)
+    (one,) = scores.score([tmp_path])
+    assert one.reason == "its logs are of resnet, its folder is named bert"
+
+
+def test_runs_that_differ_or_repeat_are_no_set(tmp_path: Path, write_run: WriteRun) -> None:
+    for number in range(5):
+        write_run(tmp_path, number, global_batch_size=64 + number // 4)
+    (one,) = scores.score([tmp_path])
+    assert one.reason == "its runs differ in global batch size (64, 65)"
+    shutil.copy(tmp_path / "result_0.txt", tmp_path / "result_4.txt")
+    (one,) = scores.score([tmp_path])
+    assert one.reason and one.reason.startswith("result_0.txt, result_4.txt are the same file")
+
+
+def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, write_run: WriteRun) -> None:
+    for number in (10, 2, 1):
+        write_run(tmp_path, number, minutes=number, dataset="digits", quality_target=0.5)
+    (one,) = scores.score([tmp_path / "result_10.txt", tmp_path, tmp_path / "result_2.txt"])
+    assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(10)]
+
+
+def test_a_log_that_says_nothing_belongs_to_its_folder(tmp_path: Path, write_run: WriteRun) -> None:
+    for number in range(4):
+        write_run(tmp_path, number, minutes=number + 1)
+    (tmp_path / "result_4.txt").write_bytes(b"")
+    (one,) = scores.score([tmp_path])
+    assert one.runs[-1] is None and one.score_minutes == pytest.approx(3.0)
+
+
+def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun) -> None:
+    path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
+    (one,) = scores.score([tmp_path])
+    assert one.runs == [None] and one.reason == "no rules are known here for a benchmark 'chess'"
+    assert scores.target(read(path).summary) == 0.1 and not scores.reached(read(path).summary)
+
+
+def test_every_score_is_told_as_unverified(tmp_path: Path, write_run: WriteRun) -> None:
+    for folder, runs in (("a", 5), ("b", 2)):
+        for number in range(runs):
+            write_run(tmp_path / folder, number, minutes=9.8 + number / 10, platform=f"sys-{folder}")
+    found = scores.score([tmp_path])
+    text = scores.table(found)
+    lines = text.splitlines()
+    assert all("unverified" in line for line in lines[2:4])
+    assert lines[-1] == "Result not verified by MLCommons Association."
+    assert "sys-b resnet: no score, because it has 2 runs" in text
+    told = json.loads(scores.as_json(found))
+    assert [(one["verified"], one["notice"]) for one in told] == [(False, lines[-1])] * 2
+    assert told[0]["score_minutes"] == pytest.approx(10.0) and told[1]["score_minutes"] is None
+    assert str(tmp_path) not in scores.as_json(found)
+
+
+def test_bad_arguments_are_refused(tmp_path: Path, write_run: WriteRun) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        scores.score([tmp_path / "nowhere"])
+    write_run(tmp_path, 0)
+    with pytest.raises(ValueError, match=r"9\.9\.9"):
+        scores.score([tmp_path], ruleset="9.9.9")

@@ -1,0 +1,62 @@
+"""Losses against sums written out by hand and PyTorch's own."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from scipy.special import expit, log_softmax
+
+from timedrun.training.loss import binary_cross_entropy, cross_entropy, dense_targets
+
+LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 3.0, -2.0]])
+DENSE = torch.tensor([[0.8, 0.1, 0.1], [0.0, 0.25, 0.75]])
+
+
+def test_cross_entropy_of_indices_is_the_mean_negative_log_probability() -> None:
+    expected = -log_softmax(LOGITS.numpy(), axis=1)[[0, 1], [2, 0]].mean()
+    assert cross_entropy(LOGITS, torch.tensor([2, 0])).item() == pytest.approx(expected)
+    assert cross_entropy(LOGITS, torch.tensor([2, 0], dtype=torch.uint8)).item() == pytest.approx(expected)
+
+
+def test_cross_entropy_of_dense_targets_weights_every_class() -> None:
+    expected = -(DENSE.numpy() * log_softmax(LOGITS.numpy(), axis=1)).sum() / 2
+    assert cross_entropy(LOGITS, DENSE).item() == pytest.approx(expected)
+    torch.testing.assert_close(cross_entropy(LOGITS, DENSE), F.cross_entropy(LOGITS, DENSE))
+
+
+def test_dense_targets_that_do_not_sum_to_one_are_rescaled() -> None:
+    torch.testing.assert_close(cross_entropy(LOGITS, 3 * DENSE), cross_entropy(LOGITS, DENSE))
+
+
+def test_binary_cross_entropy_sums_over_classes_and_averages_over_the_batch() -> None:
+    p, t = expit(LOGITS.numpy()), DENSE.numpy()
+    expected = -(t * np.log(p) + (1 - t) * np.log(1 - p)).sum() / 2
+    assert binary_cross_entropy(LOGITS, DENSE).item() == pytest.approx(expected, rel=1e-5)
+    mean = F.binary_cross_entropy_with_logits(LOGITS, DENSE)
+    torch.testing.assert_close(binary_cross_entropy(LOGITS, DENSE), 3 * mean)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, binary_cross_entropy])
+def test_indices_and_one_hot_targets_agree(loss: object) -> None:
+    labels = torch.tensor([1, 2])
+    assert callable(loss)
+    torch.testing.assert_close(loss(LOGITS, labels), loss(LOGITS, F.one_hot(labels, 3).float()))
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, binary_cross_entropy])
+def test_half_precision_logits_are_summed_in_float32(loss: object) -> None:
+    logits = torch.zeros(4, 4096, dtype=torch.float16)
+    assert callable(loss)
+    value = loss(logits, torch.zeros(4, dtype=torch.int64))
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(math.log(4096) if loss is cross_entropy else 4096 * math.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "targets", [torch.zeros(2, 5), torch.zeros(2), torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2, 3, 1)]
+)
+def test_targets_of_another_shape_are_refused(targets: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="class indices"):
+        dense_targets(targets, 3)

@@ -1,0 +1,201 @@
+"""Sample order and augmentation randomness: pure functions of (seed, epoch, position), exact over any ranks."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from timedrun.training.sampling import (
+    Order,
+    epoch_order,
+    evaluation_part,
+    quasi_random_order,
+    random_bits,
+    random_uniform,
+    rank_part,
+    step_count,
+    steps,
+    stream_seed,
+)
+
+counts = st.integers(1, 300)
+seeds = st.integers(0, 2**63 - 1)
+worlds = st.integers(1, 9)
+
+
+@given(count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 1000))
+def test_order_is_a_permutation_and_repeats(count: int, seed: int, epoch: int) -> None:
+    order = epoch_order(count, seed, epoch)
+    assert np.array_equal(np.sort(order), np.arange(count))
+    assert np.array_equal(order, epoch_order(count, seed, epoch))
+
+
+def test_order_is_pinned() -> None:
+    """A change here changes every published run: the same seed would no longer give the same batches."""
+    assert epoch_order(12, 1, 0).tolist() == [5, 8, 6, 9, 11, 2, 1, 4, 3, 0, 7, 10]
+    assert stream_seed(1, "order", 0) == 7130573203095410423
+
+
+def test_seeds_and_epochs_give_unrelated_orders() -> None:
+    orders = [epoch_order(5000, seed, epoch) for seed in (1, 2) for epoch in (0, 1)]
+    for first in range(4):
+        for second in range(first):
+            agreeing = int((orders[first] == orders[second]).sum())
+            assert agreeing < 10  # Poisson with mean 1
+            assert abs(stats.spearmanr(orders[first], orders[second]).statistic) < 0.06
+    positions = np.array([np.argsort(epoch_order(8, 1, epoch))[3] for epoch in range(4000)])
+    assert stats.chisquare(np.bincount(positions, minlength=8)).pvalue > 1e-4
+
+
+ORDERS: dict[str, Order] = {"random": epoch_order, "quasi_random": partial(quasi_random_order, block=4, window=3)}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@given(count=counts, seed=seeds, world_size=worlds, share=st.integers(1, 20), drop_last=st.booleans())
+def test_an_epoch_over_ranks_holds_every_sample_once(
+    name: str, count: int, seed: int, world_size: int, share: int, drop_last: bool
+) -> None:
+    batch = share * world_size
+    assume(not drop_last or count >= batch)
+    epoch = steps(count, seed, 3, batch, world_size, drop_last=drop_last, order=ORDERS[name])
+    assert len(epoch) == step_count(count, batch, drop_last=drop_last)
+    parts = [[rank_part(step, rank, world_size) for rank in range(world_size)] for step in epoch]
+    seen = np.concatenate([part for step in parts for part in step])
+    expected = ORDERS[name](count, seed, 3)[: count // batch * batch if drop_last else count]
+    assert np.array_equal(seen, expected)  # pieces joined are the order itself: nothing twice, nothing missing
+    for step in parts:
+        sizes = [len(part) for part in step]
+        assert max(sizes) - min(sizes) <= 1
+    assert all(len(part) == share for step in parts[: count // batch] for part in step)
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@given(count=st.integers(840, 900), seed=seeds)
+def test_global_batches_do_not_depend_on_the_number_of_ranks(name: str, count: int, seed: int) -> None:
+    reference = steps(count, seed, 1, 840, 1, order=ORDERS[name])
+    for world_size in range(1, 9):
+        batches = steps(count, seed, 1, 840, world_size, order=ORDERS[name])
+        for expected, actual in zip(reference, batches, strict=True):
+            joined = np.concatenate([rank_part(actual, rank, world_size) for rank in range(world_size)])
+            assert np.array_equal(expected, joined)
+
+
+@given(
+    count=st.integers(0, 300), seed=seeds, epoch=st.integers(0, 9), block=st.integers(1, 50), window=st.integers(1, 50)
+)
+def test_quasi_random_order_is_a_permutation_and_repeats(
+    count: int, seed: int, epoch: int, block: int, window: int
+) -> None:
+    order = quasi_random_order(count, seed, epoch, block=block, window=window)
+    assert order.dtype == np.int64
+    assert np.array_equal(np.sort(order), np.arange(count))
+    assert np.array_equal(order, quasi_random_order(count, seed, epoch, block=block, window=window))
+
+
+@given(blocks=st.integers(1, 40), block=st.integers(1, 9), window=st.integers(1, 12), rest=st.integers(0, 8))
+def test_quasi_random_order_has_a_window_of_blocks_open_at_a_time(
+    blocks: int, block: int, window: int, rest: int
+) -> None:
+    count = blocks * block + min(rest, block - 1)
+    of_block = quasi_random_order(count, 5, 2, block=block, window=window) // block
+    spans = [np.flatnonzero(of_block == number) for number in range(of_block.max() + 1)]
+    for begin in range(count):
+        open_now = sum(1 for span in spans if span[0] <= begin <= span[-1])
+        assert open_now <= window
+
+
+def test_quasi_random_order_is_pinned() -> None:
+    """A change here changes every run that used it."""
+    assert quasi_random_order(14, 1, 1, block=3, window=2).tolist() == [0, 1, 4, 3, 5, 2, 9, 11, 10, 7, 8, 6, 13, 12]
+
+
+def test_quasi_random_order_with_one_sample_a_block_in_one_window_is_as_random_as_the_other() -> None:
+    positions = np.array([np.argsort(quasi_random_order(8, 1, epoch, block=1, window=8))[3] for epoch in range(4000)])
+    assert stats.chisquare(np.bincount(positions, minlength=8)).pvalue > 1e-4
+
+
+def test_quasi_random_blocks_and_samples_are_uniform_and_differ_by_epoch_and_seed() -> None:
+    firsts = [quasi_random_order(64, 3, epoch, block=8, window=2)[0] for epoch in range(4000)]
+    assert stats.chisquare(np.bincount(firsts, minlength=64)).pvalue > 1e-4
+    orders = [quasi_random_order(5000, seed, epoch, block=16, window=8) for seed in (1, 2) for epoch in (1, 2)]
+    for first in range(4):
+        for second in range(first):
+            assert int((orders[first] == orders[second]).sum()) < 10
+
+
+def test_quasi_random_order_needs_blocks_and_windows() -> None:
+    with pytest.raises(ValueError, match="not 0 and 3"):
+        quasi_random_order(9, 1, 1, block=0, window=3)
+    with pytest.raises(ValueError, match="not 3 and 0"):
+        quasi_random_order(9, 1, 1, block=3, window=0)
+
+
+@given(count=st.integers(0, 500), world_size=worlds)
+def test_evaluation_counts_every_sample_once_without_padding(count: int, world_size: int) -> None:
+    parts = [evaluation_part(count, rank, world_size) for rank in range(world_size)]
+    assert np.array_equal(np.concatenate(parts), np.arange(count))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_impossible_shares_are_refused_with_choices() -> None:
+    with pytest.raises(ValueError, match="10 cannot be shared by 4 ranks; use 8 or 12"):
+        steps(100, 0, 0, 10, 4)
+    with pytest.raises(ValueError, match="3 cannot be shared by 4 ranks; use 4"):
+        steps(100, 0, 0, 3, 4)
+    with pytest.raises(ValueError, match="larger than the 100 samples"):
+        steps(100, 0, 0, 128)
+    with pytest.raises(ValueError, match="rank 4 does not exist"):
+        rank_part(np.arange(8), 4, 4)
+    with pytest.raises(ValueError, match="rank -1 does not exist"):
+        evaluation_part(8, -1, 4)
+
+
+@given(seed=seeds, epoch=st.integers(0, 500), indices=st.lists(st.integers(0, 2**40), min_size=1, max_size=30))
+def test_randomness_of_a_sample_does_not_depend_on_its_batch(seed: int, epoch: int, indices: list[int]) -> None:
+    together = random_uniform(seed, epoch, np.array(indices), "crop", 3)
+    alone = [random_uniform(seed, epoch, np.array([index]), "crop", 3)[0] for index in indices]
+    assert np.array_equal(together, np.array(alone))
+    assert np.array_equal(together[:, :2], random_uniform(seed, epoch, np.array(indices), "crop", 2))
+
+
+def test_randomness_is_pinned() -> None:
+    """Splitmix64 in plain integers, written out independently of NumPy."""
+
+    def mixed(value: int) -> int:
+        value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
+        return value ^ (value >> 31)
+
+    golden = 0x9E3779B97F4A7C15
+    sample = mixed((6 * golden + stream_seed(7, "crop", 2)) % 2**64)
+    expected = [mixed((sample + column * golden) % 2**64) for column in (1, 2)]
+    assert random_bits(7, 2, np.array([5]), "crop", 2).tolist() == [expected]
+    assert random_uniform(7, 2, np.array([5]), "crop", 1)[0, 0] == (expected[0] >> 11) / 2**53
+
+
+@pytest.mark.parametrize("vary", ["sample", "column", "epoch", "seed", "stream"])
+def test_numbers_are_uniform_and_uncorrelated_along_every_axis(vary: str) -> None:
+    many = range(4000)
+    one = np.array([11])
+    numbers = {
+        "sample": lambda: random_uniform(1, 1, np.arange(4000), "crop", 1).ravel(),
+        "column": lambda: random_uniform(1, 1, one, "crop", 4000).ravel(),
+        "epoch": lambda: np.array([random_uniform(1, epoch, one, "crop", 1)[0, 0] for epoch in many]),
+        "seed": lambda: np.array([random_uniform(seed, 1, one, "crop", 1)[0, 0] for seed in many]),
+        "stream": lambda: np.array([random_uniform(1, 1, one, stream, 1)[0, 0] for stream in many]),
+    }[vary]()
+    assert numbers.min() >= 0 and numbers.max() < 1
+    assert stats.kstest(numbers, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 0.06
+    pairs = np.histogram2d(numbers[:-1:2], numbers[1::2], bins=5)[0]
+    assert stats.chisquare(pairs.ravel()).pvalue > 1e-3
+    assert len(np.unique(numbers)) == 4000
+
+
+def test_every_bit_is_fair() -> None:
+    bits = random_bits(3, 0, np.arange(20000), "flip", 1)
+    ones = np.array([int(((bits >> np.uint64(bit)) & np.uint64(1)).sum()) for bit in range(64)])
+    assert np.abs(ones - 10000).max() < 5 * np.sqrt(5000)

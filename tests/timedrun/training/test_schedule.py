@@ -1,0 +1,177 @@
+"""Learning-rate curves: hand-computed points, published run lengths, and what holds for every curve."""
+
+import math
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timedrun.training.schedule import (
+    Kind,
+    Schedule,
+    StepSchedule,
+    cosine,
+    linear,
+    multistep,
+    polynomial,
+    trapezoid,
+    warm_up,
+)
+
+BASELINE = Schedule("cosine", epochs=90, warmup_epochs=8)
+METHODS = replace(BASELINE, scale=0.32)
+
+
+@pytest.mark.parametrize(
+    "epochs, scale, expected",
+    [(90, 0.32, 28), (90, 0.36, 32), (90, 0.75, 67), (90, 2.6, 234), (90, 1.0, 90), (100, 0.29, 29), (10, 0.7, 7)],
+)
+def test_scaled_lengths_of_published_runs_and_where_floats_would_be_off(
+    epochs: int, scale: float, expected: int
+) -> None:
+    assert Schedule("cosine", epochs, scale=scale).epochs_scaled == expected
+
+
+def test_warm_up_is_linear_from_exactly_zero_and_not_scaled_unless_asked() -> None:
+    assert METHODS.factor(0) == 0.0
+    assert METHODS.factor(1 / 625) == pytest.approx(1 / 5000)
+    assert METHODS.factor(4) == 0.5
+    assert METHODS.factor(8) == 1.0
+    assert replace(METHODS, scale_warmup=True).factor(8 * 0.32) == 1.0
+
+
+def test_cosine_ends_with_the_scaled_run() -> None:
+    assert METHODS.factor(18) == pytest.approx(0.5)
+    assert METHODS.factor(23) == pytest.approx((1 + math.cos(0.75 * math.pi)) / 2)
+    assert METHODS.factor(28) == pytest.approx(0, abs=1e-15)
+    assert METHODS.factor(40) == METHODS.factor(28)
+    assert BASELINE.factor(28) > 0.85
+
+
+def test_without_warm_up_the_first_step_has_the_peak_rate() -> None:
+    assert Schedule("linear", 10).factor(0) == 1.0
+
+
+@pytest.mark.parametrize(
+    "schedule, at, expected",
+    [
+        (Schedule("constant", 10), 7, 1.0),
+        (Schedule("linear", 10, final_factor=0.2), 5, 0.6),
+        (Schedule("linear", 16, warmup_epochs=2), 9, 0.5),  # FFCV's triangle
+        (Schedule("polynomial", 10, final_factor=0.1), 5, 0.1 + 0.9 * 0.25),
+        (Schedule("polynomial", 10, power=3.0), 5, 0.125),
+        (Schedule("multistep", 160, milestones=(80, 120)), 79.99, 1.0),
+        (Schedule("multistep", 160, milestones=(80, 120)), 80, 0.1),
+        (Schedule("multistep", 160, milestones=(80, 120)), 159, 0.01),
+        (Schedule("multistep", 160, milestones=(80, 120), scale=0.5), 40, 0.1),
+        (Schedule("trapezoid", 10, warmup_epochs=2, cooldown_epochs=4, final_factor=0.2), 5.9, 1.0),
+        (Schedule("trapezoid", 10, warmup_epochs=2, cooldown_epochs=4, final_factor=0.2), 8, 0.6),
+        (Schedule("trapezoid", 10, cooldown_epochs=4, scale=0.5), 4, 0.5),
+    ],
+)
+def test_hand_computed_points(schedule: Schedule, at: float, expected: float) -> None:
+    assert schedule.factor(at) == pytest.approx(expected)
+
+
+def test_functions_take_their_ends_from_their_arguments() -> None:
+    assert warm_up(3, 0) == 1.0 and warm_up(0, 5) == 0.0
+    for curve in (cosine, linear, polynomial, trapezoid):
+        assert curve(0.0, 0.3) == pytest.approx(1)
+        assert curve(1.0, 0.3) == pytest.approx(0.3)
+        assert curve(-1.0, 0.3) == curve(0.0, 0.3) and curve(2.0, 0.3) == curve(1.0, 0.3)
+    assert multistep(5, (), 0.1) == 1.0
+    assert trapezoid(0.5, 0.0, cooldown=0.0) == 1.0
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    kind = draw(st.sampled_from(get_args(Kind)))
+    epochs = draw(st.integers(2, 300))
+    scale = draw(st.sampled_from([1.0, 0.5, 0.75, 1.3, 2.6]))
+    length = int(epochs * scale)
+    return Schedule(
+        kind,
+        epochs,
+        warmup_epochs=draw(st.floats(0, 0.45)) * length,
+        final_factor=draw(st.floats(0, 1)),
+        scale=scale,
+        scale_warmup=scale < 1 and draw(st.booleans()),
+        milestones=(0.3 * epochs, 0.8 * epochs) if kind == "multistep" else (),
+        cooldown_epochs=0.4 * length / scale if kind == "trapezoid" else 0.0,
+    )
+
+
+@given(schedules())
+def test_every_curve_rises_through_warm_up_then_never_rises_within_bounds(schedule: Schedule) -> None:
+    length = schedule.epochs_scaled
+    points = [length * step / 400 for step in range(441)]
+    factors = [schedule.factor(point) for point in points]
+    assert all(0 <= factor <= 1 + 1e-12 for factor in factors)
+    rising = [factor for point, factor in zip(points, factors, strict=True) if point < schedule.warmup_epochs_scaled]
+    falling = factors[len(rising) :]
+    assert rising == sorted(rising)
+    assert all(later <= earlier + 1e-12 for earlier, later in zip(falling, falling[1:], strict=False))
+    if schedule.warmup_epochs_scaled > 0:
+        assert factors[0] == 0.0
+    if schedule.kind in ("cosine", "linear", "polynomial", "trapezoid"):
+        assert schedule.factor(length) == pytest.approx(schedule.final_factor, abs=1e-9)
+    if schedule.kind != "multistep":
+        steepest = 1 / max(min(schedule.warmup_epochs_scaled or length, 0.35 * length), 1e-9) * length / 400 * 2
+        jumps = [abs(later - earlier) for earlier, later in zip(factors, factors[1:], strict=False)]
+        assert max(jumps) <= steepest + 1e-9
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"epochs": 1, "scale": 0.9}, "no whole epoch"),
+        ({"epochs": 0}, "no whole epoch"),
+        ({"warmup_epochs": 10.0}, "leaves nothing of the 10 epochs"),
+        ({"warmup_epochs": 6.0, "scale": 0.5}, "leaves nothing of the 5 epochs"),
+        ({"warmup_epochs": -1.0}, "0 or more"),
+        ({"scale": float("nan")}, "finite"),
+        ({"milestones": (3.0,)}, "multistep and only with it"),
+        ({"kind": "multistep"}, "multistep and only with it"),
+        ({"kind": "trapezoid"}, "trapezoid and only with it"),
+        ({"kind": "trapezoid", "warmup_epochs": 7.0, "cooldown_epochs": 4.0}, "longer than the 10 epochs"),
+        ({"kind": "sine"}, "there are: constant, cosine"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(values: dict[str, Any], message: str) -> None:
+    settings = {"kind": "cosine", "epochs": 10, **values}
+    with pytest.raises(ValueError, match=message):
+        Schedule(**settings)
+
+
+def test_steps_follow_the_same_curves_as_epochs() -> None:
+    for kind in get_args(Kind):
+        more: dict[str, Any] = {"milestones": (30, 60)} if kind == "multistep" else {}
+        steps = StepSchedule(
+            kind=kind,
+            steps=90,
+            warmup_steps=8,
+            cooldown_steps=9 if kind == "trapezoid" else 0,
+            final_factor=0.1,
+            **more,
+        )
+        epochs = Schedule(
+            kind, epochs=90, warmup_epochs=8, cooldown_epochs=9 if kind == "trapezoid" else 0, final_factor=0.1, **more
+        )
+        assert [steps.factor(at) for at in range(95)] == [epochs.factor(at) for at in range(95)], kind
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"steps": 0}, "at least 1 step"),
+        ({"steps": 10, "warmup_steps": 10}, "do not fit"),
+        ({"steps": 10, "milestones": (3,)}, "milestones go with multistep"),
+        ({"steps": 10, "cooldown_steps": 3}, "a cool-down goes with trapezoid"),
+        ({"steps": 10, "warmup_steps": -1}, "0 or more"),
+    ],
+)
+def test_a_step_schedule_that_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        StepSchedule(kind="cosine", **settings)

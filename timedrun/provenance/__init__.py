@@ -1,0 +1,1 @@
+"""The system, source and data that a result came from."""

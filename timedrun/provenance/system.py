@@ -1,0 +1,236 @@
+"""What a run ran on: MLPerf's system description, the software environment and the state of the source tree."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import stat
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+import torch
+
+from mlevents.package_checker.system_description import KEYS
+from timedrun.provenance import hardware
+from timedrun.provenance.hardware import NOT_APPLICABLE, gib
+
+Description = dict[str, str | dict[str, str]]
+Source = dict[str, str | bool | None]
+
+COMMIT_FILE = "commit.json"
+"""Written at the top of the source tree by the Dockerfile. A file, not a variable: another tree mounted in its place
+then does not pass for that commit."""
+
+
+def describe(
+    submitter: str,
+    system_name: str,
+    *,
+    division: str = "open",
+    status: str = "onprem",
+    ranks: int,
+    device: str,
+    nodes: int | None = None,
+    hw_notes: str = "",
+    sw_notes: str = "",
+) -> Description:
+    """The content of `systems/<system>.json` for this machine (MLPerf submission rules, system_desc_id.json metadata).
+
+    All 33 keys are there, every value is text (`other_software_stack`: a dictionary of text). What this machine does
+    not tell stays "", to be filled in by a person (`timedrun.provenance.system_answers`).
+
+    Args:
+        ranks: processes of one run over all nodes; on CUDA one accelerator each.
+        device: the torch device type that the run used, such as "cpu", "cuda" or "cuda:0".
+        nodes: default: as many as torchrun's LOCAL_WORLD_SIZE says, 1 where nothing launched these ranks.
+
+    Raises:
+        ValueError: ranks are not a multiple of nodes.
+    """
+    if nodes is None:
+        local = os.environ.get("LOCAL_WORLD_SIZE", "")
+        nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
+    if nodes < 1 or ranks < 1 or ranks % nodes:
+        raise ValueError(f"{ranks} ranks on {nodes} nodes: the ranks of a system must divide evenly over its nodes.")
+    found: Description = dict.fromkeys(KEYS, "")
+    found.update(
+        {
+            "submitter": submitter,
+            "division": division,
+            "status": status,
+            "system_name": system_name,
+            "number_of_nodes": str(nodes),
+            "hw_notes": hw_notes,
+            "framework": f"PyTorch {torch.__version__}",
+            "other_software_stack": _software(),
+            "operating_system": _operating_system(),
+            "sw_notes": sw_notes,
+        }
+    )
+    found.update(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes))
+    if device.startswith("cuda"):
+        found.update(hardware.accelerator(ranks // nodes))
+    else:
+        found.update({key: NOT_APPLICABLE for key in KEYS if key.startswith("accelerator_")})
+        found["accelerators_per_node"] = "0"
+    return found
+
+
+def environment() -> str:
+    """Versions of everything that is installed, and the machine's size, as text to keep beside a result.
+
+    Names and versions only: where a distribution was installed from is left out, since an editable or local install
+    would give away paths of the machine.
+    """
+    lines = [
+        f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
+        f"operating system {_operating_system()}",
+        f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {_usable_cpus()} of "
+        f"{os.cpu_count()} logical processors usable",
+        f"memory {gib(psutil.virtual_memory().total)}",
+        f"torch threads {torch.get_num_threads()} within an operator, {torch.get_num_interop_threads()} between",
+        *(f"{variable}={value}" for variable in _THREAD_VARIABLES if (value := os.environ.get(variable)) is not None),
+        f"torch {torch.__version__}",
+        *(f"{name} {version}" for name, version in _software().items() if name != "python"),
+    ]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        lines.append(f"cuda device {index}: {properties.name}, {gib(properties.total_memory)}")
+    return "\n".join([*lines, "", "installed distributions:", *_distributions(), ""])
+
+
+def provenance(root: Path) -> Source:
+    """The git commit of the source tree at `root`, whether files differ from it, and a digest of those that do;
+    "unknown" where nothing can tell.
+
+    Where git knows nothing of the tree, as in a container image, it is what COMMIT_FILE in it says.
+
+    "dirty" is true when a tracked file below `root` was changed or an untracked Python file lies there, since either
+    makes the code another than the commit's. A folder that merely lies inside somebody's repository without belonging
+    to it (an environment's site-packages) is unknown.
+
+    "difference" is None where the tree is clean, else a SHA-256 of the names and content of just those files as they
+    lie there; of all Python files below `root` where git cannot say which they are. Equal commits with equal
+    differences are equal code.
+    """
+    commit = git(root, "rev-parse", "--verify", "HEAD")
+    if not commit or not git(root, "ls-files", "--", "."):
+        return _written_down(root / COMMIT_FILE)
+    status = git(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".")
+    up = git(root, "rev-parse", "--show-cdup")
+    if status is None or up is None:
+        return {"commit": commit.strip(), "dirty": "unknown", "difference": "unknown"}
+    entries = [entry for entry in status.split("\0") if not entry.startswith("??") or entry.endswith(".py")]
+    names = [entry[3:] for entry in entries if entry]  # seen from the top of the repository, which `root` may lie below
+    difference = _digest(root / up.strip(), names) if names else None
+    return {"commit": commit.strip(), "dirty": bool(names), "difference": difference}
+
+
+def git(root: Path, *arguments: str) -> str | None:
+    """Standard output of a git command in `root` that changes nothing; None where git is missing or refuses."""
+    # A surrounding git process (a hook, say) hands down variables that would point at another repository.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        finished = subprocess.run(
+            command, env=variables | {"GIT_OPTIONAL_LOCKS": "0"}, capture_output=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return finished.stdout.decode(errors="surrogateescape") if finished.returncode == 0 else None
+
+
+def _digest(folder: Path, names: Iterable[str]) -> str:
+    """SHA-256 of what lies at `names` below `folder`; "unknown" where it cannot be read.
+
+    Made from the files and not from git's own diff, which each user's settings shape differently.
+    """
+    try:
+        found = [[name, *_state(folder / name)] for name in sorted(names)]
+    except OSError:
+        return "unknown"
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+
+
+def _state(path: Path) -> list[object]:
+    """What `path` is: of a file whether it may be executed and its content, of a link where it leads as well, of a
+    submodule its provenance."""
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ["missing"]
+    leads = [os.readlink(path)] if stat.S_ISLNK(mode) else []
+    if path.is_file():
+        with path.open("rb") as file:
+            return ["file", bool(mode & stat.S_IXUSR), hashlib.file_digest(file, "sha256").hexdigest(), *leads]
+    if stat.S_ISDIR(mode) and (path / ".git").exists():
+        return ["repository", provenance(path)]
+    return ["other", *leads]
+
+
+def _written_down(file: Path) -> Source:
+    """Commit and dirty as the build of an image wrote them to `file`; "unknown" where it holds no such thing."""
+    try:
+        values = json.loads(file.read_text())
+        commit, dirty = values["commit"], values["dirty"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        commit = dirty = None
+    if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
+        return {"commit": "unknown", "dirty": "unknown", "difference": "unknown"}
+    if dirty is False:
+        return {"commit": commit, "dirty": False, "difference": None}
+    names = [os.fspath(path.relative_to(file.parent)) for path in file.parent.rglob("*.py")]
+    return {"commit": commit, "dirty": True if dirty is True else "unknown", "difference": _digest(file.parent, names)}
+
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+_NAMED_SOFTWARE = ("torchvision", "transformers", "flash-attn", "ffcv", "triton", "mlperf-logging")
+
+
+def _usable_cpus() -> int | str:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "an unknown number"
+
+
+def _software() -> dict[str, str]:
+    stack = {"python": platform.python_version(), "cuda": torch.version.cuda or ""}
+    if torch.backends.cudnn.is_available():  # type: ignore[no-untyped-call]
+        stack["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    if torch.cuda.is_available() and torch.distributed.is_nccl_available():
+        stack["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    for name in _NAMED_SOFTWARE:
+        try:
+            stack[name] = _clean_version(importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {name: version for name, version in stack.items() if version}
+
+
+def _operating_system() -> str:
+    try:
+        system = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    except OSError:
+        system = ""
+    # The numbers only: the rest of a kernel's release is free text, and on a kernel built for one site its name.
+    numbers = re.match(r"\d+(\.\d+)*(-\d+)?", platform.release())
+    kernel = f"{platform.system()} {numbers.group() if numbers else ''}".strip()
+    return ", ".join(part for part in (system, kernel) if part)
+
+
+def _clean_version(version: str | None) -> str:
+    """`version` if it looks like one (PEP 440's characters), so that no path or address can pass as a version."""
+    return version if version and re.fullmatch(r"[A-Za-z0-9.!+_-]{1,80}", version) else "unknown"
+
+
+def _distributions() -> list[str]:
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():  # in import order: the first of a name is the one in use
+        name = distribution.metadata["Name"]
+        if name and re.fullmatch(r"[A-Za-z0-9._-]+", name):
+            found.setdefault(name, _clean_version(distribution.version))
+    return [f"{name}=={found[name]}" for name in sorted(found, key=str.lower)]

@@ -1,0 +1,51 @@
+"""The course of a run: the blocks between evaluations, and where in them training stands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Block:
+    """The stretch of training between two evaluations, both ends included, in the benchmark's unit, counted from 1."""
+
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        """Units in the block."""
+        return self.last - self.first + 1
+
+
+@dataclass
+class TrainProgress:
+    """Where training stands: steps and samples of the whole run, the epoch under way (from 1) and steps done in it."""
+
+    epoch: int = 1
+    step_in_epoch: int = 0
+    step: int = 0
+    samples: int = 0
+    evaluated: int = 0
+    """The end of the last block whose evaluation is done."""
+
+
+@dataclass
+class Measurement:
+    """What the evaluation at the end of a block found; the evaluation sets `value` before it ends."""
+
+    value: float | None = None
+
+
+def plan_blocks(total: int, every: int, first: int, multiple: int = 1) -> list[Block]:
+    """Blocks of a run of `total` units evaluated at `first`, `first + every`, ... and at the end; each of these moves
+    up to the next `multiple`, since an optimizer step is not interrupted.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    if min(total, every, first, multiple) < 1:
+        raise ValueError(f"cannot plan evaluations: total {total}, every {every}, first {first} must all be at least 1")
+    ends = sorted({math.ceil(end / multiple) * multiple for end in (*range(first, total, every), total)})
+    return [Block(begin + 1, end) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]

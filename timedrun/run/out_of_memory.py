@@ -1,0 +1,34 @@
+"""Memory that ran out, in words that say which setting to lower."""
+
+from __future__ import annotations
+
+import torch
+
+from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import TimedrunError
+
+# What torch raises as a plain RuntimeError: its CPU allocator, and libraries that allocate on the device themselves.
+_WORDS = ("DefaultCPUAllocator", "CUDA out of memory", "ALLOC_FAILED")
+
+
+class OutOfMemory(TimedrunError):
+    """The device or the machine has no memory left for the run."""
+
+
+def out_of_memory(error: BaseException, config: RunConfig, ranks: ProcessGroup, step: int) -> OutOfMemory | None:
+    """What to say of `error`, raised after optimizer step `step`, if memory ran out; else None."""
+    plain = isinstance(error, RuntimeError) and any(word in str(error) for word in _WORDS)
+    if not plain and not isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return None
+    on_device = ranks.device.type == "cuda" and not isinstance(error, MemoryError)
+    where = f"GPU {ranks.local_rank}" if on_device else "the machine"
+    share = -(-config.global_batch // ranks.world_size)
+    micro = min(config.micro_batch or share, share)
+    smaller = (
+        f"set --micro-batch below {micro} (samples of one forward pass of a rank)"
+        if micro > 1
+        else "a forward pass has one sample already: use a smaller model or input, or more ranks"
+    )
+    host = "" if on_device else ", or lower what is held ready of the data (workers, prefetch) or other programs' use"
+    return OutOfMemory(f"{where} has no memory left after step {step}; {smaller}{host}.")

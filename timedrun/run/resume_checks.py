@@ -1,0 +1,131 @@
+"""Whether an interrupted run may be taken up again: only as what it was, or its weights would be another run's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mlevents import keys
+from mlevents.record import read
+from timedrun import config
+from timedrun.config import RunConfig, flatten
+from timedrun.errors import TimedrunError
+from timedrun.run.outcome import Outcome
+from timedrun.storage.result_files import ResultPaths, read_json
+
+ORIGIN: Final = {
+    "ranks": "the number of ranks",
+    "threads": "the number of CPU threads of a rank (--threads or OMP_NUM_THREADS)",
+    "commit": "timedrun's commit",
+    "dirty": "that its source differs from the commit",
+    "difference": "the digest of what its source differs in",
+    "image_digest": "the container image (TIMEDRUN_IMAGE_DIGEST)",
+}
+"""What provenance.json says of a run's start that has to be so again, in words."""
+
+SYSTEM: Final = {
+    "number_of_nodes": "the number of nodes",
+    "host_processor_model_name": "the processor",
+    "accelerator_model_name": "the accelerator",
+    "framework": "the framework",
+}
+"""The same of system.json. Memory, disks, network and the number of processors change nothing that is computed."""
+
+
+def require_resumable(
+    settings: RunConfig, paths: ResultPaths, *, origin: Mapping[str, Any], system: Mapping[str, Any]
+) -> None:
+    """Nothing, where the run at `paths` was interrupted and `settings`, the numbers of ranks, nodes and threads, the
+    models of processor and accelerator, the source, the image and the versions of software are what it was started
+    with. Nothing is changed. Its checkpoints are not looked at.
+
+    origin, system: what would go on with it (`provenance.at_start`, `system.describe`).
+
+    Raises:
+        TimedrunError: it cannot be resumed; the message says why.
+    """
+    reasons = over(settings, paths) or changed(settings, paths, origin=origin, system=system)
+    if reasons:
+        raise TimedrunError(
+            f"{paths.log}: the run cannot be resumed: {'; '.join(reasons)}. Nothing was changed; resume it as it was"
+            " started, or run it again under another number."
+        )
+
+
+def over(settings: RunConfig, paths: ResultPaths) -> list[str]:
+    """Why there is nothing to finish: the rules forbid it, or the run has ended."""
+    try:
+        log = read(paths.log)
+    except FileNotFoundError:
+        return ["its log does not exist"]
+    if keys.CLOSED in (settings.submission.division, log.division):
+        return ["a run of the closed division is not interrupted and resumed; it has to be run again"]
+    if log.status == keys.SUCCESS:
+        return ["it reached its target"]
+    reason = log.stopped.metadata.get("reason") if log.stopped else None
+    if reason in (Outcome.NOT_REACHED.value, Outcome.BUDGET_SPENT.value):
+        return [f"it ended by itself ({reason})"]
+    return [] if log.started else ["its clock had not started"]
+
+
+def changed(
+    settings: RunConfig, paths: ResultPaths, *, origin: Mapping[str, Any], system: Mapping[str, Any]
+) -> list[str]:
+    """What is not as it was when the run was started. Every one of these may change the last bits of a weight."""
+    log, origin_was, system_was = read(paths.log), _beside(paths.provenance), _beside(paths.system)
+    # The log's word goes before config.json's: it is the result, and config.json only lies beside it.
+    logged = {"seed": log.seed, "submission.division": log.division}
+    settings_changed = _differing(flatten(_beside(paths.config)) | logged, flatten(config.dump(settings)))
+    found = list(settings_changed.values())
+    if len(found) > 5:
+        found[5:] = [f"{len(found) - 5} other settings differ"]
+    digest_was, digest = log.value(keys.CONFIG_DIGEST), config.digest(settings)
+    if digest_was != digest and not settings_changed.keys() - {"seed"}:  # config.json is not what the run wrote
+        found.append(f"the digest of the settings in the log was {digest_was} and is {digest}")
+    for was, now in (
+        (_worded(ORIGIN, origin_was), _worded(ORIGIN, origin)),
+        (_worded(SYSTEM, system_was), _worded(SYSTEM, system)),
+        (_versions(system_was), _versions(system)),
+        ({"the system": log.platform}, {"the system": system["system_name"]}),
+    ):
+        found += _differing(was, now).values()
+    return found
+
+
+def _worded(words: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, object]:
+    return {what: values.get(key, "not recorded") for key, what in words.items()}
+
+
+def _versions(system: Mapping[str, Any]) -> dict[str, object]:
+    software = system.get("other_software_stack")
+    versions = software if isinstance(software, dict) else {}
+    return {f"the version of {name}": version for name, version in versions.items()}
+
+
+def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
+    """What is said of each name whose value differs."""
+    found = {}
+    for name in dict.fromkeys([*was, *now]):
+        before, here = was.get(name, "-"), now.get(name, "-")
+        if before != here:
+            found[name] = f"{name} was {before} and is {here}"
+    return found
+
+
+def _beside(path: Path) -> dict[str, Any]:
+    """What the interrupted run wrote beside its log.
+
+    Raises:
+        TimedrunError: it cannot be read.
+    """
+    try:
+        values = read_json(path)
+        if not isinstance(values, dict):
+            raise TimedrunError(f"{path}: no JSON object.")
+    except TimedrunError as error:
+        raise TimedrunError(
+            f"the run cannot be resumed, since what it was started with is not known: {error} Nothing was changed; put"
+            " the file back as the run wrote it, or run it again under another number."
+        ) from None
+    return values

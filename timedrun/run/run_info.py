@@ -1,0 +1,48 @@
+"""What a run's log says before its clock starts: who submits, on what, and with which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict
+
+from mlevents import keys
+from mlevents.runlog import RunLog, Scalar
+from timedrun.benchmark import BenchmarkSpec
+from timedrun.config import RunConfig, digest
+
+
+class RunInfo(TypedDict):
+    """What a benchmark has the log say before the clock starts, beside what every config holds."""
+
+    train_samples: int
+    eval_samples: int
+    hyperparameters: Mapping[str, Scalar]
+    methods: NotRequired[Sequence[str]]
+
+
+def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform: str) -> None:
+    """Log who submits what, and where it runs."""
+    submission = config.submission
+    log.event(keys.SUBMISSION_BENCHMARK, spec.mlperf_benchmark)
+    log.event(keys.SUBMISSION_DIVISION, submission.division)
+    log.event(keys.SUBMISSION_ORG, submission.organization)
+    log.event(keys.SUBMISSION_PLATFORM, platform)
+    log.event(keys.SUBMISSION_STATUS, submission.status)
+
+
+def log_settings(log: RunLog, config: RunConfig, announced: RunInfo) -> None:
+    """Log `config` and what a benchmark announces of it."""
+    for key, value in {
+        keys.SEED: config.seed,
+        keys.GLOBAL_BATCH_SIZE: config.global_batch,
+        keys.DATASET: config.dataset,
+        keys.QUALITY_TARGET: config.evaluation.target,
+        keys.CONFIG_NAME: config.name,
+        keys.CONFIG_DIGEST: digest(config),
+        keys.TRAIN_SAMPLES: announced["train_samples"],
+        keys.EVAL_SAMPLES: announced["eval_samples"],
+        **announced["hyperparameters"],
+    }.items():
+        log.event(key, value)
+    for method in announced.get("methods", ()):
+        log.event(keys.METHOD, method)

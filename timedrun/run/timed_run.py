@@ -1,0 +1,352 @@
+"""The timed protocol: order of events, clock, target, budget and stop of a run. MLPerf's timing rules live here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import torch
+from torch import Tensor
+
+from mlevents import keys
+from mlevents.runlog import ResultFileGone, RunLog
+from timedrun.benchmark import BenchmarkSpec
+from timedrun.config import RunConfig
+from timedrun.distributed import collectives_check
+from timedrun.distributed.fault_injection import Fault
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.distributed.straggler import StragglerDetector
+from timedrun.distributed.watchdog import Watchdog
+from timedrun.run import page_cache
+from timedrun.run.blocks import Block, Measurement, plan_blocks
+from timedrun.run.checkpoint_manager import CheckpointManager
+from timedrun.run.data_reading import DataReading
+from timedrun.run.out_of_memory import out_of_memory
+from timedrun.run.outcome import Outcome as Outcome
+from timedrun.run.progress import Progress
+from timedrun.run.run_info import RunInfo as RunInfo
+from timedrun.run.run_info import log_settings, log_submission
+from timedrun.run.run_state import RunState
+from timedrun.run.sync_interval import SyncInterval
+from timedrun.run.train_state import Stateful
+
+T = TypeVar("T")
+
+
+class _Ended(Exception):
+    """Unwinds the training loop when a run ends between two evaluations."""
+
+
+class TimedRun:
+    """One timed run. Used as a context, it always ends in run_stop: success, or aborted with the reason."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        spec: BenchmarkSpec,
+        ranks: ProcessGroup,
+        log: RunLog,
+        *,
+        platform: str,
+        progress: Progress,
+        stop: ShutdownRequest | None = None,
+        data_folder: Path | None = None,
+        checkpoints: Path | None = None,
+        checkpoint_minutes: float = 0.0,
+        resume_from: dict[str, Any] | None = None,
+        watch: Watchdog | None = None,
+        fault: Fault | None = None,
+        check_every: int | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        clear_cache: Callable[[bool], tuple[bool, str]] = page_cache.clear,
+    ) -> None:
+        self.config = config
+        self.spec = spec
+        self.ranks = ranks
+        self.log = log
+        self.platform = platform
+        self.progress = progress
+        self.stop = stop or ShutdownRequest()
+        self.data_folder = data_folder
+        self.state = RunState(
+            ranks, log, CheckpointManager(checkpoints, ranks, checkpoint_minutes, monotonic), monotonic, resume_from
+        )
+        self.train_state, self.position = self.state.train_state, self.state.position
+        self.outcome: Outcome | None = None
+        self.straggler = StragglerDetector(ranks)
+        self._watch = watch
+        self._fault = fault
+        self._interval = SyncInterval(ranks.device, check_every)
+        self._monotonic = monotonic
+        self._clear_cache = clear_cache
+        self._started: float | None = None
+        self._data = DataReading(log)
+        self._last_loss: Tensor | None = None
+
+    def __enter__(self) -> Self:
+        if not self.state.is_resumed:
+            done, reason = page_cache.clear_on_every_node(self.config.clear_cache, self.ranks, self._clear_cache)
+            self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
+            self.log.start(keys.INIT_START)
+            log_submission(self.log, self.spec, self.config, self.platform)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        try:
+            if self.outcome is not Outcome.REACHED:
+                self._abort(error)
+        finally:
+            self.log.close()
+            self._data.close()
+        return isinstance(error, _Ended)
+
+    def _abort(self, error: BaseException | None) -> None:
+        """Log why the run did not reach its target. Raises OutOfMemory in place of an error that means it."""
+        said = None
+        if error is None or isinstance(error, _Ended):
+            self.outcome = self.outcome or Outcome.NOT_REACHED
+            reason = self.outcome.value
+            if self._started is not None:
+                if self.outcome is not Outcome.STOPPED:  # that one goes on
+                    self.state.log_cold_start(self._started)
+                self._data.end()
+        else:
+            said = out_of_memory(error, self.config, self.ranks, self.position.step)
+            shown = said or error
+            reason = self._watch.failed(shown) if self._watch else f"{type(shown).__name__}: {shown}"
+        self.log.close(reason=reason, step=self.position.step)
+        if said is not None:
+            raise said from error
+
+    def track(self, **parts: Stateful) -> None:
+        """Name what training changes (model, optimizer, methods ...): warm-up restores it, a checkpoint holds it."""
+        self.train_state.add(**parts)
+
+    def warm_up(self, step: Callable[[T], object], batches: Iterable[T]) -> None:
+        """Run `step` on synthetic `batches`, so that compilation and allocation come before the clock, and put every
+        tracked state and random generator back: training starts as if nothing had happened.
+
+        Resumed runs are then set to their checkpoint.
+        """
+        before = self.train_state.state()
+        for batch in batches:
+            step(batch)
+        self.train_state.restore(before)
+        self.state.restore()
+
+    def data_files(self, files: Sequence[Path], *, of: int | None = None) -> None:
+        """Name the files of the data, before the clock starts, so that the log says how much of them is in the page
+        cache of rank 0's node. None of them is read.
+
+        of: where `files` are a sample (`page_cache.evenly`), the number of files that they stand for.
+        """
+        self._data.name(files, len(files) if of is None else of)
+
+    def read_ahead(self, files: Iterable[Path], total_bytes: int) -> None:
+        """Read `files`, of `total_bytes` in all, into the page cache in their order while training goes on: one thread
+        on each node. Refused, and logged so, where the memory that is available does not hold them.
+
+        Raises:
+            RuntimeError: the clock is not running, so that it would not cost what it costs.
+        """
+        if self._started is None:
+            raise RuntimeError("read_ahead before start_clock: data may be read only on the clock; nothing was read")
+        if self.ranks.local_rank == 0:
+            self._data.read_ahead(files, total_bytes)
+
+    def start_clock(self, **announced: Unpack[RunInfo]) -> None:
+        """Log what is about to run and start the clock. No datum may have been read before; rank 0's run_start is on
+        disk before any rank goes on. A resumed run keeps its first run_start.
+        """
+        started: float | None = None
+        if self.state.is_resumed:
+            self.state.restore()  # where no warm-up did
+            self.state.replicas.require_same(self.position.step)
+            self.state.announce(announced)
+            self.state.watch_clock()
+            self.state.log_resumed(self.position.samples if self.spec.unit == "samples" else self.position.epoch)
+            self._log_fault()
+        else:
+            log_settings(self.log, self.config, announced)
+            self._log_fault()
+            self.state.announce(announced)
+            if proof := collectives_check.prove(self.ranks):
+                self.log.event(keys.COLLECTIVE_TEST, proof)
+            self.state.replicas.require_same(self.position.step)
+            self.state.identify()
+            if self.ranks.is_first:
+                self._data.log_page_cache()
+            self._synchronize()
+            self.log.end(keys.INIT_STOP)
+            self.state.watch_clock()
+            started = self._monotonic()  # with the wall clock's: a disk may take its time for run_start
+            self.log.start(keys.RUN_START)
+        self._synchronize()
+        self._started = self._monotonic() if started is None else started
+        if self._watch is not None:
+            self._watch.at(self.position.step)
+        self.state.start()
+        self.progress.start(self.state.minutes_before * 60, self.position.samples)
+
+    def blocks(self, total: int) -> Iterator[Block]:
+        """The blocks to train, until the target is reached or `total` units (epochs, or samples) are done."""
+        evaluation, position = self.config.evaluation, self.position
+        in_samples = self.spec.unit == "samples"
+        step = self.config.global_batch if in_samples else 1
+        for block in plan_blocks(total, evaluation.every, evaluation.first, step):
+            if block.last <= position.evaluated:
+                continue
+            if in_samples:
+                begun = position.samples >= block.first
+            else:
+                begun = (position.epoch, position.step_in_epoch) > (block.first, 0)
+            if not begun:  # otherwise resumed inside this block, which is in the log already
+                self.log.start(keys.BLOCK_START, first_epoch_num=block.first, epoch_count=block.count)
+            yield block
+            if self.outcome is Outcome.REACHED:
+                return
+            self._check()  # whoever asked for a stop during the evaluation waited long enough
+
+    def epochs(self, block: Block) -> Iterator[int]:
+        """The epochs of `block` that are still to train, each logged from its start to its end."""
+        for epoch in range(max(block.first, self.position.epoch), block.last + 1):
+            self._begin_training()
+            if self.position.step_in_epoch == 0:
+                self.log.start(keys.EPOCH_START, epoch_num=epoch)
+            yield epoch
+            self._check()
+            self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
+            self.state.log_throughput(epoch)
+            self._data.log_if_done()
+            self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
+
+    def steps(self, block: Block) -> Iterator[int]:
+        """The optimizer steps of `block` still to take, numbered from 0 over the run: where samples are counted."""
+        self._begin_training()
+        while self.position.samples < block.last:
+            yield self.position.step
+        self._check()
+        self.state.log_throughput(block.last)
+        self._data.log_if_done()
+
+    def step_done(self, samples: int, loss: Tensor) -> None:
+        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is looked at only
+        when a check or a line of progress is due, so that the device is not waited for.
+
+        Raises:
+            NonFiniteLoss: the loss is NaN or infinite.
+        """
+        position = self.position
+        position.step += 1
+        position.step_in_epoch += 1
+        position.samples += samples
+        self.straggler.stepped()
+        if self._watch is not None:
+            self._watch.at(position.step)
+        self._last_loss = self._fault.strike(self.ranks.rank, position.step, loss) if self._fault else loss
+        if self._interval.due(position.step) or (self.ranks.world_size == 1 and self.stop.requested):
+            self._check()
+        if self.progress.due:
+            where = f"epoch {position.epoch}, " if self.spec.unit == "epoch" else ""
+            self.progress.step(f"{where}step {position.step}", position.samples, float(loss))
+
+    @contextmanager
+    def evaluation(self, block: Block, before_success: Callable[[], None] = lambda: None) -> Iterator[Measurement]:
+        """The evaluation that ends `block`. Stops the clock when the target is reached; all ranks take rank 0's value.
+
+        `before_success` may raise to keep a run from counting (a method that changed nothing, say).
+
+        Raises:
+            ReplicaDivergence: the ranks' weights differ, so that none of them would be what is measured.
+            ValueError: the evaluation set no value.
+        """
+        self.state.replicas.require_same(self.position.step)
+        self.log.start(keys.EVAL_START, epoch_num=block.last)
+        measurement = Measurement()
+        yield measurement
+        value = self.ranks.broadcast(measurement.value)
+        if not isinstance(value, float):
+            raise ValueError(
+                f"the evaluation after {self.spec.unit} {block.last} measured {value!r}: set .value to a float"
+            )
+        self.log.event(keys.EVAL_ACCURACY, value, epoch_num=block.last)
+        self.log.end(keys.EVAL_STOP, epoch_num=block.last)
+        self.log.end(keys.BLOCK_STOP, first_epoch_num=block.first, epoch_count=block.count)
+        self.position.evaluated = block.last
+        if self.spec.reached(value, self.config.evaluation.target):
+            before_success()
+            self.outcome = Outcome.REACHED
+            self._data.end()
+            known = {}
+            if self._started is not None:
+                self.state.log_cold_start(self._started)
+                if not self.state.is_resumed:  # else its clock began in another process
+                    known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
+            if self.state.wall_clock is not None:
+                self.state.wall_clock.look(self.position.step)
+            self.log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=block.last, **known)
+            self.log.close()
+        verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
+        self.progress.say(f"{self.spec.unit} {block.last}: {self.spec.metric} {value:.4f} ({verdict})")
+
+    def _begin_training(self) -> None:
+        now = self._monotonic()
+        self.state.throughput.begin(self.position.samples, now)
+        self._interval.begin(self.position.step, now)
+
+    def _check(self) -> None:
+        """Decide with all ranks whether the run goes on, and whether it is saved meanwhile."""
+        step = self.position.step
+        loss = float(self._last_loss) if self._last_loss is not None else 0.0
+        now = self._monotonic()
+        if self.state.wall_clock is not None:
+            self.state.wall_clock.look(step)
+        minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
+        over_budget = 0 < self.config.budget_minutes < minutes
+        broken, gone, stopping, spent, due, slowest, *paces = self.ranks.all_reduce_max(
+            [
+                float(not math.isfinite(loss)),
+                float(self.log.is_gone),
+                float(self.stop.requested),
+                float(over_budget),
+                float(self.ranks.is_first and self.state.checkpoints.due),
+                self._interval.seconds_a_step(step, now),
+                *self.straggler.report(),
+            ]
+        )
+        if slow := self.straggler.judge(paces):
+            self.log.event(keys.SLOW_RANK, slow.rank, step=step, **asdict(slow))
+            self.progress.say(slow.words)
+        if broken:
+            raise self.state.not_finite(loss)
+        if gone:  # on all ranks alike, before anything is saved beside it
+            raise ResultFileGone(self.ranks.broadcast(self.log.path))
+        if stopping:
+            self.state.save_to_stop()
+            self.outcome = Outcome.STOPPED
+        elif spent:
+            self.outcome = Outcome.BUDGET_SPENT
+        if stopping or spent:
+            self.progress.say(f"stopping at step {step}: {self.outcome.value if self.outcome else ''}")
+            raise _Ended
+        if due and (reason := self.state.save_on_the_clock()) is not None:
+            self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run goes on")
+        self._interval.checked(step, slowest, self._monotonic())
+
+    def _log_fault(self) -> None:
+        if self._fault is not None:
+            self.log.event(keys.FAULT, asdict(self._fault))
+
+    def _synchronize(self) -> None:
+        if self.ranks.device.type == "cuda":
+            torch.cuda.synchronize(self.ranks.device)
+        self.ranks.all_reduce_max([0.0])

@@ -1,0 +1,105 @@
+"""Everything that training changes, under one handle: what warm-up must put back and a checkpoint must hold."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import random
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+
+class Stateful(Protocol):
+    """A model, an optimizer, a method stack: anything with a state that can be taken and put back."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any: ...
+
+
+def random_state() -> dict[str, Any]:
+    """State of every random generator that training code may draw from (Python, NumPy's global, torch CPU, CUDA)."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        "python": random.getstate(),
+        "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), *(float(r) for r in rest)],
+        "torch": torch.get_rng_state(),
+        "cuda": list(torch.cuda.get_rng_state_all()) if torch.cuda.is_available() else [],
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """The inverse of `random_state`."""
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), int(position), int(has_gauss), cached))
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch (all devices) with `seed`."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+class TrainState:
+    """Named stateful parts of a run plus the random generators."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Stateful] = {}
+
+    def add(self, **parts: Stateful) -> None:
+        """Track `parts`; a name can be used once."""
+        for name, part in parts.items():
+            if name in self.parts:
+                raise ValueError(f"'{name}' is tracked already")
+            self.parts[name] = part
+
+    def state(self) -> dict[str, Any]:
+        """A copy of every part's state that later training does not change."""
+        return copy.deepcopy(self.live_state())
+
+    def live_state(self) -> dict[str, Any]:
+        """Every part's state as it is, to be written before training goes on: no memory is taken for a copy."""
+        return {"parts": {name: part.state_dict() for name, part in self.parts.items()}, "random": random_state()}
+
+    def digest(self) -> str:
+        """SHA-256 of every part's state as it is, random generators left out: equal where training came to the same
+        numbers, bit for bit. Tensors are copied to the host one by one."""
+        content = hashlib.sha256()
+        _digest_value(content, {name: part.state_dict() for name, part in self.parts.items()})
+        return content.hexdigest()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put every part and the generators back to `state`."""
+        if missing := set(self.parts) ^ set(state["parts"]):
+            raise ValueError(f"state and run do not hold the same parts: {', '.join(sorted(missing))}")
+        for name, part in self.parts.items():
+            part.load_state_dict(copy.deepcopy(state["parts"][name]))
+        set_random_state(state["random"])
+
+
+def _digest_value(content: hashlib._Hash, value: object) -> None:
+    """Add `value` with its kind and size, so that no two structures run into the same bytes."""
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().cpu().contiguous().flatten()
+        content.update(f"tensor {value.dtype} {list(value.shape)}:".encode())
+        content.update(flat.view(torch.uint8).numpy().data)
+    elif isinstance(value, Mapping):
+        content.update(f"mapping {len(value)}:".encode())
+        for key, item in value.items():
+            content.update(f"{key!r}=".encode())
+            _digest_value(content, item)
+    elif isinstance(value, list | tuple):
+        content.update(f"sequence {len(value)}:".encode())
+        for item in value:
+            _digest_value(content, item)
+    else:
+        content.update(f"{type(value).__name__} {value!r};".encode())

@@ -1,0 +1,291 @@
+"""One rank of one run: joins the others, opens the log, and hands the run to the benchmark's `train`."""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from mlevents.runlog import NotResumable, RunLog
+from mlevents.terminal_escape import printable
+from timedrun import config, stdio
+from timedrun.benchmark import Benchmark
+from timedrun.config import RunConfig
+from timedrun.distributed import config_consistency, status_files
+from timedrun.distributed.fault_injection import Fault
+from timedrun.distributed.launch_env import LAUNCHED
+from timedrun.distributed.process_group import ProcessGroup, require_steady_order
+from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.distributed.watchdog import Watchdog, is_symptom
+from timedrun.errors import ExitCode, RankLost, TimedrunError
+from timedrun.provenance import origin, system
+from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
+from timedrun.run.outcome import Outcome
+from timedrun.run.progress import Progress
+from timedrun.run.resume_checks import require_resumable
+from timedrun.run.timed_run import TimedRun
+from timedrun.storage import result_files
+from timedrun.storage.result_files import ResultPaths, write_json
+
+T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """How a run is started on this machine. Of this, the number of ranks, of their nodes and of their threads may
+    change the last bits of what is computed; nothing else does."""
+
+    paths: ResultPaths
+    ranks: int = 1
+    threads: int = 0
+    data_folder: Path | None = None
+    resume: bool = False
+    label: str = ""
+    command: str = ""
+    checkpoint_minutes: float = 0.0
+    """How often all ranks save while they train; 0: only when a signal stops the run."""
+    restarts: int = 0
+    nodes: int | None = None
+    node_rank: int | None = None
+    """None: what the launcher says (timedrun/distributed/launch_env.py)."""
+    master: str | None = None
+    """HOST:PORT where the ranks of several nodes meet."""
+    launcher: str = "auto"
+
+
+def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
+    """Run `settings` as this process's rank; the outcome as an exit code.
+
+    Raises:
+        TimedrunError: the run was aborted; its log says why.
+    """
+    fault = Fault.from_environment()
+    if not faulthandler.is_enabled():
+        faulthandler.enable()  # a file that is cut off while it is mapped ends the process: then its place is told
+    origin.image_digest()  # refused on every rank alike, before any waits for another
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    ranks = ProcessGroup.join(settings.device)
+    stop = ShutdownRequest()
+    stop.install(second_ends=LAUNCHED not in os.environ)  # which is its supervisor's to see to
+    ending = Ending(ranks)
+    watch = Watchdog(ranks, ending).start()
+    try:
+        if fault is not None:
+            fault.check(ranks.world_size)
+        config_consistency.require(ranks, config_consistency.facts(settings, ROOT, options_of_all(options, ranks)))
+        require_steady_order(settings.warm_up_steps, ranks.world_size)
+        # All ranks have met here before there is a log, so a signal finds all of them able to save. Nodes may have
+        # counted results in folders of their own.
+        number = ranks.all_gather(options.paths.number)[0]
+        status_files.tell_number(number)
+        options = replace(options, paths=replace(options.paths, number=number))
+        platform = settings.submission.platform or platform_name(settings, ranks)
+        # Before the log is touched: without a checkpoint it must keep its run_stop.
+        resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
+        log = open_log(settings, options, ranks, platform, resume_from)
+        status_files.tell_begun()
+        ending.log = log
+        run = TimedRun(
+            settings,
+            benchmark.spec_of(settings),
+            ranks,
+            log,
+            platform=platform,
+            progress=Progress(options.label or settings.name, shown=ranks.is_first),
+            stop=stop,
+            data_folder=options.data_folder,
+            checkpoints=options.paths.checkpoints,
+            checkpoint_minutes=options.checkpoint_minutes,
+            resume_from=resume_from,
+            watch=watch,
+            fault=fault,
+        )
+        try:
+            with run:
+                benchmark.train(settings, run)
+            watch.stop()
+            if fault is not None:
+                fault.strike_at_end(ranks.rank)
+        finally:  # after run_stop, since it takes time and may read the data; a lost run's ranks are not waited for
+            if ranks.is_first and run.outcome is not None:
+                ended = run.outcome is not Outcome.STOPPED
+                state = run.train_state.digest() if ended else None
+                origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
+        assert run.outcome is not None  # leaving the context without an error sets it
+    except BaseException as error:  # the group is not left in order: that may wait for ranks that are no more
+        reason = watch.failed(error)  # what it said before, if the run asked
+        verdict = watch.verdict
+        if verdict is None or not is_symptom(error):
+            raise
+        if not speaks(ranks):
+            return verdict.code
+        raise (RankLost if verdict.code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
+    finally:
+        if ranks.world_size == 1:  # any other is a process of this run's own, and ends in order until it is gone
+            stop.uninstall()
+    ranks.leave()
+    return run.outcome.exit_code
+
+
+@dataclass
+class Ending:
+    """How the watch ends this process, which may be caught in a collective."""
+
+    ranks: ProcessGroup
+    log: RunLog | None = None
+    """Once there is one."""
+
+    def __call__(self, reason: str, code: ExitCode) -> NoReturn:
+        """End it with `reason` in the log."""
+        try:
+            if self.log is not None:
+                self.log.close(reason=reason)
+        except Exception as error:  # a full or hanging disk must not keep a lost run alive
+            stdio.write(printable(f"timedrun run: the log has no run_stop: {error}") + "\n")
+        finally:
+            if speaks(self.ranks):
+                stdio.write(printable(f"timedrun run: {reason}") + "\n")
+            os._exit(int(code))
+
+
+def speaks(ranks: ProcessGroup) -> bool:
+    """Whether this process says why a run ended: one on each node, unless who started the ranks there says it."""
+    return ranks.is_first or (ranks.local_rank == 0 and LAUNCHED not in os.environ)
+
+
+def options_of_all(options: LaunchOptions, ranks: ProcessGroup) -> dict[str, object]:
+    """The launch options that have to be the same on all ranks, by their names on the command line."""
+    return {
+        "--resume": options.resume,
+        "--checkpoint-minutes": options.checkpoint_minutes,
+        "--restarts": options.restarts,
+        "--device (what it comes to)": ranks.device.type,
+        "--threads or OMP_NUM_THREADS": origin.computing_threads(ranks.device.type),
+    }
+
+
+def open_log(
+    settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str, resume_from: dict[str, Any] | None
+) -> RunLog:
+    """The run's log with config, system, environment and provenance beside it, on rank 0; one that writes nothing on
+    the others. If rank 0 cannot write, all ranks end.
+
+    Raises:
+        TimedrunError: rank 0 could not write, or the result exists.
+    """
+
+    def opened() -> RunLog:
+        try:
+            if resume_from is not None:
+                result_files.hold(options.paths)
+                log = RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
+                status_files.tell_begun()
+                return log
+            return claim(settings, options, ranks, platform)
+        except OSError as error:
+            where = error.filename or options.paths.folder
+            raise TimedrunError(f"the result cannot be written: {error.strerror or error} ({where}).") from None
+        except NotResumable as error:
+            raise TimedrunError(f"the run cannot be resumed: {error}.") from None
+
+    log = on_first(ranks, opened) or RunLog(None, started=resume_from is not None)
+    if resume_from is not None:
+        discard_newer(options.paths.checkpoints, ranks, resume_from["position"]["step"])
+    return log
+
+
+def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
+    """What `function` returns on rank 0, None on the others; where it fails, all ranks end with its words.
+
+    Raises:
+        TimedrunError: it failed.
+    """
+    found: T | None = None
+    complaint = ""
+    if ranks.is_first:
+        try:
+            found = function()
+        except TimedrunError as error:
+            complaint = str(error)
+    if shared := ranks.broadcast(complaint):
+        raise TimedrunError(str(shared))
+    return found
+
+
+def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
+    """Create the result's log, which only one process can, and write what belongs beside it."""
+    paths = options.paths
+    paths.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        paths.side.mkdir()  # which only one process can, so nothing is begun that another has
+    except FileExistsError:
+        words = "another run has taken this number; nothing of it was touched; start again for the next one"
+        raise FileExistsError(errno.EEXIST, words, str(paths.side)) from None
+    try:
+        log = RunLog(paths.log)
+    except BaseException:
+        paths.side.rmdir()
+        raise
+    status_files.tell_begun()
+    try:
+        write_beside(settings, paths, ranks, platform, options.command)
+        result_files.hold(paths)
+    except BaseException:
+        log.close(reason="the files beside the log could not be written")
+        raise
+    return log
+
+
+def write_beside(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform: str, command: str) -> None:
+    """Write what belongs beside a run's log: its config, and the system, environment and source it ran on."""
+    paths.side.mkdir(exist_ok=True)
+    write_json(paths.config, config.dump(settings))
+    write_json(paths.system, description(settings, ranks, platform))
+    paths.environment.write_text(system.environment())
+    source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
+    write_json(paths.provenance, source | {"command": command, "data": None, "final_state": None})
+
+
+def description(settings: RunConfig, ranks: ProcessGroup, platform: str) -> system.Description:
+    """The system that `ranks` are, under the name `platform`."""
+    submission = settings.submission
+    return system.describe(
+        submission.organization,
+        platform,
+        division=submission.division,
+        status=submission.status,
+        ranks=ranks.world_size,
+        device=ranks.device.type,
+    )
+
+
+def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> dict[str, Any]:
+    """This rank's part of the newest checkpoint that is whole on every rank.
+
+    Raises:
+        TimedrunError: there is none, or the run is not to be resumed.
+    """
+
+    def require() -> None:
+        source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
+        require_resumable(settings, options.paths, origin=source, system=description(settings, ranks, platform))
+
+    on_first(ranks, require)
+    return newest_on_all(options.paths.checkpoints, ranks)
+
+
+def platform_name(settings: RunConfig, ranks: ProcessGroup) -> str:
+    """System id of this machine for this config: the number and kind of what computes, and the config's name."""
+    if ranks.device.type == "cuda":
+        kind = torch.cuda.get_device_name(ranks.device).replace("NVIDIA", "").strip().replace(" ", "_")
+    else:
+        kind = "CPU"
+    return f"{ranks.world_size}x{kind}-{settings.name}"

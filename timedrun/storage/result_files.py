@@ -1,0 +1,172 @@
+"""Where a run's files lie: `result_N.txt` and, beside it, `run_N/` with its config, system and environment."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlevents.package_checker.files import LARGEST_JSON
+from mlevents.record import result_files
+from mlevents.rounds import RULESETS
+from timedrun.errors import TimedrunError, UsageError
+
+
+@dataclass(frozen=True)
+class ResultPaths:
+    """Paths of run number `number` in the results folder `folder`."""
+
+    folder: Path
+    number: int
+
+    @property
+    def log(self) -> Path:
+        """The MLPerf log."""
+        return self.folder / f"result_{self.number}.txt"
+
+    @property
+    def side(self) -> Path:
+        """The folder of everything that belongs to the run but not in the log."""
+        return self.folder / f"run_{self.number}"
+
+    @property
+    def config(self) -> Path:
+        """The run's whole config."""
+        return self.side / "config.json"
+
+    @property
+    def system(self) -> Path:
+        """MLPerf's system description of the machine."""
+        return self.side / "system.json"
+
+    @property
+    def environment(self) -> Path:
+        """Versions of everything installed."""
+        return self.side / "environment.txt"
+
+    @property
+    def provenance(self) -> Path:
+        """Source commit and command of the run."""
+        return self.side / "provenance.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What a stopped run is resumed from."""
+        return self.side / "checkpoint"
+
+
+def hold(paths: ResultPaths) -> None:
+    """Keep every other process from writing this result as long as this one lives.
+
+    A POSIX lock: it ends with the process that took it, whose workers do not inherit it, and holds on NFS too. It is on
+    the one file of a result that a run never opens again, since closing any descriptor of it would give it up.
+
+    Raises:
+        BlockingIOError: another process has it.
+    """
+    descriptor = os.open(paths.environment, os.O_RDWR)  # never closed
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            words = "another process still writes this result; wait for it, or end it"
+            raise BlockingIOError(errno.EAGAIN, words, str(paths.log)) from None
+        # A file system without locks: the result's number was claimed all the same.
+
+
+def next_number(folder: Path) -> int:
+    """The lowest number above every result and run folder in `folder`."""
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    taken = [int(match[1]) for name in names if (match := re.fullmatch(r"(?:result|run)_(\d+)(?:\.txt)?", name))]
+    return max(taken, default=-1) + 1
+
+
+def new_folder(given: str | None, parent: Path, name: str) -> Path:
+    """The folder `given`, else the first of <name>_1, <name>_2 ... in `parent` that does not exist.
+
+    Raises:
+        UsageError: the one that was given exists.
+    """
+    if given and Path(given).exists():
+        raise UsageError(f"{given} exists; results are never overwritten. Choose another --results folder.")
+    number = 1
+    while (parent / f"{name}_{number}").exists():
+        number += 1
+    return Path(given) if given else parent / f"{name}_{number}"
+
+
+def require_ruleset(name: str | None) -> None:
+    """Nothing, where `name` is a ruleset that is known here, or None.
+
+    Raises:
+        UsageError: it is none; the message has those that are.
+    """
+    if name is not None and name not in RULESETS:
+        raise UsageError(f"no ruleset '{name}'; there are: {', '.join(RULESETS)}.")
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Write `values` as indented JSON, whole or not at all."""
+    replace_text(path, json.dumps(values, indent=2) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all. A link that somebody put in its way is not written through.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    with open(part, "x", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """The JSON in `path`.
+
+    Raises:
+        TimedrunError: missing or no JSON.
+    """
+    try:
+        return json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise TimedrunError(f"{path}: cannot be read as JSON ({error}).") from None
+
+
+def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
+    """The text in the plain file `path`; a pipe, which might never end, is not opened.
+
+    Raises:
+        ValueError: it has more than `longest` bytes or grows meanwhile, is no UTF-8 or no plain file.
+        OSError: it cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("no plain file")
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > longest:
+            raise ValueError(f"more than {longest:,} bytes")
+        raw = file.read(size + 1)  # so much memory is taken before anything is read
+    if len(raw) > size:
+        raise ValueError("it grew while it was read")
+    return raw.decode("utf-8")
+
+
+def existing(path: Path) -> list[Path]:
+    """The result files at `path`.
+
+    Raises:
+        UsageError: it does not exist.
+    """
+    try:
+        return result_files(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path} does not exist; give a log, a folder of logs or a package.") from None

@@ -1,0 +1,74 @@
+"""How the runs of a set describe their system: in agreement with their logs, and where they differ among themselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from mlevents import keys
+from mlevents.package_checker.system_description import KEYS
+from timedrun.storage.result_files import ResultPaths
+from timedrun.submission.packaging.safe_files import PackageError
+
+STATUS_WORDS: Final = {
+    "onprem": "Available on-premise",
+    "cloud": "Available cloud",
+    "research": "Research, Development, or Internal (RDI)",
+    "preview": "Preview",
+}
+"""A log's submission_status in the words of a system description from round 4.0 on (system_desc_checker.py)."""
+
+
+def json_object(path: Path, beside: dict[Path, bytes]) -> dict[str, Any]:
+    """The JSON object in `beside[path]`.
+
+    Raises:
+        PackageError: there is none.
+    """
+    try:
+        found = json.loads(beside[path])
+    except (ValueError, RecursionError) as error:
+        raise PackageError(f"{path}: cannot be read as JSON ({error}).") from None
+    if not isinstance(found, dict):
+        raise PackageError(f"{path}: not a JSON object.")
+    return found
+
+
+def agreed_description(path: Path, logged: dict[str, Any], beside: dict[Path, bytes]) -> dict[str, Any]:
+    """The system description in `path`, in MLPerf's keys and order, if it agrees with the log.
+
+    Nobody's checker compares the two (mlcommons/logging issue 241), and it crashes on fields that are not text.
+
+    Raises:
+        PackageError: it does not agree, lacks a key or holds something else than text.
+    """
+    found = json_object(path, beside)
+    for key in KEYS:
+        if key not in found:
+            raise PackageError(f"{path}: lacks {key}, which MLPerf's system description needs (it may be empty).")
+        software = found[key] if key == "other_software_stack" and isinstance(found[key], dict) else {"": found[key]}
+        if not all(isinstance(value, str) for value in software.values()):
+            raise PackageError(f"{path}: {key} is {found[key]!r}; a system description holds text only.")
+    for key, log_key in (
+        ("submitter", keys.SUBMISSION_ORG),
+        ("system_name", keys.SUBMISSION_PLATFORM),
+        ("division", keys.SUBMISSION_DIVISION),
+        ("status", keys.SUBMISSION_STATUS),
+    ):
+        said = (logged[log_key], STATUS_WORDS.get(str(logged[log_key]))) if key == "status" else (logged[log_key],)
+        if found[key] not in said:
+            raise PackageError(f"{path}: {key} is {found[key]!r}, but the logs say {log_key} {logged[log_key]!r}.")
+    return {key: found[key] for key in KEYS}
+
+
+def differences(paths: list[ResultPaths], descriptions: list[dict[str, Any]], beside: dict[Path, bytes]) -> list[str]:
+    """What of the system and the environment is not alike in all runs of a set, in words."""
+    notes = []
+    for run, description in zip(paths, descriptions, strict=True):
+        changed = [key for key in KEYS if description[key] != descriptions[0][key]]
+        if changed:
+            notes.append(f"{run.system}: differs from run {paths[0].number} in {', '.join(changed)}.")
+        if beside[run.environment] != beside[paths[0].environment]:
+            notes.append(f"{run.environment}: differs from that of run {paths[0].number}; both are packaged.")
+    return notes

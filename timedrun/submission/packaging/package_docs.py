@@ -1,0 +1,262 @@
+"""The texts of a package: its README files and the scripts that repeat its runs."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlevents import keys
+from mlevents.rounds import Ruleset
+from mlevents.terminal_escape import printable
+from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
+from timedrun.submission.scoring.score import table
+
+IMPLEMENTATION = "timedrun"
+TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
+NOT_FOR_RUNNING = ("dev", "report")
+"""Extras of pyproject.toml that no run uses."""
+
+
+def package_readme(
+    submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, provenance: Mapping[str, Any]
+) -> str:
+    """README.md of the whole package."""
+    benchmarks = list(dict.fromkeys(one.benchmark for one in sets))
+    benchmark = " and ".join(benchmarks)
+    data = " and ".join(dict.fromkeys(one.score.dataset for one in sets))
+    division = " and ".join(dict.fromkeys(one.score.division for one in sets))
+    if demonstration:
+        title = f"# Demonstration of {benchmark} on {data}, by {submitter}"
+        kind = (
+            f"This is a demonstration. It has the layout of an MLPerf Training package, but was trained on {data} to a "
+            f"target of its own, not on the data and to the target of MLPerf's {benchmark}. No time in it is an MLPerf "
+            "result or may be compared with one."
+        )
+    elif not rules.checker:
+        title = f"# {submitter}: {benchmark}, {division} division"
+        kind = (
+            f"It has the layout of an MLPerf Training package, but no round of MLPerf has the task {benchmark}. No "
+            "time in it is an MLPerf result or may be compared with one."
+        )
+    else:
+        title = f"# {submitter}: {benchmark}, MLPerf Training {rules.round}, {division} division"
+        kind = (
+            f"A package for the {division} division of MLPerf Training {rules.round}, made by its submitter. MLCommons "
+            "has neither received nor reviewed it."
+        )
+    official = (
+        f"MLCommons' own check of this folder: `python -m mlperf_logging.package_checker . training {rules.name}` "
+        f"(mlperf-logging\n{rules.checker}); it may write into the folder it checks, so give it a copy."
+        if rules.checker
+        else "MLCommons' tools have no rules for it."
+    )
+    return f"""{title}
+
+{kind}
+
+```
+{table([one.score for one in sets]).rstrip()}
+```
+
+- `results/<system>/<benchmark>/result_N.txt`: the log of each run, as it was written.
+- `systems/<system>.json`: the system of those runs.
+- `benchmarks/<benchmark>/implementations/<system>/`: the config of every run, the environment, how to repeat the runs.
+- `benchmarks/<benchmark>/implementations/{IMPLEMENTATION}/`: the source code. {_source_words(provenance)}
+- `manifest.json`: what this package is, what checkers said of it, and the SHA-256 of every file.
+{_left_out(sets)}
+{official}
+
+{TRADEMARK}
+"""
+
+
+def system_readme(one: ResultFolder, source: Path, modules: Sequence[Path], provenance: Mapping[str, Any]) -> str:
+    """README.md of one system: how to repeat its runs and where in the source to find what."""
+    kind = "demonstration" if one.score.demonstration else "results"
+    words = {file.relative_to(source).as_posix(): _docstring(file) for file in modules}
+    return f"""# {one.system}: {one.benchmark} on {one.score.dataset} ({kind}, unverified)
+
+```
+{table([one.score]).rstrip()}
+```
+
+Config `{one.score.config_name or "unnamed"}`, {one.ranks} rank{"s" if one.ranks > 1 else ""}; speed-up methods:
+{"; ".join(one.methods) or "none"}.
+Container image: {_joined(one.recorded("image_digest"))}. Data: {_joined(one.recorded("data"))}.
+Every setting of run N, seed included, is in `runs/run_N/config.json`; installed versions are in `environment.txt`.
+
+    bash setup.sh                                     # once: install the source and what it needs
+    bash init_datasets.sh [DATA_FOLDER]               # once: check or index the data
+    bash run_and_time.sh NEW_FOLDER [DATA_FOLDER]     # repeat the {len(one.records)} runs into NEW_FOLDER
+
+Data are prepared, models built and initialised, optimizers stepped and quality measured in
+`../{IMPLEMENTATION}/`. {_source_words(provenance)}
+
+{chr(10).join(f"- `{name}`: {text}" for name, text in words.items() if text)}
+"""
+
+
+def setup_script(source: Path, environment: str) -> str:
+    """setup.sh: installs the packaged source with the extras whose requirements the runs had."""
+    project = source / "pyproject.toml"
+    if project.is_file():
+        extras = _extras(project, environment)
+        wanted = f'"$here/../{IMPLEMENTATION}{extras and f"[{extras}]"}"'
+    else:
+        wanted = f'"{IMPLEMENTATION}"'
+    return _script(
+        "One-time set-up: installs the source of these runs and what it needs.",
+        "# The exact versions of the runs are in environment.txt.",
+        f"python -m pip install {wanted}",
+    )
+
+
+def datasets_script(one: ResultFolder) -> str:
+    """init_datasets.sh: makes the dataset ready before any run."""
+    config = f'"$here/runs/{one.paths[0].side.name}/config.json"'
+    return _script(
+        "One-time check or indexing of the data in the folder given as the first argument, if these data need one.",
+        _PATH,
+        f'python -m timedrun prepare {one.package_name} {config} ${{1:+--data-folder "$1"}}',
+    )
+
+
+def run_script(one: ResultFolder) -> str:
+    """run_and_time.sh: repeats every run from its own config, in order."""
+    numbers = " ".join(str(run.number) for run in one.paths)
+    threads = f" --threads {one.threads}" if one.threads else ""
+    return _script(
+        "Repeats the runs of this system, each from the config of the run that it repeats.",
+        _PATH,
+        ': "${1:?usage: run_and_time.sh NEW_FOLDER [DATA_FOLDER]}"',
+        'mkdir -p "$1"',
+        'out="$(cd "$1" && pwd)"',
+        'data="${2:+$(cd "$2" && pwd)}"',
+        "cd \"$here\"  # the runs record their command: the configs' paths in it are the package's, not this machine's",
+        f"for number in {numbers}; do",
+        "    # Exit status 3 says that the target was not reached: the other runs still follow.",
+        f'    python -m timedrun run {one.package_name} "runs/run_$number/config.json" --ranks {one.ranks}{threads} \\',
+        '        --results "$out" --number "$number" ${data:+--data-folder "$data"} || test $? -eq 3',
+        "done",
+    )
+
+
+def implementation_description(one: ResultFolder, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """<system>_<implementation>.json: which code and settings ran on which system.
+
+    The first five keys are those that the submission rules ask of this file (submission_rules.adoc,
+    "model-info_<implementation_id>.json metadata", spelt as in MLCommons' inference submission checker, the only tool
+    that reads them; the rules for Training name the file and no keys).
+    """
+    config = one.configs[0]
+    precision = str(config.get("precision", "fp32"))
+    from_checkpoint = config.get("start") == "checkpoint"
+    return {
+        "starting_weights_filename": "initial_checkpoint/ of the data folder" if from_checkpoint else "none: random",
+        "weight_transformations": "none",
+        "weight_data_types": "fp32" if precision == "fp32" else f"fp32, computed with in {precision}",
+        "input_data_types": precision,
+        "retraining": "none: the timed run is the whole training",
+        **origin(one),
+        "implementation": IMPLEMENTATION,
+        "division": one.score.division,
+        "demonstration": one.score.demonstration,
+        "dataset": one.score.dataset,
+        "quality_target": one.score.target,
+        "methods": one.methods,
+        "precision": precision,
+        "global_batch_size": one.records[0].value(keys.GLOBAL_BATCH_SIZE),
+        "ranks": one.ranks,
+        "source": dict(provenance),
+    }
+
+
+def origin(one: ResultFolder) -> dict[str, Any]:
+    """Where the results of one system come from, as its runs recorded it; lists hold the values that occur in them."""
+    return {
+        "system": one.system,
+        "benchmark": one.benchmark,
+        "results": [record.path.name for record in one.records],
+        "left_out": one.left_out,
+        "config_name": one.score.config_name,
+        "config_digest": one.logged[keys.CONFIG_DIGEST],
+        "commits": one.recorded("commit"),
+        "dirty": one.recorded("dirty"),
+        "images": one.recorded("image_digest"),
+        "data": one.recorded("data"),
+        "environments_sha256": list(
+            dict.fromkeys(hashlib.sha256(one.beside[run.environment]).hexdigest() for run in one.paths)
+        ),
+    }
+
+
+_PATH = (
+    "export PYTHONDONTWRITEBYTECODE=1  # the package stays as it is\n"
+    f'export PYTHONPATH="$here/../{IMPLEMENTATION}:$here/../{IMPLEMENTATION}/logging${{PYTHONPATH:+:$PYTHONPATH}}"'
+)
+
+
+def _script(purpose: str, *lines: str) -> str:
+    here = 'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"'
+    return "\n".join(["#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", here, *lines, ""])
+
+
+def _source_words(provenance: Mapping[str, Any]) -> str:
+    if provenance["commit"] == "unknown":
+        return "Its commit is unknown; the packaged files are what ran as far as known."
+    changed = " with local changes, which the packaged files include" if provenance["dirty"] else ""
+    return f"Packaged from commit {provenance['commit']}{changed}."
+
+
+def _left_out(sets: Sequence[ResultFolder]) -> str:
+    """Which runs are not here and why; nothing where all are."""
+    lines = [
+        f"- {one.system}: {len(one.left_out)} more runs were made than a submission of {one.benchmark} has. Here are "
+        "those that followed each other and whose score is the median of all such windows, as the rules ask; not here: "
+        f"{', '.join(one.left_out)}."
+        for one in sets
+        if one.left_out
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _joined(values: Sequence[Any]) -> str:
+    """Recorded values in words."""
+    words = [
+        f"{value.get('name')} ({value.get('sha256') or value.get('of') or NONE_RECORDED})"
+        if isinstance(value, dict)
+        else str(value)
+        for value in values
+    ]
+    return "; ".join(map(printable, words))
+
+
+def _docstring(file: Path) -> str:
+    """The first line of what a module says of itself."""
+    try:
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    except (SyntaxError, ValueError):
+        return ""
+    return text.partition("\n")[0]
+
+
+def _extras(project: Path, environment: str) -> str:
+    """The extras of pyproject.toml all of whose requirements were installed where the runs were made."""
+    installed = {_normal(line.partition("==")[0]) for line in environment.splitlines() if "==" in line}
+    optional = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}).get("optional-dependencies", {})
+    return ",".join(
+        extra
+        for extra, requirements in optional.items()
+        if extra not in NOT_FOR_RUNNING and {_normal(requirement) for requirement in requirements} <= installed
+    )
+
+
+def _normal(requirement: str) -> str:
+    """A requirement's name as PEP 503 normalises it."""
+    name = re.match(r"[A-Za-z0-9._-]*", requirement.strip())
+    return re.sub(r"[-_.]+", "-", name.group() if name else "").lower()

@@ -1,0 +1,177 @@
+"""The files of a package, written in the layout of MLPerf's submission rules, and the manifest that lists them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlevents.checks.finding import Finding
+from mlevents.mlcommons import OfficialVerdict
+from mlevents.package_checker.files import MANIFEST
+from mlevents.rounds import Ruleset
+from timedrun.provenance.system import provenance
+from timedrun.submission.packaging import package_docs
+from timedrun.submission.packaging.archive import digests
+from timedrun.submission.packaging.package_docs import IMPLEMENTATION
+from timedrun.submission.packaging.result_folder import ResultFolder
+from timedrun.submission.packaging.safe_files import (
+    PackageError,
+    copy,
+    refuse_colliding,
+    refuse_name,
+    require_plain,
+    write,
+)
+from timedrun.submission.packaging.source_tree import source_files, uncommitted
+from timedrun.submission.scoring.score import NOTICE
+from timedrun.submission.verdicts import LEVELS
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What MLCommons' package checker and the strict checks say of a package."""
+
+    official: OfficialVerdict
+    strict: str = "not run"
+    findings: Sequence[Finding] = field(default_factory=tuple)
+
+
+def sources(sets: Sequence[ResultFolder], source: Path) -> dict[str, Path]:
+    """The source files of the sets' benchmarks by their place in the package.
+
+    Raises:
+        PackageError: a name or kind of file that a package cannot hold.
+        TimedrunError: the source of a benchmark cannot be found.
+    """
+    found: dict[str, Path] = {}
+    for name in dict.fromkeys(one.package_name for one in sets):
+        found |= source_files(source, name)
+    for place, file in found.items():
+        refuse_name(place, file)
+        require_plain(file)
+    return found
+
+
+def write_tree(
+    folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, source: Path
+) -> list[str]:
+    """Everything but the manifest; what a person should know of it.
+
+    Raises:
+        PackageError: a file cannot enter a package, or was changed since it was read.
+        OSError: something cannot be written.
+    """
+    made_from = provenance(source)
+    notes: list[str] = []
+    for benchmark in dict.fromkeys(one.benchmark for one in sets):
+        implementations = folder / "benchmarks" / benchmark / "implementations"
+        of_benchmark = [one for one in sets if one.benchmark == benchmark]
+        files = sources(of_benchmark, source)
+        refuse_colliding(files)
+        for place, file in files.items():
+            copy(file, implementations / IMPLEMENTATION / place)
+        for one in of_benchmark:
+            _write_system(implementations / one.system, one, implementations / IMPLEMENTATION, made_from)
+            _write_results(folder / "results" / one.system / benchmark, one)
+        if added := uncommitted(source, files):
+            notes.append(f"{source}: packaged though git does not track them: {', '.join(added)}.")
+    if (source / "LICENSE").is_file():
+        copy(source / "LICENSE", folder / "LICENSE")
+    else:
+        notes.append(f"{source}: has no LICENSE; MLPerf's rules ask for code under terms compatible with Apache 2.")
+    for one in sets:
+        description = folder / "systems" / f"{one.system}.json"
+        if not description.exists():  # several benchmarks of one system have one
+            _json(description, one.description)
+    _text(folder / "README.md", package_docs.package_readme(submitter, sets, rules, demonstration, made_from))
+    return list(dict.fromkeys(notes))
+
+
+def _write_results(folder: Path, one: ResultFolder) -> None:
+    for record in one.records:
+        copy(record.path, folder / record.path.name, sha256=record.sha256)
+    for file in one.power:
+        copy(file, folder / file.relative_to(one.folder))
+
+
+def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
+    """How one system ran the packaged `source`: settings, environment, scripts."""
+    environment = one.beside[one.paths[0].environment]
+    write(folder / one.paths[0].environment.name, environment)
+    for run in one.paths:
+        files = [run.config]
+        if one.beside[run.environment] != environment:
+            files.append(run.environment)
+        if run.provenance in one.beside:
+            files.append(run.provenance)
+        for file in files:
+            write(folder / "runs" / run.side.name / file.name, one.beside[file])
+    modules = sorted((source / one.package_name.replace(".", "/")).glob("*.py"))
+    _text(folder / "README.md", package_docs.system_readme(one, source, modules, made_from))
+    _text(folder / "setup.sh", package_docs.setup_script(source, environment.decode(errors="replace")))
+    _text(folder / "init_datasets.sh", package_docs.datasets_script(one))
+    _text(folder / "run_and_time.sh", package_docs.run_script(one))
+    _json(folder / f"{one.system}_{IMPLEMENTATION}.json", package_docs.implementation_description(one, made_from))
+
+
+def write_manifest(
+    folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, verdicts: Verdicts, source: Path
+) -> None:
+    """manifest.json: what the package is, what was said of it, and the SHA-256 of every other file. Raises OSError."""
+    manifest = folder / MANIFEST
+    manifest.unlink(missing_ok=True)
+    official = verdicts.official
+    levels = [one.level for one in verdicts.findings]
+    _json(
+        manifest,
+        {
+            "submitter": submitter,
+            "demonstration": sets[0].score.demonstration,
+            "verified": False,
+            "notice": NOTICE,
+            "ruleset": rules.name,
+            "checked": {
+                "by": official.checker,
+                "tool": official.tool,
+                "verdict": official.verdict,
+                "own_round": official.own_round,
+                "messages": list(official.messages),
+            },
+            "strict": {
+                "by": "mlevents",
+                "verdict": verdicts.strict,
+                **{f"{level}s": levels.count(level) for level in LEVELS},
+            },
+            "source": provenance(source),
+            "runs": [package_docs.origin(one) for one in sets],
+            "scores": [asdict(one.score) for one in sets],
+            "files": digests(folder),
+        },
+    )
+
+
+def refuse_unfit(folder: Path) -> int:
+    """The number of files, if MLCommons takes each of them.
+
+    Raises:
+        PackageError: one is too large, or has a name that cannot be told from another's everywhere.
+    """
+    files = [file for file in folder.rglob("*") if not file.is_dir()]
+    refuse_colliding(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    for file in files:
+        try:
+            require_plain(file)
+        except PackageError as error:
+            raise PackageError(f"no package was made: {str(error).replace(f'{folder}/', '')}") from None
+    return len(files)
+
+
+def _text(to: Path, text: str) -> None:
+    write(to, text.encode())
+
+
+def _json(to: Path, values: Mapping[str, Any]) -> None:
+    _text(to, json.dumps(values, indent=2) + "\n")

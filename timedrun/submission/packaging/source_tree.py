@@ -1,0 +1,98 @@
+"""The source files that a package carries, so that its results can be repeated from the package alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from timedrun.errors import TimedrunError
+from timedrun.provenance.system import git
+
+FOLDERS = ("timedrun", "logging/mlevents", "mlevents", "scripts")
+"""What every benchmark needs; `mlevents` lies at the top where timedrun was installed from a wheel."""
+
+FILES = ("pyproject.toml", "README.md", "LICENSE")
+CACHE = "__pycache__"
+
+
+def source_files(source: Path, benchmark: str) -> dict[str, Path]:
+    """Files of timedrun and of the benchmark package `benchmark` by their place in the package, sorted.
+
+    Those that git tracks below `source`, and Python files that it neither tracks nor ignores, since runs may have
+    imported them; where git knows of none, all that are neither hidden nor caches. A benchmark package from elsewhere
+    is taken from where Python imports it.
+
+    Args:
+        benchmark: import name, such as "image_classification".
+
+    Raises:
+        TimedrunError: no such benchmark package, or the source holds a symbolic link.
+    """
+    place = benchmark.replace(".", "/")
+    found = dict(_below(source, (*FOLDERS, place), FILES))
+    if not any(name.startswith(f"{place}/") for name in found):
+        found |= dict(_below(_import_root(source, benchmark), (place,), ()))
+    for name, file in found.items():
+        folders = [file.parents[level] for level in range(name.count("/"))]
+        if link := next((path for path in (file, *folders) if path.is_symlink()), None):
+            raise TimedrunError(f"{link}: the source holds a symbolic link ({name}) and a package only plain files.")
+    return dict(sorted(found.items()))
+
+
+def uncommitted(source: Path, files: Mapping[str, Path]) -> list[str]:
+    """Those of `files` that lie below `source` in a git tree without being tracked, by their place, sorted."""
+    train_state = (git(source, "ls-files", "-z") or "").split("\0")
+    if not any(train_state):
+        return []
+    return sorted(place for place, file in files.items() if file == source / place and place not in set(train_state))
+
+
+def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    names = _listed(root, "--", *folders, *files)
+    # Of a tree that was never committed git lists no code: then what lies there is the source.
+    if not any(name.endswith(".py") for name in names):
+        names = [name for folder in folders for name in _walk(root, folder)]
+        names += [name for name in files if (root / name).is_file()]
+    else:
+        names += [
+            name for name in _listed(root, "--others", "--exclude-standard", "--", *folders) if name.endswith(".py")
+        ]
+    for name in names:
+        if not _is_hidden_or_cache(name) and os.path.lexists(root / name):
+            yield name, root / name
+
+
+def _listed(root: Path, *arguments: str) -> list[str]:
+    """The names that `git ls-files` gives; none where git cannot tell."""
+    return [name for name in (git(root, "ls-files", "-z", *arguments) or "").split("\0") if name]
+
+
+def _walk(root: Path, folder: str) -> Iterator[str]:
+    if (root / folder).is_symlink():
+        yield folder
+    for parent, folders, names in os.walk(root / folder):
+        links = [name for name in folders if Path(parent, name).is_symlink()]  # not followed: named, to be refused
+        for name in (*names, *links):
+            yield (Path(parent) / name).relative_to(root).as_posix()
+
+
+def _is_hidden_or_cache(name: str) -> bool:
+    parts = name.split("/")
+    return any(part.startswith(".") or part == CACHE for part in parts) or name.endswith((".pyc", ".part"))
+
+
+def _import_root(source: Path, benchmark: str) -> Path:
+    """The folder on the import path that holds the package `benchmark`."""
+    try:
+        spec = importlib.util.find_spec(benchmark)
+    except (ImportError, ValueError):
+        spec = None
+    locations = spec.submodule_search_locations if spec else None
+    if not locations:
+        raise TimedrunError(
+            f"{source} has no folder {benchmark.replace('.', '/')} and Python finds no package {benchmark}: its source "
+            "cannot be packaged. Package where the runs were made."
+        )
+    return Path(next(iter(locations))).resolve().parents[benchmark.count(".")]

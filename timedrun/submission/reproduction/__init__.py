@@ -1,0 +1,1 @@
+"""Claims and recorded runs, reproduced."""

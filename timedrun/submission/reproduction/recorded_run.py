@@ -1,0 +1,195 @@
+"""Results that can be run again: each log with the config, system, environment and provenance that belong to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlevents import keys
+from mlevents.record import RunRecord, result_files
+from timedrun.errors import TimedrunError
+from timedrun.storage.result_files import read_json
+
+DESCRIBES_SOFTWARE = frozenset({"framework", "other_software_stack", "operating_system", "sw_notes"})
+NAMES_THE_SYSTEM = frozenset({"submitter", "division", "status", "system_name", "hw_notes"})
+
+
+@dataclass(frozen=True)
+class Original:
+    """One result: its log and the folders in which what belongs to it lies, the run's own first."""
+
+    log: Path
+    side: Path
+    shared: Path
+    system: Path
+
+    @property
+    def number(self) -> int:
+        """N of result_N.txt, 0 where it is named otherwise."""
+        found = re.fullmatch(r"result_(\d{1,9})\.txt", self.log.name)
+        return int(found[1]) if found else 0
+
+    @property
+    def config(self) -> Path:
+        """The run's whole config."""
+        return self.side / "config.json"
+
+    def beside(self, name: str) -> Path | None:
+        """The file `name` of this run, or the one that all runs of its system share; None where there is neither."""
+        return next((folder / name for folder in (self.side, self.shared) if (folder / name).is_file()), None)
+
+    def problem(self, record: RunRecord) -> str:
+        """Why this result cannot be run again as it was; empty where it can."""
+        if not self.config.is_file():
+            return f"{self.log.name} has no {self.side.name}/config.json, so nobody knows how it was run"
+        try:
+            values = read_json(self.config)
+        except TimedrunError as error:
+            return f"{self.side.name}/{self.config.name} is no config ({error})"
+        benchmark = values.get("benchmark") if isinstance(values, dict) else None
+        if not isinstance(benchmark, str) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", benchmark):
+            return f"{self.side.name}/config.json names no benchmark package"
+        logged = record.value(keys.CONFIG_DIGEST)
+        if logged is None:
+            return f"{self.log.name} logs no {keys.CONFIG_DIGEST}, so its config may be another"
+        if digest_of(values) != logged:
+            return f"{self.side.name}/config.json is not the config of {self.log.name}: it was changed after the run"
+        if record.seed != values.get("seed"):
+            return f"{self.log.name} logs seed {record.seed}, {self.side.name}/config.json has {values.get('seed')}"
+        return ""
+
+
+def digest_of(values: dict[str, Any]) -> str:
+    """The digest that a run with the dumped config `values` logged: timedrun.config.digest, whatever settings configs
+    have gained since."""
+    plain = values | {"seed": 0}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def originals(path: Path) -> dict[str, list[Original]]:
+    """The sets of results at `path`, by a name for each: folders that `run` wrote, those of a race, or of a package.
+
+    A set that lies there twice (a race holds its package too) is taken once.
+
+    Raises:
+        FileNotFoundError: `path` does not exist.
+    """
+    folders: dict[Path, list[Original]] = {}
+    for log in result_files(path):
+        folders.setdefault(log.parent, []).append(original_of(log))
+    found: dict[str, list[Original]] = {}
+    seen: set[frozenset[str]] = set()
+    for results in sorted(folders.values(), key=lambda results: not all(one.config.is_file() for one in results)):
+        content = frozenset(hashlib.sha256(one.log.read_bytes()).hexdigest() for one in results)
+        if content not in seen:
+            seen.add(content)
+            found[_free(_name(results[0]), found)] = results
+    return found
+
+
+def result(folder: Path, number: int) -> Original:
+    """Result `number` in `folder`, as `timedrun run` leaves it."""
+    side = folder / f"run_{number}"
+    return Original(folder / f"result_{number}.txt", side, side, side / "system.json")
+
+
+def ranks_of(original: Original) -> int:
+    """How many processes the run had; 1 where that is not known."""
+    return recorded_ranks(provenance_of(original))
+
+
+def recorded_ranks(provenance: dict[str, Any]) -> int:
+    """How many processes a run says in its `provenance` that it had; 1 where it says nothing."""
+    ranks = provenance.get("ranks")
+    return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 0 else 1
+
+
+def provenance_of(original: Original) -> dict[str, Any]:
+    """What the run recorded of where it came from; empty where that is missing or unreadable."""
+    path = original.beside("provenance.json")
+    return _object(path) if path else {}
+
+
+def differences(old: Original, new: Original) -> dict[str, dict[str, list[Any]]]:
+    """What differs between two results in hardware, versions and origin, as {group: {name: [old, new]}}.
+
+    Only what both sides know is compared. The origin has commit, dirty, difference, image_digest, ranks and data.
+    """
+    systems = [_object(one.system) for one in (old, new)]
+    both = [key for key in systems[0] if systems[0][key] and systems[1].get(key)]
+    environments = [_environment(one.beside("environment.txt")) for one in (old, new)]
+    origins = [provenance_of(one) for one in (old, new)]
+    return {
+        "hardware": _differing(
+            systems[0], systems[1], [key for key in both if key not in DESCRIBES_SOFTWARE | NAMES_THE_SYSTEM]
+        )
+        | _differing(environments[0][0], environments[1][0], list(environments[0][0])),
+        "versions": _differing(environments[0][1], environments[1][1], [*environments[0][1], *environments[1][1]]),
+        "origin": _differing(origins[0], origins[1], ["commit", "dirty", "difference", "image_digest", "ranks"])
+        | _differing(_data(origins[0]), _data(origins[1]), ["data"]),
+    }
+
+
+def original_of(log: Path) -> Original:
+    """The result `log` and where what belongs to it lies: beside it, or in a package's benchmarks/ and systems/."""
+    log = log.resolve()
+    number = log.stem.partition("_")[2]
+    side = log.parent / f"run_{number}"
+    benchmark, system, results = log.parent, log.parent.parent, log.parent.parent.parent
+    if not side.is_dir() and results.name == "results":
+        package = results.parent
+        shared = package / "benchmarks" / benchmark.name / "implementations" / system.name
+        return Original(log, shared / "runs" / side.name, shared, package / "systems" / f"{system.name}.json")
+    return Original(log, side, side, side / "system.json")
+
+
+def _name(one: Original) -> str:
+    folder = one.log.parent
+    in_package = one.shared != one.side
+    return f"{folder.parent.name}_{folder.name}" if in_package else folder.name
+
+
+def _free(name: str, taken: dict[str, Any]) -> str:
+    return next(free for n in range(len(taken) + 1) if (free := f"{name}_{n}" if n else name) not in taken)
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        values = read_json(path)
+    except TimedrunError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _data(origin: dict[str, Any]) -> dict[str, Any]:
+    data = origin.get("data")
+    return {"data": data["sha256"]} if isinstance(data, dict) and data.get("sha256") else {}
+
+
+def _environment(path: Path | None) -> tuple[dict[str, str], dict[str, str]]:
+    """What environment.txt says of the machine and of installed versions, by name;
+    see timedrun.provenance.system."""
+    machine: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path else []:
+        name, pinned, version = line.partition("==")
+        if pinned:
+            versions[name] = version
+        elif found := re.match(r"(processor|memory|torch threads|cuda device \d+:?|OMP_NUM_THREADS=)\s*(.*)", line):
+            machine[found[1].rstrip(":=")] = found[2]
+        elif found := re.match(r"(python|operating system|torch|cuda|cudnn|nccl) (.*)", line):
+            versions[found[1] if found[1] != "torch" else "torch (build)"] = found[2]
+    return machine, versions
+
+
+def _differing(old: dict[str, Any], new: dict[str, Any], names: list[str]) -> dict[str, list[Any]]:
+    """The values of `names` in both where they differ; what only one side has comes last, and is None on the other,
+    unless the other has nothing at all."""
+    if not old or not new:
+        return {}
+    found = {name: [old.get(name), new.get(name)] for name in dict.fromkeys(names) if old.get(name) != new.get(name)}
+    return dict(sorted(found.items(), key=lambda item: None in item[1]))

@@ -1,0 +1,271 @@
+"""Recomputes every score from its logs and says of each claim whether it comes out, to the digits it was given with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from mlevents.package_checker.files import MANIFEST
+from mlevents.record import result_files
+from mlevents.terminal_escape import printable
+from timedrun.submission.packaging.archive import digests
+from timedrun.submission.reproduction.claims import Claim, Package, decimals, packages
+from timedrun.submission.scoring.score import NOTICE, UNVERIFIED, Score, score
+from timedrun.submission.scoring.score_table import columns
+
+Verdict = Literal["reproduced", "differs", "cannot be scored", "not found", "not claimed"]
+LISTED: Final = 10  # changed files that are named in words; the JSON names all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One figure of one set of runs: what the logs give, what was claimed, and how the two compare."""
+
+    submitter: str
+    system: str
+    benchmark: str
+    what: str
+    """ "score" (minutes), "quality" or "ratio to <system>"."""
+    verdict: Verdict
+    recomputed: float | None
+    claimed: str | None
+    words: str
+    source: str = ""
+    note: str = ""
+    demonstration: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedFile:
+    """A file of a package that is not what its manifest says."""
+
+    package: str
+    file: str
+    change: Literal["changed", "missing", "added"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """Everything that was compared at one path."""
+
+    figures: tuple[Figure, ...]
+    files: tuple[ChangedFile, ...]
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether every claim came out and no file was changed; without any claim, whether every set has a score."""
+        claimed = [figure for figure in self.figures if figure.verdict != "not claimed" and figure.claimed is not None]
+        judged = claimed or list(self.figures)
+        return not self.files and all(figure.verdict in ("reproduced", "not claimed") for figure in judged)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The comparison as plain JSON values."""
+        return {
+            "reproduced": self.reproduced,
+            "verified": False,
+            "notice": NOTICE,
+            "figures": [asdict(figure) for figure in self.figures],
+            "files": [asdict(file) for file in self.files],
+        }
+
+    @property
+    def text(self) -> str:
+        """The comparison in words: a table, then what needs saying of a line of it."""
+        lines = columns(_HEADER, [_row(figure) for figure in self.figures])
+        sources = dict.fromkeys(figure.source for figure in self.figures if figure.source)
+        lines += [f"[{number}] {printable(source)}" for number, source in enumerate(sources, 1)]
+        marks = {source: f" [{number}]" for number, source in enumerate(sources, 1)}
+        for place, figure in enumerate(self.figures, 2):
+            lines[place] += marks.get(figure.source, "")
+        lines += [
+            printable(f"{figure.system} {figure.benchmark}, {figure.what}: {text}.")
+            for figure in self.figures
+            for text in (figure.words if figure.verdict in ("cannot be scored", "not found") else "", figure.note)
+            if text
+        ]
+        for package in dict.fromkeys(file.package for file in self.files):
+            mine = [file for file in self.files if file.package == package]
+            lines.append(f"{printable(package)}: not what {MANIFEST} says that they were when it was made:")
+            lines += [f"    {file.change}: {printable(file.file)}" for file in mine[:LISTED]]
+            lines += [f"    and {len(mine) - LISTED} more (--json names them)"] * (len(mine) > LISTED)
+        if any(figure.demonstration for figure in self.figures):
+            lines.append("A demonstration ran on other data than its benchmark's: no MLPerf result compares with it.")
+        return "\n".join([*lines, self.conclusion, NOTICE, ""])
+
+    @property
+    def conclusion(self) -> str:
+        """The verdict over everything, as one sentence."""
+        claimed = [figure for figure in self.figures if figure.claimed is not None]
+        fine = sum(figure.verdict == "reproduced" for figure in claimed)
+        if not claimed:
+            return "Nothing was claimed: these are the figures that the logs give." + _changed(self.files)
+        verdict = "Reproduced" if self.reproduced else "Not reproduced"
+        return f"{verdict}: {fine} of {len(claimed)} claimed figures come out of the logs." + _changed(self.files)
+
+
+def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
+    """Score everything at `path` (a log, results, packages, a round) and compare it with `claims`, or where there are
+    none with what the manifests of the packages there claim. Files of packages are compared with their manifests.
+
+    Raises:
+        ClaimError: a package's manifest cannot be read.
+        FileNotFoundError: `path` does not exist.
+    """
+    found = packages(path) if path.is_dir() else []
+    if claims is not None:
+        figures = compared(score([path]), claims)
+    else:
+        inside = [(package, score([package.folder])) for package in found]
+        figures = [figure for package, scores in inside for figure in compared(scores, package.claims)]
+        alone = [file for file in result_files(path) if not any(one.folder in file.parents for one in found)]
+        figures += compared(score(alone), ()) if alone else []
+    return Reproduction(
+        figures=tuple(figures), files=tuple(change for package in found for change in changed_files(package))
+    )
+
+
+def compared(scores: Sequence[Score], claims: Sequence[Claim]) -> list[Figure]:
+    """A figure for everything claimed, and for each score that nobody claims."""
+    figures: list[Figure] = []
+    for one in scores:
+        mine = [claim for claim in claims if claim.names(one.submitter, one.system, one.benchmark)]
+        others = [score for score in scores if (score.submitter, score.benchmark) == (one.submitter, one.benchmark)]
+        if not any(claim.minutes or not claim.scored for claim in mine):
+            figures.append(_score_figure(one, None))
+        for claim in mine:
+            figures += _figures(one, claim, others)
+    for claim in claims:
+        if not any(claim.names(one.submitter, one.system, one.benchmark) for one in scores):
+            figures += _not_found(claim)
+    return figures
+
+
+def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple[Verdict, str]:
+    """Whether `recomputed` is `claimed` to the digits that were given, rounded or cut off, and by how much it is not.
+
+    Raises:
+        ClaimError: `claimed` is no number.
+    """
+    places = decimals(claimed, what)
+    step = Decimal(1).scaleb(-places)
+    value, wanted = Decimal(repr(recomputed)), Decimal(claimed)
+    wanted = wanted.quantize(step, ROUND_HALF_EVEN)
+    if wanted in (value.quantize(step, ROUND_HALF_UP), value.quantize(step, ROUND_HALF_EVEN)):
+        return "reproduced", "reproduced"
+    if wanted == value.quantize(step, ROUND_DOWN):
+        return "reproduced", "reproduced; the claim is cut off, not rounded"
+    return "differs", f"differs by {value - wanted:+.{min(max(places, 3), 6)}f}"
+
+
+def changed_files(package: Package) -> list[ChangedFile]:
+    """The files of `package` that are not what its manifest lists. The manifest itself is on no list."""
+    there = {name: digest for name, digest in digests(package.folder).items() if name != MANIFEST}
+    changes: list[ChangedFile] = []
+    for name in sorted(there.keys() | package.files.keys()):
+        change: Literal["changed", "missing", "added"]
+        if name not in there:
+            change = "missing"
+        elif name not in package.files:
+            change = "added"
+        elif there[name] != package.files[name] or not there[name]:  # a link is no file of a package
+            change = "changed"
+        else:
+            continue
+        changes.append(ChangedFile(package=package.folder.name, file=name, change=change))
+    return changes
+
+
+def _figures(one: Score, claim: Claim, others: Iterable[Score]) -> list[Figure]:
+    """What `claim` says of `one`; the note stands with the last of its figures."""
+    found = []
+    if claim.minutes is not None or not claim.scored:
+        found.append(_score_figure(one, claim))
+    if claim.quality is not None:
+        found.append(_figure(one, claim, "quality", one.quality, claim.quality, "none of its runs reached the target"))
+    if claim.ratio_to is not None:
+        base = next((other for other in others if other.system == claim.ratio_to), None)
+        known = base is not None and base.score_minutes is not None and one.score_minutes
+        ratio = base.score_minutes / one.score_minutes if known else None  # type: ignore[union-attr, operator]
+        why = f"{claim.ratio_to if one.score_minutes else one.system} has no score here"
+        found.append(_figure(one, claim, f"ratio to {claim.ratio_to}", ratio, claim.ratio, why))
+    return [replace(figure, note="") for figure in found[:-1]] + found[-1:]
+
+
+def _score_figure(one: Score, claim: Claim | None) -> Figure:
+    why = one.reason or "no reason is known"
+    if claim and claim.minutes is None and one.score_minutes is None:
+        return _new(one, claim, "score", "reproduced", None, "none", f"no score, as claimed, because {why}")
+    if claim and claim.minutes is None:
+        return _new(one, claim, "score", "differs", one.score_minutes, "none", "has a score where none was claimed")
+    return _figure(one, claim, "score", one.score_minutes, claim.minutes if claim else None, why)
+
+
+def _figure(one: Score, claim: Claim | None, what: str, value: float | None, claimed: str | None, why: str) -> Figure:
+    if value is None:
+        return _new(one, claim, what, "cannot be scored", None, claimed, f"cannot be scored because {why}")
+    if claimed is None:
+        return _new(one, claim, what, "not claimed", value, None, "not claimed")
+    verdict, words = agreement(value, claimed, f"{one.system} {one.benchmark}: {what}")
+    return _new(one, claim, what, verdict, value, claimed, words)
+
+
+def _new(
+    one: Score, claim: Claim | None, what: str, verdict: Verdict, value: float | None, claimed: str | None, words: str
+) -> Figure:
+    return Figure(
+        submitter=one.submitter,
+        system=one.system,
+        benchmark=one.benchmark,
+        what=what,
+        verdict=verdict,
+        recomputed=value,
+        claimed=claimed,
+        words=words,
+        source=claim.source if claim else "",
+        note=claim.note if claim else "",
+        demonstration=one.demonstration,
+    )
+
+
+def _not_found(claim: Claim) -> list[Figure]:
+    named = {"score": claim.minutes, "quality": claim.quality, f"ratio to {claim.ratio_to}": claim.ratio}
+    return [
+        Figure(
+            submitter=claim.submitter or "any",
+            system=claim.system,
+            benchmark=claim.benchmark,
+            what=what,
+            verdict="not found",
+            recomputed=None,
+            claimed=claimed,
+            words="claimed, but no log of that system and benchmark is here",
+            source=claim.source,
+        )
+        for what, claimed in named.items()
+        if claimed is not None
+    ]
+
+
+_HEADER: Final = ["submitter", "system", "benchmark", "figure", "from the logs", "claimed", "verdict"]
+
+
+def _row(figure: Figure) -> list[str]:
+    unit = {"score": " min", "quality": ""}.get(figure.what, "x")
+    value = "-"
+    if figure.recomputed is not None:
+        kind = f"{UNVERIFIED}, demonstration" if figure.demonstration else UNVERIFIED
+        digits = 5 if figure.what == "quality" or figure.recomputed < 0.1 else 3
+        value = f"{figure.recomputed:.{digits}f}{unit}" + (f" ({kind})" if figure.what != "quality" else "")
+    claimed = (
+        "-" if figure.claimed is None else figure.claimed if len(figure.claimed) < 12 else figure.claimed[:9] + "..."
+    )
+    short = figure.words if figure.verdict in ("reproduced", "differs") else figure.verdict
+    names = [printable(name) for name in (figure.submitter, figure.system, figure.benchmark, figure.what)]
+    return [*names, value, printable(claimed), short]
+
+
+def _changed(files: Sequence[ChangedFile]) -> str:
+    return f" {len(files)} file{'s' if len(files) > 1 else ''} of packages were changed." if files else ""

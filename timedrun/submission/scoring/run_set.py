@@ -1,0 +1,103 @@
+"""Whether logs are the runs of one set: found together, alike in what all runs of a set share, none a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mlevents.checks.result_set import check_set
+from mlevents.event import short
+from mlevents.record import natural, read
+from mlevents.rounds import RULESETS
+from mlevents.summary import RunSummary
+from timedrun.errors import UsageError
+from timedrun.storage.result_files import existing
+
+UNKNOWN: Final = "unknown"
+
+SetName = tuple[str, str, str]
+"""Submitter, system, benchmark."""
+
+
+def is_packaged(folder: Path, benchmarks: Sequence[str | None] = ()) -> bool:
+    """Whether `folder` is <ORG>/results/<system>/<benchmark>, where logs that are not of one submission cannot lie."""
+    known = {name for rules in RULESETS.values() for name in rules.benchmarks} | {*benchmarks}
+    results = folder.parent.parent
+    return results.name == "results" and (folder.name in known or (results.parent / "systems").is_dir())
+
+
+def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[RunSummary]]:
+    """The runs of one folder by set, each in the natural order of their files.
+
+    In the layout of packages the folders name the set; elsewhere the logs do, and a log that says nothing of itself
+    belongs to the only set of its folder.
+    """
+    summaries = sorted(found, key=lambda summary: natural(summary.path.name))
+    if is_packaged(folder, [one.benchmark for one in summaries]):
+        return {(folder.parents[2].name, folder.parent.name, folder.name): summaries}
+    names = [(one.organization, one.platform, one.benchmark) for one in summaries]
+    complete = list(dict.fromkeys(name for name in names if None not in name))
+    sets: dict[SetName, list[RunSummary]] = {}
+    for name, summary in zip(names, summaries, strict=True):
+        taken = complete[0] if None in name and len(complete) == 1 else name
+        submitter, system, benchmark = (part or UNKNOWN for part in taken)
+        sets.setdefault((submitter, system, benchmark), []).append(summary)
+    return sets
+
+
+def only_set(path: Path) -> list[RunSummary]:
+    """The runs of the only set at `path`.
+
+    Raises:
+        UsageError: nothing is there, no result, or several sets.
+    """
+    folders: dict[Path, list[RunSummary]] = {}
+    for file in existing(path):
+        folders.setdefault(file.parent, []).append(read(file).summary)
+    sets = [
+        (name, runs) for folder, found in folders.items() for name, runs in sets_of(folder.resolve(), found).items()
+    ]
+    if not sets:
+        raise UsageError(f"no result_*.txt in {path}.")
+    if len(sets) > 1:
+        named = ", ".join(f"{system} {benchmark} in {runs[0].path.parent}" for (_, system, benchmark), runs in sets)
+        raise UsageError(f"{path} holds {len(sets)} sets; name one: {named}.")
+    return sets[0][1]
+
+
+def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], benchmark: str) -> str | None:
+    """Why the runs are no set: they differ in what all runs of a set share. None where they do not.
+
+    Args:
+        finished: those that reached their target; a run that failed early may not have logged all of it.
+        benchmark: what their folder says they are of.
+    """
+    for what, of in _SHARED.items():
+        logged = [of(one) for one in finished] + [v for one in summaries if (v := of(one)) is not None]
+        values = list(dict.fromkeys(short(value).strip("'") for value in logged))
+        if len(values) > 1:
+            return f"its runs differ in {what} ({', '.join(values)})"
+    if others := {one.benchmark for one in summaries} - {benchmark, None}:
+        return f"its logs are of {others.pop()}, its folder is named {benchmark}"
+    return None
+
+
+def copied(summaries: Sequence[RunSummary], ruleset: str, notes: list[str]) -> str | None:
+    """Why a log is no run of its own: it is another's copy. None where there is none.
+
+    A seed used twice becomes one of `notes`: the open division need not even log seeds.
+    """
+    findings = check_set([one for one in summaries if one.events], ruleset)  # empty files are alike, and no runs
+    notes += [one.message for one in findings if one.rule == "repeated-seed"]
+    return next((one.message for one in findings if one.rule == "copied-log" and one.level == "error"), None)
+
+
+_SHARED: Final[dict[str, Callable[[RunSummary], Any]]] = {
+    "benchmark": lambda one: one.benchmark,
+    "division": lambda one: one.division,
+    "dataset": lambda one: one.dataset,
+    "quality target": lambda one: one.quality_target,
+    "global batch size": lambda one: one.global_batch_size,
+    "config": lambda one: one.config_digest or one.config_name,
+}

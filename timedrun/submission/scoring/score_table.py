@@ -1,0 +1,169 @@
+"""Scores for people and for other programs: a table, details, JSON, CSV. None without saying that it is unverified."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
+
+from mlevents.terminal_escape import printable
+
+if TYPE_CHECKING:
+    from timedrun.submission.scoring.score import Score
+
+UNVERIFIED: Final = "unverified"
+NOTICE: Final = "Result not verified by MLCommons Association."
+FORMULA: Final = ("=", "+", "-", "@")
+LONGEST: Final = 32  # characters of a name in the table; the details have all of it
+
+
+def duration(minutes: float) -> str:
+    """A time to train in MLPerf's minutes; below one minute in seconds too, which is how one would say it."""
+    return f"{minutes:.3f} min" if minutes >= 1 else f"{minutes:.4f} min, {minutes * 60:.2f} s"
+
+
+def as_json(scores: Sequence[Score]) -> str:
+    """The scores as a JSON list; each says that it is not verified."""
+    return json.dumps([{"verified": False, "notice": NOTICE} | asdict(one) for one in scores], indent=2) + "\n"
+
+
+def as_csv(scores: Sequence[Score]) -> str:
+    """The scores as CSV with a header, one line a set; lists are joined by spaces, names of files and notes by "; "."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    rows = [{"verified": False, "notice": NOTICE} | asdict(one) for one in scores]
+    if rows:
+        writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow([_cell(value) for value in row.values()])
+    return text.getvalue()
+
+
+def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
+    """A plain text table of the scores, "unverified" beside every one; below it why some have none, and the notice.
+
+    Args:
+        detailed: say below the table all that is known of each.
+    """
+    several = len({one.submitter for one in scores}) > 1
+    header = ["system", "benchmark", "runs", "score", "95 % of the mean"]
+    rows = [_row(one) for one in scores]
+    if several:
+        header = ["submitter", *header]
+        rows = [[_short(one.submitter), *row] for one, row in zip(scores, rows, strict=True)]
+    lines = columns(header, rows)
+    if detailed:
+        for one in scores:
+            lines += ["", *details(one)]
+        lines.append("")
+    else:
+        lines += [f"{_name(one)}: no score, because {printable(one.reason)}." for one in scores if one.reason]
+    if any(one.demonstration for one in scores):
+        lines.append("A demonstration ran on other data than its benchmark's: no MLPerf result compares with its time.")
+    return "\n".join([*lines, NOTICE, ""])
+
+
+def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a plain text table, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (header, ["-" * width for width in widths], *rows)
+    ]
+
+
+def details(one: Score) -> list[str]:
+    """All that is known of one set, in lines."""
+    rules = f"rules {one.ruleset}" if one.ruleset else "no rules"
+    lines = [f"{printable(one.submitter)} {_name(one)} ({printable(one.division)}, {printable(one.dataset)}, {rules})"]
+
+    def line(name: str, text: str) -> None:
+        lines.append(f"  {name:<8} {text}")
+
+    line("score", f"none, because {printable(one.reason)}" if one.reason else one.label)
+    scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
+    times = " ".join("-" if time is None else f"{time * scale:.3f}" for time in one.runs)
+    line("runs", f"{times} {unit}")
+    if one.window is not None:
+        line("window", f"{', '.join(map(printable, one.window))}: the median of {one.windows} windows of runs in a row")
+    if one.fastest or one.slowest:
+        dropped = [f"{printable(name)} (fastest)" for name in one.fastest]
+        line("dropped", ", ".join([*dropped, *(f"{printable(name)} (slowest)" for name in one.slowest)]))
+    for name, why in one.failures.items():
+        line("failed", f"{printable(name)} {printable(why)}")
+    if one.mean is not None and one.median is not None:
+        spread = f", standard deviation {one.deviation * scale:.3f}" if one.deviation is not None else ""
+        line("spread", f"mean {one.mean * scale:.3f}, median {one.median * scale:.3f}{spread} {unit}")
+    if one.quality is not None:
+        wanted = f", target {one.target:g}" if one.target is not None else ""
+        line("quality", f"{one.quality:.5f} at the end (geometric mean{wanted})")
+    if span := _progress(one):
+        line("to reach", span)
+    shares = [("evaluation", one.evaluation_share), ("cold first epoch", one.first_epoch_share)]
+    if told := [f"{what} {share:.1%}" for what, share in shares if share is not None]:
+        line("share", ", ".join(told))
+    if one.first_throughput is not None:
+        later = f", later {one.later_throughput:,.1f}" if one.later_throughput is not None else ""
+        line("training", f"first epoch or block {one.first_throughput:,.1f} samples/s{later}")
+    caches = [] if one.caches_dropped is None else ["dropped" if one.caches_dropped else "not dropped"]
+    if one.page_cache_resident is not None:
+        caches.append(f"{one.page_cache_resident:.1%} of the data in the page cache before the clock")
+    if caches:
+        line("caches", ", ".join(caches))
+    outside = [("initialization", one.init_minutes), ("gap before run_start", one.gap_minutes)]
+    if told := [f"{what} {minutes:.3f} min" for what, minutes in outside if minutes is not None]:
+        line("untimed", ", ".join(told))
+    if one.energy_joules is not None:
+        line("energy", f"{one.energy_joules:,.0f} J ({UNVERIFIED})")
+    for note in one.notes:
+        line("note", printable(note))
+    return lines
+
+
+def _row(one: Score) -> list[str]:
+    finished = [time for time in one.runs if time is not None]
+    scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
+    interval = f"{one.interval[0] * scale:.3f} to {one.interval[1] * scale:.3f} {unit}" if one.interval else ""
+    return [
+        _short(one.system),
+        _short(one.benchmark),
+        f"{len(finished)} of {len(one.runs)}",
+        one.label,
+        interval,
+    ]
+
+
+def _progress(one: Score) -> str:
+    steps = [step for step in one.progress if step is not None]
+    if not steps:
+        return ""
+    span = " to ".join(f"{step:,.0f}" for step in sorted({min(steps), max(steps)}))
+    return f"{span} {'epochs' if one.unit == 'epoch' and span != '1' else one.unit}"
+
+
+def _name(one: Score) -> str:
+    return f"{printable(one.system)} {printable(one.benchmark)}"
+
+
+def _short(name: str) -> str:
+    shown = printable(name)
+    return shown if len(shown) <= LONGEST else shown[: LONGEST - 3] + "..."
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, dict):
+        return _inert("; ".join(f"{name} {why}" for name, why in value.items()))
+    if isinstance(value, list | tuple):
+        if any(isinstance(item, str) for item in value):
+            return _inert("; ".join("" if item is None else str(item) for item in value))
+        return " ".join("" if item is None else str(item) for item in value)
+    return "" if value is None else _inert(value) if isinstance(value, str) else value
+
+
+def _inert(text: str) -> str:
+    """Text out of logs as a cell that no spreadsheet takes for a formula."""
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(FORMULA) else shown

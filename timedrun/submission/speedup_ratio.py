@@ -1,0 +1,139 @@
+"""The ratio of two sets of times with its 95 % interval, and the sentence that says what it shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, variance
+
+from timedrun.errors import TimedrunError
+from timedrun.submission.scoring.score_table import NOTICE
+from timedrun.submission.scoring.student_t import quantile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing in which two sets differ that a ratio of their times supposes to be the same."""
+
+    kind: str
+    """ "hardware", "data", "target" or "benchmark"."""
+    what: str
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.first} and {self.second})"
+
+
+class NotComparable(TimedrunError, ValueError):
+    """Two sets whose times must not be compared: not the same task, or a run that did not finish it."""
+
+    def __init__(self, message: str, differences: Sequence[Difference] = ()) -> None:
+        self.differences = tuple(differences)
+        super().__init__(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """How many times as fast the fast set is: slow time / fast time, in geometric means and in medians.
+
+    `low` and `high` bound the ratio of geometric means at 95 %; None where a set has one run and so no spread.
+    `ratio_of_scores` is that of MLPerf's olympic means, where both sets have one. Qualities are geometric means of the
+    final ones. `differences` were allowed by who asked; `notes` say what else a reader has to know.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    ratio_of_medians: float
+    runs_slow: int
+    runs_fast: int
+    paired: bool
+    ratio_of_scores: float | None = None
+    quality_slow: float | None = None
+    quality_fast: float | None = None
+    target: float | None = None
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The finding in words, with what it rests on."""
+        runs = f"{self.runs_slow} interleaved pairs" if self.paired else f"{self.runs_slow} and {self.runs_fast} runs"
+        others = f"ratio of medians {self.ratio_of_medians:.3f}"
+        if self.ratio_of_scores is not None:
+            others += f", of scores {self.ratio_of_scores:.3f}"
+        if self.low is None or self.high is None:
+            basis = f"ratio {self.ratio:.3f}, no interval ({runs}; {others}; unverified)"
+            return f"One run shows no spread: {basis}.{self._but}"
+        interval = f"95 % interval {self.low:.3f} to {self.high:.3f}"
+        basis = f"{self.ratio:.3f} times as fast, {interval} ({runs}; {others}; unverified)"
+        if self.low > 1:
+            return f"The second set is faster than the first: {basis}.{self._but}"
+        if self.high < 1:
+            return f"The second set is slower than the first: {basis}.{self._but}"
+        return f"These runs show no difference between the sets: {basis}; the interval includes 1.{self._but}"
+
+    @property
+    def _but(self) -> str:
+        """What was allowed to differ, and so may be what made the difference."""
+        if not self.differences:
+            return ""
+        kinds = " and ".join(dict.fromkeys(one.kind for one in self.differences))
+        listed = "; ".join(map(str, self.differences))
+        return f" They differ in {kinds}, which may account for it: {listed}."
+
+    def __str__(self) -> str:
+        return f"{self.sentence} {NOTICE}"
+
+
+def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ratio:
+    """The ratio of two sets of times (any one unit), as slow / fast.
+
+    Args:
+        paired: slow[i] and fast[i] ran one right after the other, so that what changes slowly on a machine cancels;
+            the interval is Student's t on the logarithms of their ratios, otherwise Welch's t on those of the times.
+
+    Raises:
+        NotComparable: a set is empty, a time is not a positive number, or pairs are incomplete.
+    """
+    for name, times in (("first", slow), ("second", fast)):
+        if not times:
+            raise NotComparable(f"the {name} set has no run: there is nothing to compare.")
+        for index, time in enumerate(times):
+            if time is None or not math.isfinite(time) or time <= 0:
+                raise NotComparable(f"run {index} of the {name} set has no time to compare ({time!r}).")
+    if paired and len(slow) != len(fast):
+        raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them unpaired.")
+    a, b = [math.log(time) for time in slow], [math.log(time) for time in fast]
+    middle = fmean(a) - fmean(b)
+    low = high = None
+    if min(len(a), len(b)) > 1:
+        reach = _paired_reach(a, b) if paired else _welch_reach(a, b)
+        low, high = math.exp(middle - reach), math.exp(middle + reach)
+    return Ratio(
+        ratio=math.exp(middle),
+        low=low,
+        high=high,
+        ratio_of_medians=median(slow) / median(fast),
+        runs_slow=len(slow),
+        runs_fast=len(fast),
+        paired=paired,
+    )
+
+
+def _paired_reach(a: Sequence[float], b: Sequence[float]) -> float:
+    """Half the 95 % interval of the mean of the pairs' differences."""
+    differences = [x - y for x, y in zip(a, b, strict=True)]
+    return quantile(len(a) - 1) * math.sqrt(variance(differences) / len(a))
+
+
+def _welch_reach(a: Sequence[float], b: Sequence[float]) -> float:
+    """Half the 95 % interval of the difference of two means whose spreads may differ (Welch, Biometrika 34, 1947)."""
+    parts = [(variance(one) / len(one), len(one) - 1) for one in (a, b)]
+    error = sum(part for part, _ in parts)
+    if error == 0:
+        return 0.0
+    degrees = 1 / sum((part / error) ** 2 / free for part, free in parts)
+    return quantile(degrees) * math.sqrt(error)
