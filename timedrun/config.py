@@ -109,11 +109,11 @@ def _method(values: dict[str, Any]) -> Method:
 
 def dump(config: RunConfig) -> dict[str, Any]:
     """Everything there is in `config`, as plain JSON values."""
-    plain = _plain(config)
-    return _plain(load(type(config), plain))  # once through the types: a 1 that was given for a float is 1.0 for good
+    plain = plain(config)
+    return plain(load(type(config), plain))  # once through the types: a 1 that was given for a float is 1.0 for good
 
 
-def _plain(config: RunConfig) -> dict[str, Any]:
+def plain(config: RunConfig) -> dict[str, Any]:
     values: dict[str, Any] = _converter.unstructure(config)
     values["methods"] = [_converter.unstructure(method) for method in config.methods]
     return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as a reader sees them
