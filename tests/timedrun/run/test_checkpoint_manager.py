@@ -65,7 +65,7 @@ def test_the_older_are_removed_only_when_the_newer_is_on_disk_everywhere(
     assert newest(tmp_path) == [(20, 0), (20, 1)]
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(
     tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,7 +91,7 @@ def test_without_a_common_one_every_rank_is_told(tmp_path: Path, has: tuple[int,
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_a_file_under_another_steps_name_is_named_and_the_next_older_is_looked_at(
     tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
