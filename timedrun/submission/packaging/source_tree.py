@@ -43,10 +43,10 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 
 def uncommitted(source: Path, files: Mapping[str, Path]) -> list[str]:
     """Those of `files` that lie below `source` in a git tree without being tracked, by their place, sorted."""
-    train_state = (git(source, "ls-files", "-z") or "").split("\0")
-    if not any(train_state):
+    tracked = (git(source, "ls-files", "-z") or "").split("\0")
+    if not any(tracked):
         return []
-    return sorted(place for place, file in files.items() if file == source / place and place not in set(train_state))
+    return sorted(place for place, file in files.items() if file == source / place and place not in set(tracked))
 
 
 def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
