@@ -155,7 +155,7 @@ def test_warm_up_sees_every_shape_of_the_run_and_an_evaluation(small: Small) -> 
     assert list(synthetic_batches(replace(config, warm_up_steps=0), ALONE, 4)) == []
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(store: TokenStore, world_size: int) -> None:
     known = facts(store.folder, 16)
     size = known.vocabulary

@@ -33,10 +33,10 @@ IN_SAMPLES = BenchmarkSpec(
 
 @pytest.fixture(params=["epoch", "samples"])
 def kind(request: pytest.FixtureRequest, toy_config: Callable[..., RunConfig]) -> dict[str, Any]:
-    """Config and card of a run that counts epochs, and of one that counts samples."""
+    """Config and spec of a run that counts epochs, and of one that counts samples."""
     if request.param == "epoch":
         return {"config": toy_config()}
-    return {"config": toy_config(evaluation=EvaluationConfig(target=0.9, every=22, first=22)), "card": IN_SAMPLES}
+    return {"config": toy_config(evaluation=EvaluationConfig(target=0.9, every=22, first=22)), "spec": IN_SAMPLES}
 
 
 def course(log: Path) -> list[tuple[str, Any, Any]]:
@@ -62,7 +62,7 @@ def whole(make_run: MakeRun, kind: dict[str, Any], tmp_path: Path) -> Program:
 
 def all_checks(kind: dict[str, Any]) -> int:
     """12 steps, the ends of epochs (or of blocks), and after each evaluation but the last."""
-    return 4 * STEPS + (4 if "card" not in kind else 3) + (1 if "card" not in kind else 2)
+    return 4 * STEPS + (4 if "spec" not in kind else 3) + (1 if "spec" not in kind else 2)
 
 
 @pytest.mark.parametrize("steps_after", [0, 3])

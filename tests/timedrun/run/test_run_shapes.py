@@ -72,7 +72,7 @@ class Shape:
         folder.mkdir()
         path = folder / "result_0.txt"
         options = {"checkpoints": folder / "checkpoint", "check_every": 1, "monotonic": self.clock}
-        options |= {"card": IN_SAMPLES} if self.in_samples else {}
+        options |= {"spec": IN_SAMPLES} if self.in_samples else {}
         log = RunLog(path, clock=self.clock)
         state = None
         for _ in itertools.count():
