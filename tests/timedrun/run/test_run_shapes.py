@@ -16,7 +16,7 @@ from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import Outcome, RunInfo, TimedRun
 
 SHAPES = 60
 IN_SAMPLES = BenchmarkSpec(
@@ -45,7 +45,7 @@ class Shape:
 
     def train(self, run: TimedRun, stop: ShutdownRequest) -> None:
         run.warm_up(lambda batch: None, [])
-        run.start_clock(train_samples=100, eval_samples=10, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=100, eval_samples=10, hyperparameters={}))
 
         def step() -> None:
             self.clock.advance(1.0)
