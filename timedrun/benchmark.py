@@ -106,10 +106,9 @@ class Benchmark:
 
     @property
     def config_names(self) -> dict[str, str]:
-        """The docstring of every config by its name `<data>_<name>`, in file order, read from the source of `configs.py`
-        without importing it."""
-        folders = [Path(place) for place in self.package.__path__]
-        return next((_config_names(folder / "configs.py") for folder in folders if (folder / "configs.py").exists()), {})
+        """The docstring of every config by its name `<data>_<name>`, in file order, read from the source without
+        importing it."""
+        return _config_names(Path(self.package.__path__[0]) / "configs.py")
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
         """Build the config `<data>_<name>`, or the one with the full name `name`.
@@ -129,6 +128,20 @@ class Benchmark:
         near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(f"{self.name} has no config '{wanted}'.{hint} Configs: {', '.join(names)}.")
+
+    def require_own(self, values: dict[str, Any], path: Path) -> None:
+        """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.
+
+        The name in the file is only compared: no package is imported because a file names it.
+        """
+        named, moved = values.get("benchmark"), getattr(self.package, "MOVED_CONFIGS", {}).get(values.get("name"))
+        if moved:
+            own = moved.partition(" ")[0]
+            raise UsageError(f"{path}: config '{values['name']}' moved; use `timedrun run {own} {path}`.")
+        if named != self.name and not self.name.endswith(f".{named}") and named != self.name.partition(".")[0]:
+            raise UsageError(
+                f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Give its benchmark."
+            )
 
     def train(self, config: RunConfig, run: TimedRun) -> None:
         """Run the benchmark's `train.train`."""
