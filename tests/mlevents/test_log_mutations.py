@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mlevents import mlcommons
 from mlevents.checks.log_check import check_record
 from mlevents.record import read
+from mlevents.summary import summarize
 from tests.mlevents.log_mutations import (
     ACCURACY,
     LAST,
@@ -147,7 +148,7 @@ def test_no_edit_of_bytes_makes_a_check_fail(tmp_path_factory, changes, cut):
     path.write_bytes(bytes(data[: max(cut, 1)]))
     record = read(path)
     check_record(record, RULESET)
-    assert record.summary.events == len(record.events)
+    assert summarize(record).events == len(record.events)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -11,7 +11,7 @@ from mlevents.checks.finding import Finding
 from mlevents.checks.log_check import check_set
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.record import read, result_files
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from tests.mlevents.conftest import good_records
 from tests.mlevents.package_checker.package_mutations import (
     MUTATIONS,
@@ -30,7 +30,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def strict(folder: Path, ruleset: str = "2.0.0") -> list[Finding]:
     """All findings about a submission but those of single logs."""
-    summaries: dict[Path, RunSummary] = {path: read(path).summary for path in result_files(folder)}
+    summaries: dict[Path, RunSummary] = {path: summarize(read(path)) for path in result_files(folder)}
     findings = check_tree(folder, summaries, ruleset)
     for one in result_sets(folder):
         findings += check_set([summaries[file] for file in one.files if file in summaries], ruleset)

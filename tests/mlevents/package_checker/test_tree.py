@@ -17,6 +17,7 @@ from mlevents.checks.finding import Finding
 from mlevents.package_checker.files import check_files, list_folder
 from mlevents.package_checker.tree import check_tree, result_sets, submission_folders
 from mlevents.record import read, result_files
+from mlevents.summary import summarize
 from tests.mlevents.conftest import good_records
 from tests.mlevents.package_checker.package_mutations import (
     IMPLEMENTATIONS,
@@ -43,7 +44,7 @@ def package(good: Path, tmp_path: Path) -> Path:
 
 
 def checked(folder: Path, ruleset: str | None = "2.0.0") -> list[Finding]:
-    return check_tree(folder, {path: read(path).summary for path in result_files(folder)}, ruleset)
+    return check_tree(folder, {path: summarize(read(path)) for path in result_files(folder)}, ruleset)
 
 
 def brief(findings: list[Finding]) -> list[tuple[str, str]]:
