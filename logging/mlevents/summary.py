@@ -77,7 +77,7 @@ class RunSummary:
 def summarize(record: RunRecord) -> RunSummary:
     """`record` in short."""
     batch = record.value(keys.GLOBAL_BATCH_SIZE)
-    straggler = _throughputs(record)
+    pace = _throughputs(record)
     target = record.value(keys.QUALITY_TARGET)
     seeds = (event.value for event in record.all(keys.SEED))
     return RunSummary(
@@ -109,9 +109,9 @@ def summarize(record: RunRecord) -> RunSummary:
         events=len(record.events),
         final_parts=record.final_parts,
         gap_minutes=_gap_minutes(record),
-        first_throughput=straggler[0] if straggler else None,
+        first_throughput=pace[0] if pace else None,
         # The median of seconds a sample, as `cold_start` has it: of an even number, not the mean of the middle rates.
-        later_throughput=1 / median(1 / one for one in straggler[1:]) if straggler[1:] else None,
+        later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
         caches_dropped=_caches_dropped(record),
         page_cache_resident=_page_cache_resident(record),
     )

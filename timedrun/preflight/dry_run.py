@@ -128,7 +128,7 @@ def write_log(
         clear_cache=lambda asked: (asked, "" if asked else "not asked for"),
     ) as run:
         clock.advance(INIT_SECONDS)
-        run.start_clock(**plan.run_info)
+        run.start_clock(plan.run_info)
         for block in run.blocks(plan.total):
             if spec.unit == "epoch":
                 for _ in run.epochs(block):
