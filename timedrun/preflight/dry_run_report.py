@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mlevents import keys, mlcommons
 from mlevents.checks.finding import Finding
-from mlevents.mlcommons import Verdict
+from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import MLPERF_RULESETS, Ruleset
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
@@ -36,8 +36,8 @@ STAND_IN = "dry_run"
 class DryRunReport:
     """Verdicts on a dry run's set."""
 
-    strict: Verdict
-    official: Verdict
+    strict: CheckStatus
+    official: CheckStatus
     """Of MLCommons' log checker and package checker together."""
     checker: str
     findings: list[Finding]
