@@ -13,9 +13,9 @@ from torch import Tensor
 
 from image_classification.augmentation import pad_crop_flip
 from image_classification.datasets import DataConfig, open_source, sample_order
-from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.prefetch import Prefetched
+from image_classification.stores.manifest import store_problems
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
 from timedrun.training import sampling
@@ -161,7 +161,7 @@ class ImageData:
         through a memory map cannot say so itself."""
         if self.config.source != "image_folder" or self._folder is None:
             return
-        if found := registry.store_problems(self.config, self._folder):
+        if found := store_problems(self._folder, self.config.store, self.config.eval_resize):
             raise DataError(" ".join(found))
 
     def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:

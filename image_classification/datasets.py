@@ -13,11 +13,18 @@ import torch
 
 from image_classification import cifar10, digits, image_folder
 from image_classification.idle_settings import idle_settings, loader_methods
-from image_classification.loaders import registry
-from image_classification.loaders.in_memory import ResidentImages
+from image_classification.loaders.in_memory import InMemoryImages
 from image_classification.loaders.loader import Loader, LoaderName
+from image_classification.loaders.registry import LOADERS
 from image_classification.model import ModelConfig
-from image_classification.stores.manifest import Manifest, StoreConfig, read_manifest
+from image_classification.stores.manifest import (
+    ImageManifest,
+    StoreConfig,
+    describe_store,
+    differences,
+    read_manifest,
+    run_splits,
+)
 from mlevents import keys
 from timedrun.config import RunConfig
 from timedrun.errors import DataError
@@ -100,17 +107,14 @@ def facts(config: DataConfig, folder: Path | None) -> DataFacts:
         index = image_folder.read_index(folder)
         return DataFacts(index.facts["train"].images, index.facts["evaluation"].images, len(index.classes), 3)
     manifest = read_manifest(folder)
-    if found := [
-        *registry.differences(config.store, manifest, folder),
-        *registry.missing_splits(config, manifest, folder),
-    ]:
+    if found := differences(folder, manifest, config.store, config.eval_resize):
         raise DataError(" ".join(found))
     return counted(config, manifest)
 
 
-def counted(config: DataConfig, manifest: Manifest) -> DataFacts:
+def counted(config: DataConfig, manifest: ImageManifest) -> DataFacts:
     """Counts of a store; 0 for a split that it has not."""
-    train, evaluation = (manifest.splits.get(registry.split_name(config, train=train)) for train in (True, False))
+    train, evaluation = map(manifest.splits.get, run_splits(config.store, config.eval_resize))
     return DataFacts(train.images if train else 0, evaluation.images if evaluation else 0, len(manifest.classes), 3)
 
 
@@ -143,7 +147,12 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
     model: ModelConfig = config.model  # type: ignore[attr-defined]
     found = idle_settings(data)
     if data.source == "image_folder":
-        found += registry.problems(data, folder if folder is not None and folder.is_dir() else None)
+        found += LOADERS[data.loader].problems(
+            data.store,
+            folder if folder is not None and folder.is_dir() else None,
+            eval_resize=data.eval_resize,
+            eval_size=data.eval_size,
+        )
     else:
         found += loader_methods(config)
     try:
@@ -209,17 +218,25 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
     """
     split = "train" if train else "evaluation"
     if config.source == "digits":
-        return ResidentImages(*digits.read(split), device)
+        return InMemoryImages(*digits.read(split), device)
     if config.source == "cifar10":
-        return ResidentImages(*cifar10.read(require_folder(config, folder), split), device)
+        return InMemoryImages(*cifar10.read(require_folder(config, folder), split), device)
     if config.source == "synthetic":
         count = config.synthetic_train if train else config.synthetic_eval
         size = config.train_size if train else config.eval_size
         generator = torch.Generator().manual_seed(sampling.stream_seed(seed, split))
         images = torch.randint(0, 256, (count, len(config.mean), size, size), dtype=torch.uint8, generator=generator)
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
-        return ResidentImages(images, labels, device)
-    return registry.open_loader(config, require_folder(config, folder), train=train, seed=seed, device=device)
+        return InMemoryImages(images, labels, device)
+    return LOADERS[config.loader].open(
+        config.store,
+        require_folder(config, folder),
+        train=train,
+        seed=seed,
+        workers=config.workers,
+        device=device,
+        eval_resize=config.eval_resize,
+    )
 
 
 def sample_order(config: DataConfig) -> sampling.Order:
@@ -237,8 +254,8 @@ def logged(config: DataConfig) -> dict[str, str | int]:
     if config.source != "image_folder":
         return {keys.DATA_LOADER: "memory", keys.DATA_ORDER: words}
     return {
-        keys.DATA_LOADER: registry.in_words(config.loader),
-        keys.DATA_STORE: registry.described(config.store),
+        keys.DATA_LOADER: LOADERS[config.loader].description,
+        keys.DATA_STORE: describe_store(config.store),
         keys.DATA_ORDER: words,
         keys.DATA_WORKERS: config.workers,
         keys.DATA_PREFETCH: config.prefetch,

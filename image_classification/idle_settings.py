@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from image_classification.loaders import registry
-from image_classification.stores.manifest import StoreConfig
+from image_classification.stores.manifest import FORMAT_SETTINGS, StoreConfig
 from timedrun.config import RunConfig
 from timedrun.methods import ProgressiveResizing
 
@@ -30,7 +29,7 @@ def idle_settings(data: DataConfig) -> list[str]:
         idle += ["order_block", "order_window"]
     set_though = [(name, usual[name]) for name in idle if getattr(data, name) != usual[name]]
     store, plain = data.store, StoreConfig()
-    read = ("format", *registry.SETTINGS[store.format]) if data.source == "image_folder" else ()
+    read = ("format", *FORMAT_SETTINGS[store.format]) if data.source == "image_folder" else ()
     # The eval_resize that a run takes is one of them; the others are there for other runs.
     others = [item.name for item in fields(StoreConfig) if item.name not in (*read, "evaluation_resizes")]
     others = [] if data.source == "synthetic" else others

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from image_classification.batches import Batch, ImageData
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import DataFacts, declared, facts, logged
-from image_classification.loaders.registry import make_ready
+from image_classification.loaders.registry import LOADERS
 from image_classification.model import build_model
 from image_classification.stores.data_files import data_files
 from timedrun.distributed.process_group import ProcessGroup
@@ -81,7 +81,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     )
     files = data_files(config.data, run.data_folder)
     if files is not None:
-        make_ready(config.data.loader)
+        LOADERS[config.data.loader].compile_ahead()
     run.start_clock(
         run_info(config, optimizer, known, plan),
         files=files or (),
