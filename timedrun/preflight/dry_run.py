@@ -21,7 +21,8 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError, DataFolderMissing
 from timedrun.preflight.hints import with_remedy
 from timedrun.run.progress import Progress
-from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 from timedrun.run.worker import write_beside
 from timedrun.storage.result_files import ResultPaths, write_json
 
