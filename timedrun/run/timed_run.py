@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mlevents import keys
 from mlevents.runlog import ResultFileGone, RunLog
-from timedrun.benchmark import BenchmarkSpec
+from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed import collectives_check
 from timedrun.distributed.fault_injection import Fault
