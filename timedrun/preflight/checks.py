@@ -119,8 +119,8 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
 
 
 def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
-    """Return the bytes that checkpoints of the ranks on this node need: the fp32 model and the copies that optimizer
-    and moving average keep, times the files that exist at once. 0 if the size of the model is not known."""
+    """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
+    average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is not known."""
     try:
         ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
         plan = benchmark.plan(config, ranks, options.data_folder)
@@ -130,7 +130,7 @@ def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOpt
     averages = sum(isinstance(method, EMA) for method in config.methods)
     copies = 1 + OPTIMIZER_COPIES[config.optimizer.kind] + averages
     files = checkpoint_manager.KEPT + 1 if options.checkpoint_minutes else 1
-    return int(parameters) * 4 * copies * files * place.local_world_size if isinstance(parameters, int) else 0
+    return int(parameters) * 4 * copies * files if isinstance(parameters, int) else 0
 
 
 def device_problems(config: RunConfig, ranks: int) -> list[str]:

@@ -80,4 +80,8 @@ def test_nodes_that_count_their_results_differently_restart_together_and_train_t
     log = record.read(tmp_path / "node0" / "result_1.txt")
     assert len(log.all(keys.RESUMED)) == 1
     assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [1, 4, 6]
-    assert {path.name for path in (tmp_path / "node1" / "run_1" / "checkpoint").iterdir()} == {"rank_2", "rank_3"}
+    assert {path.name for path in (tmp_path / "node1" / "run_1" / "checkpoint").iterdir()} == {
+        "rank_2",
+        "rank_3",
+        "replicated_2",
+    }
