@@ -102,7 +102,7 @@ class Played:
         self.ends = ends
         self.started: list[tuple[list[str], bool]] = []
         self.attempts: list[str] = []
-        monkeypatch.setattr(launch, "Supervisor", self._make)
+        monkeypatch.setattr(launch, "Launcher", self._make)
         monkeypatch.setenv(fault_injection.VARIABLE, "1:5:kill")
 
     def _make(self, command: list[str], place: LaunchEnv, *, environment: dict[str, str], finished: object) -> "Played":
