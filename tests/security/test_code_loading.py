@@ -109,7 +109,7 @@ def test_a_config_from_a_file_cannot_say_where_results_are_written(
     (tmp_path / "config.json").write_text(json.dumps(values | {"name": name}))
     monkeypatch.chdir(tmp_path)
     assert main(["run", "image_classification", "config.json"]) == 2
-    assert "no name for a folder" in capsys.readouterr().err
+    assert "cannot name a folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
