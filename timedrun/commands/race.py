@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
@@ -39,7 +39,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     for number, round_names in enumerate(interleaved(names, arguments.runs)):
         for name in round_names:
             run_one(arguments, name, folder / name, number, arguments.first_seed + number)
-    sets = {name: [read(path).summary for path in result_files(folder / name)] for name in names}
+    sets = {name: [summarize(read(path)) for path in result_files(folder / name)] for name in names}
     figure = folder / "quality_over_time.png"
     plot.plot_quality(sets, figure)
     spec = benchmark.spec_of(configs[0])

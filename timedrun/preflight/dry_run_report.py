@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mlevents import keys, mlcommons
 from mlevents.checks.finding import Finding
-from mlevents.mlcommons import Verdict
+from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import MLPERF_RULESETS, Ruleset
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
@@ -35,8 +35,8 @@ STAND_IN = "rehearsal"
 class Rehearsed:
     """The verdicts on a rehearsed set; `system` is its system description, `official` that of both tools together."""
 
-    strict: Verdict
-    official: Verdict
+    strict: CheckStatus
+    official: CheckStatus
     checker: str
     findings: list[Finding]
     system: dict[str, object]
