@@ -56,7 +56,7 @@ class Method:
     name: ClassVar[str] = ""
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        """Apply surgery, before the optimizer is built, and return the model to train and a description of the change ("": none).
+        """Change the model before the optimizer is built; return it and a description of the change ("": none).
 
         Raises NoEffect if the model contains nothing to change.
         """

@@ -270,7 +270,7 @@ def hidden_matrices(model: nn.Module) -> list[Tensor]:
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = False) -> Optimizer:
-    """Build the optimizer that `config` names, over trainable parameters; each group keeps its peak rate as "initial_lr".
+    """Build the optimizer that `config` names, over trainable parameters; a group keeps its peak rate as "initial_lr".
 
     Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`. `fused`
     takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; the others have no choice.
