@@ -25,12 +25,12 @@ UNUSED = ("bert/pooler/", "cls/seq_relationship/")
 """Weights of the next-sentence task, unused by masked-token prediction."""
 
 MLPERF_INDEX_MD5 = "f97de3ae180eb8d479555c939d50d048"
-"""MD5 of model.ckpt-28252.index (tf1), published by MLPerf's reference (training/language_model/tensorflow/bert/README).
+"""MD5 of model.ckpt-28252.index (tf1), from MLPerf's reference (training/language_model/tensorflow/bert/README).
 The index holds a checksum of every tensor, and those are verified, so this index implies MLPerf's weights."""
 
 SELF_CHECK_ACCURACY = 0.34085
-"""Masked-token accuracy of MLPerf's checkpoint, untrained further, on MLPerf's 10,000 evaluation sequences: the reference
-value for loaders (tinygrad's external_test_checkpoint_loading.py, which cites MLPerf's README)."""
+"""Masked-token accuracy of MLPerf's untrained checkpoint on MLPerf's 10,000 evaluation sequences: the reference value
+for loaders (tinygrad's external_test_checkpoint_loading.py, which cites MLPerf's README)."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def find(path: Path) -> CheckpointFiles:
 
 
 def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
-    """Load the weights at `path` (see `find`): names and shapes of `weights.shapes`, float32, on the CPU, tied ones once.
+    """Load the weights at `path` (see `find`): names and shapes of `weights.shapes`, float32, CPU, tied ones once.
 
     Raises:
         DataError: the checkpoint is absent, damaged or not of `architecture`; all missing, unexpected and mismatched
@@ -183,7 +183,7 @@ def record(path: Path, weights: Mapping[str, Tensor]) -> CheckpointRecord:
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 over all tensors by name: a line of JSON with name, type and shape, then the bytes, row by row."""
+    """Return the SHA-256 over all tensors by name: a JSON line with name, type and shape, then the bytes by row."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         values = weights[name].detach().cpu().contiguous().numpy()

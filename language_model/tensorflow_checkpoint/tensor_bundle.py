@@ -1,6 +1,7 @@
 """Reader of TensorFlow checkpoints (version 2, "tensor bundle") without TensorFlow.
 
-They are PREFIX.index and PREFIX.data-*-of-*. The index is a LevelDB table (LevelDB's doc/table_format.md) from tensor names to protocol buffers
+A checkpoint is PREFIX.index and PREFIX.data-*-of-*. The index is a LevelDB
+table (LevelDB's doc/table_format.md) from tensor names to protocol buffers
 (tensorflow/core/protobuf/tensor_bundle.proto); the data files hold the tensors' bytes and nothing else.
 """
 
