@@ -16,7 +16,7 @@ from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.distributed import parent_death_signal, program
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
