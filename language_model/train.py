@@ -30,7 +30,7 @@ from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.methods import stack
-from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.timed_run import RunInfo, TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
@@ -97,16 +97,16 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
         assert total is not None  # a rank has at least one sequence of every batch: preflight sees to it
         return total
 
-    def warm_up_step(batches: list[MaskedBatch] | MaskedBatch) -> None:
-        model.train(isinstance(batches, list))
-        if isinstance(batches, list):
-            step(batches, number=schedule.warmup_steps)
-        else:
-            count_correct(model, batches, precision)
-
-    run.warm_up(warm_up_step, synthetic_batches(config, ranks, plan))
-    run.data_files([store / name for name in read_manifest(store).files])
-    run.start_clock(**run_info(config, optimizer, known, ranks, attention=attention, start=start))
+    run.warm_up(
+        lambda batches: step(batches, number=schedule.warmup_steps),
+        synthetic_batches(config, ranks, plan),
+        evaluate_step=lambda batch: count_correct(model, batch, precision),
+        evaluate=synthetic_evaluation(config, ranks),
+    )
+    run.start_clock(
+        run_info(config, optimizer, known, ranks, attention=attention, start=start),
+        files=[store / name for name in read_manifest(store).files],
+    )
     data = TextData(config, store, ranks)
     for block in run.blocks(config.max_samples):
         model.train()
@@ -153,7 +153,7 @@ def rehearse(config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -
         return rehearse_gpt(config, ranks, data_folder)
     assert isinstance(config, BertRunConfig)  # there is no third kind
     data = config.data
-    known, missing = known_or_declared(lambda: facts(resolve(data, data_folder)), declared(config))
+    known, missing = facts_or_declared(lambda: facts(resolve(data, data_folder)), declared(config))
     with torch.device("meta"):
         model: Bert | ReferenceBert = (
             Bert(config.architecture, config.speed)
@@ -215,35 +215,37 @@ def accuracy(model: Bert | ReferenceBert, data: TextData, precision: Precision, 
     return float(correct / masked)
 
 
-def synthetic_batches(
-    config: BertRunConfig, ranks: ProcessGroup, plan: BatchPlan
-) -> Iterator[list[MaskedBatch] | MaskedBatch]:
-    """`warm_up_steps` steps' micro-batches of random tokens and lengths, and one batch of an evaluation, alone."""
+def noise(config: BertRunConfig, ranks: ProcessGroup, count: int, number: int) -> MaskedBatch:
+    """Return synthetic batch `number`: `count` sequences of random tokens and lengths."""
     longest = config.data.longest
+    drawn = sampling.random_uniform(0, number, np.arange(count), "warm-up", 1 + longest)
+    lengths = np.maximum(5, (drawn[:, 0] * (longest + 1)).astype(np.int64))
+    predicted = prediction_counts(lengths, config.data.masked_fraction, config.data.max_predictions)
+    starts = np.cumsum(lengths) - lengths
+    places = np.concatenate([start + 1 + np.arange(many) for start, many in zip(starts, predicted, strict=True)])
+    tokens = (drawn[:, 1:].ravel()[: lengths.sum()] * config.architecture.vocabulary).astype(np.int64)
+    sequences = MaskedSequences(tokens, lengths, lengths // 2 + 1, places, predicted, tokens[places])
+    return collate(
+        sequences,
+        longest=longest,
+        padded=not config.speed.unpadding,
+        row_multiple=config.speed.row_multiple,
+        global_samples=count,
+        global_masked=len(places),
+    ).to(ranks.device)
 
-    def noise(count: int, number: int) -> MaskedBatch:
-        indices = np.arange(count)
-        drawn = sampling.random_uniform(0, number, indices, "warm-up", 1 + longest)
-        lengths = np.maximum(5, (drawn[:, 0] * (longest + 1)).astype(np.int64))
-        predicted = prediction_counts(lengths, config.data.masked_fraction, config.data.max_predictions)
-        starts = np.cumsum(lengths) - lengths
-        places = np.concatenate([start + 1 + np.arange(many) for start, many in zip(starts, predicted, strict=True)])
-        tokens = (drawn[:, 1:].ravel()[: lengths.sum()] * config.architecture.vocabulary).astype(np.int64)
-        sequences = MaskedSequences(tokens, lengths, lengths // 2 + 1, places, predicted, tokens[places])
-        return collate(
-            sequences,
-            longest=longest,
-            padded=not config.speed.unpadding,
-            row_multiple=config.speed.row_multiple,
-            global_samples=count,
-            global_masked=len(places),
-        ).to(ranks.device)
 
+def synthetic_evaluation(config: BertRunConfig, ranks: ProcessGroup) -> Iterator[MaskedBatch]:
+    """Yield one synthetic evaluation batch if the run warms up."""
     if config.warm_up_steps:
-        yield noise(max(1, config.data.eval_batch // ranks.world_size), 0)
+        yield noise(config, ranks, max(1, config.data.eval_batch // ranks.world_size), 0)
+
+
+def synthetic_batches(config: BertRunConfig, ranks: ProcessGroup, plan: BatchPlan) -> Iterator[list[MaskedBatch]]:
+    """Yield the synthetic micro-batches of `warm_up_steps` steps."""
     parts = pieces(np.arange(plan.local), plan.micro)
     for number in range(config.warm_up_steps):
-        yield [noise(len(part), number * len(parts) + place + 1) for place, part in enumerate(parts)]
+        yield [noise(config, ranks, len(part), number * len(parts) + place + 1) for place, part in enumerate(parts)]
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.launcher import module_command
 from timedrun.errors import ExitCode, TimedrunError, UsageError
@@ -40,7 +40,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     for number, round_names in enumerate(interleaved(names, arguments.runs)):
         for name in round_names:
             run_one(arguments, name, folder / name, number, arguments.first_seed + number)
-    sets = {name: [read(path).summary for path in result_files(folder / name)] for name in names}
+    sets = {name: [summarize(read(path)) for path in result_files(folder / name)] for name in names}
     figure = folder / "quality_over_time.png"
     plot.plot_quality(sets, figure)
     spec = benchmark.spec_of(configs[0])

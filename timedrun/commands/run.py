@@ -92,8 +92,9 @@ def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
     values = result_files.read_json(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: not a JSON object, so not a config; `timedrun show --json` prints one.")
+    benchmark.require_own(values, path)
     # The class that has most of these settings; `load` names the ones that do not fit.
-    kinds = [type(function()) for function in benchmark.config_functions.values()]
+    kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
     config = load(max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys())), values)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", config.name, re.ASCII):
         raise UsageError(

@@ -9,13 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.errors import ExitCode, TimedrunError
-
-if TYPE_CHECKING:
-    from torch.distributed import Store  # type: ignore[attr-defined]  # public, but not in its stub
+from timedrun.storage.atomic_file import replace_text
 
 T = TypeVar("T")
 NUMBER_KEY: Final = "timedrun/result_number"
@@ -62,10 +60,8 @@ class StatusFiles:
 
     def report_lost(self, rank: int, message: str) -> None:
         """Report to the other ranks of this node how `rank` was lost."""
-        part = self._path(rank, "part")
         with contextlib.suppress(OSError):
-            part.write_text(message)
-            part.replace(part.with_suffix(".lost"))
+            replace_text(self._path(rank, "lost"), message)
 
     def _path(self, rank: int, kind: str) -> Path:
         return self.folder / f"rank_{rank}.{kind}"
@@ -139,11 +135,11 @@ def _own(kind: str) -> Path | None:
     return Path(folder) / f"rank_{os.environ['RANK']}.{kind}" if folder else None
 
 
-def _agent_store() -> Store | None:
-    """The store of torchrun's agent, for a rank that it has started."""
+def _agent_store() -> Any:
+    """Return a client of the store of torchrun's agent, None if no agent started this process."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=60), wait_for_workers=False)

@@ -18,8 +18,8 @@ from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
 from timedrun.distributed.launcher import End, Launcher, module_command
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run import rank
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import steps_in
-from timedrun.run.outcome import Outcome
 from timedrun.run.worker import LaunchOptions
 from timedrun.stdio import say
 from timedrun.storage.result_files import ResultPaths

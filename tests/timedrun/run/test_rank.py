@@ -85,8 +85,8 @@ def test_a_rank_runs_the_config_and_options_of_its_launcher(
 ) -> None:
     for name in ("image_classification", "language_model"):
         benchmark = find(name)
-        for function in benchmark.config_functions.values():
-            config = replace(function(), seed=7)
+        for config_name in benchmark.config_names:
+            config = replace(benchmark.config(config_name), seed=7)
             options = LaunchOptions(paths=ResultPaths(tmp_path, 3), resume=True, data_folder=tmp_path, command="x")
             (tmp_path / "job.json").write_text(rank.dump_job(benchmark, config, options))
             ran: list[object] = []
