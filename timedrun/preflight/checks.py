@@ -120,7 +120,8 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
 
 def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
     """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
-    average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is not known."""
+    average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is
+    not known."""
     try:
         ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
         plan = benchmark.plan(config, ranks, options.data_folder)
