@@ -15,10 +15,11 @@ from image_classification.datasets import DataFacts, declared, facts, logged
 from image_classification.loaders.registry import make_ready
 from image_classification.model import build_model
 from image_classification.stores.data_files import data_files
-from timedrun.distributed.process_group import ProcessGroup, local_batch
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
 from timedrun.preflight.dry_run import Plan, known_or_declared
 from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.loss import binary_cross_entropy, cross_entropy
 from timedrun.training.optim import build_optimizer
 from timedrun.training.precision import Precision
@@ -42,8 +43,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
     run.straggler.attach(parallel)
-    share = local_batch(config.global_batch, ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     loss_function = LOSSES[config.loss]
 
     def step(batch: Batch, *, epoch: int, step_in_epoch: int) -> Tensor:
@@ -52,11 +52,11 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(elapsed)
         images, targets = methods.batch(batch.images, batch.labels, progress_at(config, epoch), known.classes)
-        whole = len(images) <= micro
+        whole = len(images) <= plan.micro
         pieces = (
             [(images, targets)]
             if whole
-            else list(zip(torch.split(images, micro), torch.split(targets, micro), strict=True))
+            else list(zip(torch.split(images, plan.micro), torch.split(targets, plan.micro), strict=True))
         )
         total: Tensor | None = None
         for number, (inputs, labels) in enumerate(pieces, 1):
@@ -82,12 +82,12 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
             with torch.inference_mode():
                 count_correct(model, synthetic, precision)
 
-    run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, known.channels))
+    run.warm_up(warm_up_step, synthetic_batches(config, ranks, plan.local, known.channels))
     files = data_files(config.data, run.data_folder)
     if files is not None:
         make_ready(config.data.loader)
         run.data_files(files.sample(), of=len(files))
-    run.start_clock(**run_info(config, optimizer, known, micro, share))
+    run.start_clock(**run_info(config, optimizer, known, plan))
     if files is not None and config.data.read_ahead:
         run.read_ahead(files.paths(), files.bytes)
     with ImageData(
@@ -170,14 +170,12 @@ def synthetic_batches(
                 yield epoch, Batch(images, labels, share * ranks.world_size)
 
 
-def run_info(
-    config: ImageRunConfig, optimizer: torch.optim.Optimizer, known: DataFacts, micro: int, share: int
-) -> RunInfo:
-    """What the log says of this run before its clock starts; `share` images a rank and step, `micro` at a time."""
+def run_info(config: ImageRunConfig, optimizer: torch.optim.Optimizer, known: DataFacts, plan: BatchPlan) -> RunInfo:
+    """What the log says of this run before its clock starts."""
     return {
         "train_samples": known.train_samples,
         "eval_samples": known.eval_samples,
-        "hyperparameters": hyperparameters(config, optimizer, micro, share),
+        "hyperparameters": hyperparameters(config, optimizer, plan),
         "methods": [method.name for method in config.methods],
     }
 
@@ -187,19 +185,18 @@ def rehearse(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | No
     known, missing = known_or_declared(lambda: facts(config.data, data_folder), declared(config.data))
     with torch.device("meta"):
         model = stack(*config.methods).model(build_model(config.model, config.seed))
-    share = local_batch(config.global_batch, ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     optimizer = build_optimizer(config.optimizer, model)
-    return Plan(run_info(config, optimizer, known, micro, share), config.total_epochs, missing)
+    return Plan(run_info(config, optimizer, known, plan), config.total_epochs, missing)
 
 
 def hyperparameters(
-    config: ImageRunConfig, optimizer: torch.optim.Optimizer, micro: int, share: int
+    config: ImageRunConfig, optimizer: torch.optim.Optimizer, plan: BatchPlan
 ) -> dict[str, str | int | float | bool]:
     """What the log says of this run, from the objects that were built, by MLPerf's names where it has them."""
     group = optimizer.param_groups[0]
     return {
-        "gradient_accumulation_steps": -(-share // micro),
+        "gradient_accumulation_steps": plan.accumulation,
         "opt_name": config.optimizer.kind,
         "opt_base_learning_rate": group["initial_lr"],
         "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,

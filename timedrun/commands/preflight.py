@@ -17,7 +17,7 @@ from mlevents.terminal_escape import printable
 from timedrun.benchmark import Benchmark, BenchmarkSpec
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup, choose_device, local_batch
+from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.preflight import checks, dry_run_report
 from timedrun.preflight.dry_run import Plan
@@ -27,6 +27,7 @@ from timedrun.provenance.system_answers import Answers, open_keys, read_answers
 from timedrun.run import page_cache
 from timedrun.storage import result_files
 from timedrun.submission.verdicts import worst_first
+from timedrun.training.batch_plan import BatchPlan
 
 NOT_HERE = "not checked here"
 
@@ -196,7 +197,7 @@ def unanswered(rehearsed: Rehearsed, answers: Answers | None) -> list[Finding]:
 def ranks_of(config: RunConfig, ranks: int) -> ProcessGroup:
     """The ranks a run would have; one where they cannot share the batch, and on the CPU where there is no device."""
     try:
-        local_batch(config.global_batch, ranks)
+        BatchPlan.of(config.global_batch, config.micro_batch, ranks)
     except UsageError:
         ranks = 1
     try:

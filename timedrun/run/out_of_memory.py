@@ -7,6 +7,7 @@ import torch
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
+from timedrun.training.batch_plan import BatchPlan
 
 # What torch raises as a plain RuntimeError: its CPU allocator, and libraries that allocate on the device themselves.
 _WORDS = ("DefaultCPUAllocator", "CUDA out of memory", "ALLOC_FAILED")
@@ -23,8 +24,7 @@ def out_of_memory(error: BaseException, config: RunConfig, ranks: ProcessGroup, 
         return None
     on_device = ranks.device.type == "cuda" and not isinstance(error, MemoryError)
     where = f"GPU {ranks.local_rank}" if on_device else "the machine"
-    share = -(-config.global_batch // ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    micro = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
     smaller = (
         f"set --micro-batch below {micro} (samples of one forward pass of a rank)"
         if micro > 1

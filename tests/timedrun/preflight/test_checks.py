@@ -17,7 +17,6 @@ from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.launch_env import find as find_place
-from timedrun.distributed.process_group import local_batch
 from timedrun.distributed.rendezvous import form_group
 from timedrun.errors import PreflightError, TimedrunError, UsageError
 from timedrun.methods import EMA
@@ -145,14 +144,6 @@ def test_cuda_and_fp16_without_a_device_are_refused(tmp_path: Path) -> None:
     assert any(
         "fp16 needs a CUDA device" in f for f in failures(replace(synthetic_smoke(), precision="fp16"), tmp_path)
     )
-
-
-@pytest.mark.parametrize(
-    ("batch", "ranks", "words"), [(2048, 3, "--global-batch 2049"), (7, 8, "--ranks 7"), (0, 1, "0")]
-)
-def test_a_batch_that_ranks_do_not_divide_names_valid_choices(batch: int, ranks: int, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        local_batch(batch, ranks)
 
 
 def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> None:
