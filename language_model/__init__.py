@@ -15,11 +15,11 @@ SPEC = BenchmarkSpec(
 )
 
 MOVED_CONFIGS = {
-    "gpt_shakespeare_nanogpt": "timedrun run gpt nanogpt --data shakespeare",
-    "gpt_shakespeare_baseline": "timedrun run gpt baseline --data shakespeare",
-    "gpt_shakespeare_modern": "timedrun run gpt modern --data shakespeare",
-    "gpt_125m_baseline": "timedrun run gpt baseline --data openwebtext",
-    "gpt_125m_methods": "timedrun run gpt methods --data openwebtext",
-    "gpt_125m_modern": "timedrun run gpt modern --data openwebtext",
+    "gpt_125m_baseline": "gpt baseline --data openwebtext",
+    "gpt_125m_methods": "gpt methods --data openwebtext",
+    "gpt_125m_modern": "gpt modern --data openwebtext",
+    "gpt_shakespeare_nanogpt": "gpt nanogpt --data shakespeare",
+    "gpt_shakespeare_baseline": "gpt baseline --data shakespeare",
+    "gpt_shakespeare_modern": "gpt modern --data shakespeare",
 }
-"""Commands that run the configs which this benchmark had before GPT became a benchmark of its own."""
+"""Former configs of this benchmark, with the arguments of `timedrun run` that replace their names."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
-from language_model.batch import MaskedBatch
+from language_model.collator import MaskedBatch
 from timedrun.errors import UsageError
 
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]

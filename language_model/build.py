@@ -63,9 +63,7 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
         if not dry_run:  # preflight reports it
             raise
         attention = config.speed.attention
-    return Parts(
-        ranks, facts, model, optimizer, stack(*config.methods), precision, batch, attention, initial_weights
-    )
+    return Parts(ranks, facts, model, optimizer, stack(*config.methods), precision, batch, attention, initial_weights)
 
 
 def build_model(config: BertRunConfig, device: torch.device | None = None) -> Bert | ReferenceBert:

@@ -1,4 +1,4 @@
-"""Collation of masked sequences into one batch of rows, padded or unpadded, and division of a global batch by length."""
+"""Collation of masked sequences into one batch of rows, and division of a global batch by sequence length."""
 
 from __future__ import annotations
 

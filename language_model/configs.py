@@ -43,7 +43,7 @@ CPU_SPEED_UPS = replace(
 
 @dataclass(frozen=True, kw_only=True)
 class BertRunConfig(RunConfig):
-    """A run of BERT masked language modelling."""
+    """Settings of a BERT run."""
 
     architecture: BertArchitecture
     data: TextDataConfig
@@ -87,13 +87,11 @@ class BertRunConfig(RunConfig):
             if speed.attention not in ("eager", "sdpa"):
                 found.append(f"transformers' model supports attention eager or sdpa, not {speed.attention!r}.")
             if others := [name for name in self.speed_ups if name not in ("attention", "fused_optimizer", "compile")]:
-                found.append(f"transformers' model does not support {', '.join(others)}; use --implementation timedrun.")
+                found.append(f"transformers' model has no {', '.join(others)}; use --implementation timedrun.")
         if speed.fused_optimizer and self.optimizer.kind not in ("adamw", "decoupled_adamw"):
             found.append(f"optimizer {self.optimizer.kind} has no fused form; use --speed.no-fused-optimizer.")
         if unsupported := [method.name for method in self.methods if method.name != "ema"]:
-            found.append(
-                f"{', '.join(unsupported)} cannot be applied to BERT; its speed-ups are settings (--speed.unpadding ...)."
-            )
+            found.append(f"{', '.join(unsupported)} cannot be applied to BERT; use --speed.* options.")
         if self.schedule.steps * self.global_batch < self.max_samples:
             found.append(
                 f"max_samples {self.max_samples:,} exceeds the schedule's {self.schedule.steps:,} steps of"

@@ -3,53 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from language_model.architecture import BertArchitecture
 from language_model.attention import BACKENDS, Attend, Layout, choose
-from language_model.batch import MaskedBatch
+from language_model.collator import MaskedBatch
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
+from language_model.settings import BertArchitecture, SpeedUps
 from language_model.weights import Weights, from_own, initial_weights, load_into, to_own
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpeedUps:
-    """What computes the same BERT faster. All off is the arithmetic of the baseline."""
-
-    unpadding: bool = False
-    """Batches hold true tokens only (the collator's part; the model takes both kinds)."""
-    attention: str = "eager"
-    """A backend of `attention.BACKENDS`, or "auto"."""
-    fused_qkv: bool = False
-    """One matrix for queries, keys and values."""
-    masked_head: bool = False
-    """The head computes scores at masked positions only."""
-    last_layer_subset: bool = False
-    """The last layer computes what follows its attention at masked positions only; so does the head then."""
-    fused_dropout_add_norm: bool = False
-    """`fused.dropout_add_layer_norm` after attention and feed-forward."""
-    fused_dense_gelu_dense: bool = False
-    """`fused.dense_gelu_dense` for the feed-forward: less memory."""
-    compiled_regions: bool = False
-    """On a CUDA device the two fused pieces run through torch.compile where the model as a whole does not."""
-    low_precision_residual: bool = False
-    """Under autocast, hidden states stay 16-bit between layers and through layer norms. Nothing in fp32."""
-    fused_optimizer: bool = False
-    """One kernel for the optimizer's step (its builder's part)."""
-    balance_lengths: bool = False
-    """A global batch is dealt to ranks so that each has about as many tokens (the sampler's part)."""
-    pad_vocabulary: int = 1
-    """Rows of the vocabulary's matrices are filled up to a multiple of this; those rows change no number."""
-    row_multiple: int = 1
-    """Rows of an unpadded batch are filled up to a multiple of this (the collator's part)."""
-
-    def __post_init__(self) -> None:
-        if min(self.pad_vocabulary, self.row_multiple) < 1:
-            raise ValueError(f"multiples must be at least 1: {self.pad_vocabulary=}, {self.row_multiple=}")
 
 
 class Embeddings(nn.Module):

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from language_model.architecture import BertArchitecture
-from language_model.batch import MaskedBatch
+from language_model.collator import MaskedBatch
+from language_model.settings import BertArchitecture
 from language_model.weights import ALIASES, Weights, initial_weights, load_into
 from timedrun.errors import UsageError
 

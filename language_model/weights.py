@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from language_model.architecture import BertArchitecture
+from language_model.settings import BertArchitecture
 from timedrun.errors import DataError, UsageError
 from timedrun.training.sampling import stream_seed
 

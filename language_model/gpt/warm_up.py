@@ -13,9 +13,7 @@ from timedrun.methods import stack
 from timedrun.training.batch_plan import BatchPlan
 
 
-def synthetic_batches(
-    config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan
-) -> Iterator[tuple[int, TokenBatch]]:
+def synthetic_batches(config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan) -> Iterator[tuple[int, TokenBatch]]:
     """Yield (step, random tokens): one evaluation batch with step -1, then `config.warm_up_steps` training batches for
     every shape that the methods make of one, largest first, each with a step of that shape. Yields nothing if there
     are no warm-up steps."""

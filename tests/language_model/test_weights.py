@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from language_model.architecture import BERT_LARGE
-from language_model.encoder import Bert, SpeedUps
+from language_model.encoder import Bert
 from language_model.model import ReferenceBert
+from language_model.settings import BERT_LARGE, SpeedUps
 from language_model.weights import (
     ALIASES,
     WORD,
