@@ -8,15 +8,14 @@ import torch
 import torch.nn.functional as F
 
 from language_model.gpt.model import (
-    GPT2_125M,
     Decoder,
     Gpt2,
-    GptConfig,
     build_model,
     rotary_angles,
     rotate,
     token_losses,
 )
+from language_model.gpt.settings import GPT2_125M, GptConfig
 
 SMALL: dict[str, Any] = {"layers": 2, "hidden": 24, "heads": 3, "context": 12, "vocabulary": 40, "dropout": 0.0}
 VARIANTS: list[dict[str, Any]] = [
