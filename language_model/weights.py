@@ -144,7 +144,7 @@ def load_into(model: Loadable, tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def theirs(name: str) -> str:
-    """Return transformers' name of a parameter, with query, key and value separate: "head.bias" -> "cls.predictions.bias"."""
+    """Return transformers' name of a parameter (without fused_qkv): "head.bias" -> "cls.predictions.bias"."""
     module, _, leaf = name.rpartition(".")
     if module.startswith("layers."):
         _, layer, inner = module.split(".", 2)

@@ -89,8 +89,8 @@ class TokenStore:
             found, expected = path.stat().st_size, part.tokens * TOKEN_TYPE.itemsize
             if found != expected:
                 raise DataError(
-                    f"{path} has {found:,} bytes instead of {expected:,}: it is truncated or was changed; copy or prepare it"
-                    " again."
+                    f"{path} has {found:,} bytes instead of {expected:,}: it is truncated or was changed;"
+                    " copy it again or prepare it again."
                 )
 
     @property
