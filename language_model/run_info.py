@@ -11,8 +11,8 @@ from language_model.configs import BertRunConfig
 from language_model.datasets import declared, facts
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.dry_run import Plan, known_or_declared
-from timedrun.run.timed_run import RunInfo
+from timedrun.preflight.plan import Plan, facts_or_declared
+from timedrun.run.run_info import RunInfo
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.schedule import StepSchedule
 
@@ -43,7 +43,7 @@ def run_info(config: BertRunConfig, parts: Parts) -> RunInfo:
 
 def plan(config: BertRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """Plan a dry run: build on the meta device, with declared facts where the data is absent."""
-    known, missing = known_or_declared(lambda: facts(config.data, data_folder), declared(config))
+    known, missing = facts_or_declared(lambda: facts(config.data, data_folder), declared(config))
     parts = build(config, ranks, known, torch.device("meta"))
     return Plan(run_info(config, parts), config.max_samples, missing)
 

@@ -16,7 +16,7 @@ from language_model.encoder import Bert
 from language_model.model import ReferenceBert
 from language_model.run_info import run_info
 from language_model.text.store import read_manifest
-from language_model.warm_up import synthetic_batches
+from language_model.warm_up import synthetic_batches, synthetic_evaluation
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
@@ -66,16 +66,13 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
         assert total is not None  # preflight ensures at least one sequence per rank
         return total
 
-    def warm_up_step(batches: list[MaskedBatch] | MaskedBatch) -> None:
-        model.train(isinstance(batches, list))
-        if isinstance(batches, list):
-            step(batches, number=schedule.warmup_steps)
-        else:
-            count_correct(model, batches, precision)
-
-    run.warm_up(warm_up_step, synthetic_batches(config, ranks, parts.batch))
-    run.data_files([store / name for name in read_manifest(store).files])
-    run.start_clock(**run_info(config, parts))
+    run.warm_up(
+        lambda batches: step(batches, number=schedule.warmup_steps),
+        synthetic_batches(config, ranks, parts.batch),
+        evaluate_step=lambda batch: count_correct(model, batch, precision),
+        evaluate=synthetic_evaluation(config, ranks),
+    )
+    run.start_clock(run_info(config, parts), files=[store / name for name in read_manifest(store).files])
     batches = open_batches(config, store, ranks)
     for block in run.blocks(config.max_samples):
         model.train()

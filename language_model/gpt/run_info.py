@@ -11,8 +11,8 @@ from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import declared, facts
 from language_model.run_info import optimization
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.dry_run import Plan, known_or_declared
-from timedrun.run.timed_run import RunInfo
+from timedrun.preflight.plan import Plan, facts_or_declared
+from timedrun.run.run_info import RunInfo
 
 
 def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
@@ -34,6 +34,6 @@ def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
 
 def plan(config: GptRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """Plan a dry run: build on the meta device, with declared facts where the data is absent."""
-    known, missing = known_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
+    known, missing = facts_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
     parts = build(config, ranks, known, torch.device("meta"))
     return Plan(run_info(config, parts), config.total_samples, missing)

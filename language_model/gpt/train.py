@@ -11,7 +11,7 @@ from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
 from language_model.gpt.model import token_losses
 from language_model.gpt.run_info import run_info
-from language_model.gpt.warm_up import synthetic_batches
+from language_model.gpt.warm_up import synthetic_batches, synthetic_evaluation
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
@@ -66,17 +66,13 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         optimizer.zero_grad(set_to_none=True)
         return total
 
-    def warm_up_step(synthetic: tuple[int, TokenBatch]) -> None:
-        number, batch = synthetic
-        model.train(number >= 0)
-        if number >= 0:
-            step(batch, number=number)
-        else:
-            sum_losses(model, batch, precision)
-
-    run.warm_up(warm_up_step, synthetic_batches(config, ranks, parts.batch))
-    run.data_files(open_store(run.data_folder).files)
-    run.start_clock(**run_info(config, parts))
+    run.warm_up(
+        lambda synthetic: step(synthetic[1], number=synthetic[0]),
+        synthetic_batches(config, ranks, parts.batch),
+        evaluate_step=lambda batch: sum_losses(model, batch, precision),
+        evaluate=synthetic_evaluation(config, ranks),
+    )
+    run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
     batches = open_batches(config, run.data_folder, ranks)
     for block in run.blocks(config.total_samples):
         model.train()

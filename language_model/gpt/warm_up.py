@@ -14,23 +14,27 @@ from timedrun.training.batch_plan import BatchPlan
 
 
 def synthetic_batches(config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan) -> Iterator[tuple[int, TokenBatch]]:
-    """Yield (step, random tokens): one evaluation batch with step -1, then `config.warm_up_steps` training batches for
-    every shape that the methods make of one, largest first, each with a step of that shape. Yields nothing if there
-    are no warm-up steps."""
-    context, generator = config.model.context, torch.Generator().manual_seed(0)
-
-    def random_batch(count: int) -> TokenBatch:
-        tokens = torch.randint(config.model.vocabulary, (count, context + 1), generator=generator).to(ranks.device)
-        return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)
-
+    """Yield `config.warm_up_steps` batches for every shape that the methods make of one, largest first, each with the
+    number of a step of that shape."""
     if not config.warm_up_steps:
         return
-    yield -1, random_batch(max(1, config.data.eval_batch // ranks.world_size))
-    methods, whole = stack(*config.methods), torch.zeros(batch.local, context, dtype=torch.uint8)
+    methods = stack(*config.methods)
+    whole = torch.zeros(batch.local, config.model.context, dtype=torch.uint8)
     shapes: dict[torch.Size, int] = {}
     for step in range(config.schedule.steps if config.methods else 1):
         inputs, _ = methods.batch(whole, whole, step / config.schedule.steps, config.model.vocabulary)
         shapes.setdefault(inputs.shape, step)
     for shape in sorted(shapes, key=lambda shape: (shape.numel(), shape), reverse=True):
         for _ in range(config.warm_up_steps):
-            yield shapes[shape], random_batch(batch.local)
+            yield shapes[shape], _random_batch(config, ranks, batch.local)
+
+
+def synthetic_evaluation(config: GptRunConfig, ranks: ProcessGroup) -> Iterator[TokenBatch]:
+    """Yield one evaluation batch if there are warm-up steps."""
+    if config.warm_up_steps:
+        yield _random_batch(config, ranks, max(1, config.data.eval_batch // ranks.world_size))
+
+
+def _random_batch(config: GptRunConfig, ranks: ProcessGroup, count: int) -> TokenBatch:
+    tokens = torch.randint(config.model.vocabulary, (count, config.model.context + 1)).to(ranks.device)
+    return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)

@@ -72,7 +72,7 @@ def test_methods_differ_in_speed_settings_only(baseline: BertRunConfig, methods:
 
 def test_every_config_can_be_dumped_and_loaded_and_names_its_benchmark() -> None:
     benchmark = find("language_model")
-    for name in benchmark.config_functions:
+    for name in benchmark.config_names:
         config = benchmark.config(name)
         assert load(type(config), dump(config)) == config
         assert (config.benchmark, config.name) == ("language_model", name)

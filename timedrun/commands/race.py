@@ -12,11 +12,11 @@ from pathlib import Path
 
 from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.distributed import parent_death_signal, program
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
@@ -33,16 +33,14 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     names = [config.name for config in configs]
     if len(set(names)) != len(names):
         raise UsageError(f"a config can race only once: {', '.join(names)}.")
-    if len({id(benchmark.spec_of(config)) for config in configs}) > 1:
-        raise UsageError(f"{', '.join(names)} do not train the same task, so no ratio of their times means anything.")
     folder = new_folder(arguments.results, Path("runs") / benchmark.name, "race")
     for number, round_names in enumerate(interleaved(names, arguments.runs)):
         for name in round_names:
             run_one(arguments, name, folder / name, number, arguments.first_seed + number)
-    sets = {name: [read(path).summary for path in result_files(folder / name)] for name in names}
+    sets = {name: [summarize(read(path)) for path in result_files(folder / name)] for name in names}
     figure = folder / "quality_over_time.png"
     plot.plot_quality(sets, figure)
-    spec = benchmark.spec_of(configs[0])
+    spec = benchmark.spec
     asked = runs_asked_for(spec)
     report = None
     if arguments.runs == asked and spec.ruleset in MLPERF_RULESETS:

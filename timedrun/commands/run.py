@@ -45,14 +45,15 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
 
 
 def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
-    """The config in the JSON file `path`, which may be somebody else's.
+    """Load the config in the JSON file `path`, which is not trusted.
 
     Raises:
-        UsageError: it is none of this benchmark, or its name, which names folders, is no plain word.
+        UsageError: not a config of this benchmark, or its name cannot name a folder.
     """
     values = result_files.read_json(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: no JSON object, so no config; `timedrun show --json` prints one.")
+    benchmark.require_own(values, path)
     config = load(kind_of(benchmark, values), values)
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", config.name, re.ASCII):
         raise UsageError(
@@ -86,8 +87,8 @@ def be_rank(
 
 
 def kind_of(benchmark: Benchmark, values: dict[str, Any]) -> type[RunConfig]:
-    """The class of the benchmark's configs that has most of these settings; its reader will name what is wrong."""
-    kinds = [type(function()) for function in benchmark.config_functions.values()]
+    """Return the class of the benchmark's configs that has most of these settings; loading names what is wrong."""
+    kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
     return max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys()))
 
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.errors import ExitCode
+from timedrun.storage.atomic_file import replace_text
 
 T = TypeVar("T")
 
@@ -56,10 +57,8 @@ class StatusFiles:
 
     def tell_lost(self, rank: int, words: str) -> None:
         """Say to the other ranks how this one died."""
-        part = self._path(rank, "part")
         with contextlib.suppress(OSError):
-            part.write_text(words)
-            part.replace(part.with_suffix(".lost"))
+            replace_text(self._path(rank, "lost"), words)
 
     def _path(self, rank: int, what: str) -> Path:
         return self.folder / f"rank_{rank}.{what}"

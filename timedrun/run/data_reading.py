@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
 from timedrun.run import page_cache
 from timedrun.run.read_ahead import ReadAhead
+
+
+class PathList(Protocol):
+    """Paths by number; a list, or a table that makes each path when it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> Path: ...
+
+    def __iter__(self) -> Iterator[Path]: ...
 
 
 class DataReading:
@@ -17,20 +28,15 @@ class DataReading:
     def __init__(self, log: RunLog) -> None:
         self.log = log
         self.ahead: ReadAhead | None = None
-        self._files: tuple[Sequence[Path], int] | None = None
 
-    def name(self, files: Sequence[Path], of: int) -> None:
-        """The data lie in `files`, a sample of `of`."""
-        self._files = (files, of)
-
-    def log_page_cache(self) -> None:
-        """Log how much of the named files is cached; nothing where none are."""
-        if self._files is None:
+    def log_page_cache(self, files: PathList) -> None:
+        """Log the part of `files` that is in the page cache, from a sample of them if they are many."""
+        if not len(files):
             return
-        files, of = self._files
-        found = page_cache.resident(files)
-        facts: dict[str, Scalar] = {"bytes": found.bytes, "asked_bytes": found.asked_bytes, "files": len(files)}
-        sample = {"sample_of_files": of} if of != len(files) else {}
+        chosen = [files[place] for place in page_cache.evenly(len(files), page_cache.SAMPLED_FILES)]
+        found = page_cache.resident(chosen)
+        facts: dict[str, Scalar] = {"bytes": found.bytes, "asked_bytes": found.asked_bytes, "files": len(chosen)}
+        sample = {"sample_of_files": len(files)} if len(chosen) != len(files) else {}
         why = {"reason": found.reason} if found.reason else {}
         self.log.event(keys.PAGE_CACHE_RESIDENT, found.fraction, **facts, **sample, **why)
 

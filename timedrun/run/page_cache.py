@@ -104,7 +104,7 @@ def obstacle(command: Path = Path(WRITER), file: Path | None = None) -> str:
     return ""
 
 
-def evenly(count: int, most: int = SAMPLED_FILES) -> list[int]:
+def evenly(count: int, most: int) -> list[int]:
     """At most `most` of the places 0 .. count - 1, evenly spaced: which of many files to ask about."""
     return list(range(count)) if count <= most else [count * place // most for place in range(most)]
 

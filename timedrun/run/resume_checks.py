@@ -87,7 +87,7 @@ def changed(
         (_worded(ORIGIN, origin_was), _worded(ORIGIN, origin)),
         (_worded(SYSTEM, system_was), _worded(SYSTEM, system)),
         (_versions(system_was), _versions(system)),
-        ({"the system": log.platform}, {"the system": system["system_name"]}),
+        ({"the system": log.text(keys.SUBMISSION_PLATFORM)}, {"the system": system["system_name"]}),
     ):
         found += _differing(was, now).values()
     return found

@@ -95,7 +95,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         ending.log = log
         run = TimedRun(
             settings,
-            benchmark.spec_of(settings),
+            benchmark.spec,
             ranks,
             log,
             platform=platform,

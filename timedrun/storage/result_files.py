@@ -16,6 +16,7 @@ from mlevents.package_checker.files import LARGEST_JSON
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS
 from timedrun.errors import TimedrunError, UsageError
+from timedrun.storage.atomic_file import replace_text
 
 
 @dataclass(frozen=True)
@@ -114,19 +115,6 @@ def require_ruleset(name: str | None) -> None:
 def write_json(path: Path, values: Any) -> None:
     """Write `values` as indented JSON, whole or not at all."""
     replace_text(path, json.dumps(values, indent=2) + "\n")
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all. A link that somebody put in its way is not written through.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    with open(part, "x", encoding="utf-8") as file:
-        file.write(text)
-    part.replace(path)
 
 
 def read_json(path: Path) -> Any:

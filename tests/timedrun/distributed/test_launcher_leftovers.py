@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 def test_ranks_their_workers_and_the_folder_of_signs_go_with_a_killed_supervisor(tmp_path: Path) -> None:
     code = START + textwrap.dedent(
         f"""
-        from timedrun.distributed import parent_process
-        parent_process.end_with(int(os.environ["TIMEDRUN_LAUNCHED"]))
+        from timedrun.distributed import parent_death_signal
+        parent_death_signal.end_with(int(os.environ["TIMEDRUN_LAUNCHED"]))
         worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         (Path({str(tmp_path)!r}) / f"rank_{{rank}}.part").write_text(f"{{os.getpid()}} {{worker.pid}}")
         (Path({str(tmp_path)!r}) / f"rank_{{rank}}.part").rename(Path({str(tmp_path)!r}) / f"rank_{{rank}}")

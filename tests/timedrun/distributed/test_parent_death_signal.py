@@ -16,20 +16,20 @@ from timedrun.errors import UsageError
 CHILD = """
 import os, signal, sys, time
 from pathlib import Path
-from timedrun.distributed import parent_process
+from timedrun.distributed import parent_death_signal
 folder = Path(sys.argv[1])
 def stop(*_):
     (folder / "stopped").touch()
     os._exit(75)
 signal.signal(signal.SIGTERM, stop)
-parent_process.obey_environment()
-(folder / "runs").write_text(os.environ.get(parent_process.VARIABLE, "not inherited"))
+parent_death_signal.obey_environment()
+(folder / "runs").write_text(os.environ.get(parent_death_signal.VARIABLE, "not inherited"))
 time.sleep(60)
 """
 PARENT = """
 import subprocess, sys, time
-from timedrun.distributed import parent_process
-subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], env=parent_process.environment())
+from timedrun.distributed import parent_death_signal
+subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], env=parent_death_signal.environment())
 time.sleep(60)
 """
 
@@ -51,8 +51,8 @@ def test_a_run_stops_in_order_when_the_race_that_started_it_is_killed(tmp_path: 
 def test_a_process_whose_parent_has_ended_before_it_asked_ends_too() -> None:
     code = """
 import os
-from timedrun.distributed import parent_process
-parent_process.end_with(os.getppid() + 1)
+from timedrun.distributed import parent_death_signal
+parent_death_signal.end_with(os.getppid() + 1)
 print('went on')
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

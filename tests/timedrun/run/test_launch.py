@@ -89,7 +89,7 @@ def test_a_step_counts_where_every_rank_has_its_checkpoint(tmp_path: Path) -> No
         (tmp_path / f"rank_{rank}").mkdir()
         for step in steps:
             (tmp_path / f"rank_{rank}" / f"step_{step:08d}.pt").touch()
-    (tmp_path / "rank_1" / ".step_00000030.pt.x.partial").touch()
+    (tmp_path / "rank_1" / "step_00000030.pt.draft").touch()
     assert launch.common_step(tmp_path, range(2)) == 20
     assert launch.common_step(tmp_path, range(1)) == 30
     assert launch.common_step(tmp_path, range(3)) is None

@@ -142,7 +142,7 @@ def test_a_worker_that_cannot_be_set_up_says_why(workers: int) -> None:
 PARENT = """
 import sys
 from pathlib import Path
-from tests.timedrun.test_work_pool import run
+from tests.timedrun.storage.test_worker_pool import run
 run(["slow"], Path(sys.argv[1]), 2)
 """
 
