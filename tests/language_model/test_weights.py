@@ -164,7 +164,7 @@ def test_a_file_that_transformers_saved_loads(transformers: ModuleType, tiny, li
 def test_a_file_is_never_overwritten(tiny, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"precious")
-    with pytest.raises(DataError, match="was left as it is"):
+    with pytest.raises(DataError, match="was not overwritten"):
         save_safetensors(Bert(tiny), path)
     assert path.read_bytes() == b"precious"
 

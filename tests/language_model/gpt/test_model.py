@@ -152,7 +152,7 @@ def test_softcap_bounds_the_logits() -> None:
 
 
 def test_sequences_longer_than_the_context_are_refused() -> None:
-    with pytest.raises(ValueError, match="13 tokens are longer than the model's context of 12"):
+    with pytest.raises(ValueError, match="13 tokens exceed the model's context of 12"):
         made(implementation="modern")(torch.zeros(1, 13, dtype=torch.int64))
 
 
