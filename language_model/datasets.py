@@ -18,7 +18,7 @@ from language_model.text.store import MANIFEST, read_manifest
 from language_model.weights import import_safetensors
 from timedrun.distributed.process_group import choose_device
 from timedrun.errors import DataError, UsageError
-from timedrun.storage import data_folder
+from timedrun.storage.result_files import require_data_folder
 from timedrun.training.precision import Precision
 
 CHECKPOINT = "initial_checkpoint"
@@ -47,7 +47,7 @@ def resolve(config: TextDataConfig, folder: Path | None) -> Path:
     """
     if config.source == "topics":
         return topics_store.prepared(config.longest)
-    return data_folder.required(folder, "prepared text (`timedrun prepare language_model CONFIG --text FILES`)")
+    return require_data_folder(folder, "prepared text (`timedrun prepare language_model CONFIG --text FILES`)")
 
 
 def facts(config: TextDataConfig, folder: Path | None) -> TextFacts:

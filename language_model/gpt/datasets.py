@@ -9,7 +9,7 @@ from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.settings import GptConfig
 from language_model.gpt.tokens import TokenStore
 from timedrun.errors import DataError
-from timedrun.storage import data_folder
+from timedrun.storage.result_files import require_data_folder
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def open_store(folder: Path | None) -> TokenStore:
     Raises:
         DataError: the folder is missing or not an intact token store.
     """
-    return TokenStore(data_folder.required(folder, "GPT's token store"))
+    return TokenStore(require_data_folder(folder, "GPT's token store"))
 
 
 def facts(folder: Path | None, length: int) -> TokenFacts:

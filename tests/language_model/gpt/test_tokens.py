@@ -99,7 +99,8 @@ def grown(path: Path) -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize(
-    "damage, words", [(Path.unlink, "is missing"), (cut_short, "is truncated or was changed"), (grown, "is truncated or was")]
+    "damage, words",
+    [(Path.unlink, "is missing"), (cut_short, "is truncated or was changed"), (grown, "is truncated or was")],
 )
 def test_a_missing_or_resized_file_is_named(
     folder: Path, split: str, damage: Callable[[Path], None], words: str
