@@ -90,7 +90,7 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
         failures.append(f"warm_up_steps {config.warm_up_steps} is negative; give --warm-up-steps 0 or more.")
     if config.budget_minutes < 0:
         failures.append(f"budget_minutes {config.budget_minutes} is negative; --budget-minutes 0 sets no limit.")
-    fraction = benchmark.spec_of(config).direction == ">="
+    fraction = benchmark.spec.direction == ">="
     if not 0 < config.evaluation.target < (1 if fraction else math.inf):
         wanted = "between 0 and 1; give a fraction, not percent" if fraction else "a number above 0"
         failures.append(f"evaluation.target {config.evaluation.target} is not {wanted}.")
@@ -151,7 +151,7 @@ def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_fold
 def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
     """Return the reasons why no log of this config can pass the strict checks; none for data other than the
     benchmark's own."""
-    spec = benchmark.spec_of(config)
+    spec = benchmark.spec
     rules = RULESETS.get(spec.ruleset)
     if config.dataset != spec.dataset or rules is None or spec.mlperf_benchmark not in rules.benchmarks:
         return []

@@ -96,7 +96,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             discard_newer(options.paths.checkpoints, ranks, resume_from["position"]["step"])
         run = TimedRun(
             settings,
-            benchmark.spec_of(settings),
+            benchmark.spec,
             ranks,
             log,
             platform=platform,
