@@ -208,7 +208,7 @@ def accuracy(model: Bert | ReferenceBert, data: TextData, precision: Precision, 
         counts[0] += count_correct(model, batch, precision)
         counts[1] += len(batch.labels)
         counts[2] += batch.global_samples
-    correct, masked, seen = ranks.sum(counts).tolist()
+    correct, masked, seen = ranks.all_reduce_sum(counts).tolist()
     if seen != len(data.eval_store):
         raise RuntimeError(
             f"evaluation saw {seen} sequences, but the set has {len(data.eval_store)}; its accuracy would be wrong."

@@ -20,7 +20,6 @@ from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig, load, override
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import LAUNCHED, LaunchEnv
-from timedrun.distributed.launch_env import find as find_place
 from timedrun.errors import ExitCode, UsageError, in_words
 from timedrun.preflight import checks
 from timedrun.run import launch
@@ -139,7 +138,9 @@ def launch_place(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
     Raises:
         UsageError: the options and what a launcher says do not go together.
     """
-    place = find_place(arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
+    place = LaunchEnv.detect(
+        arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master
+    )
     if LAUNCHED in os.environ:
         return place, False
     starts_ranks = arguments.ranks > 1 or arguments.restarts > 0

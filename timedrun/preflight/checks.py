@@ -17,7 +17,7 @@ from mlevents.rounds import RULESETS
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.process_group import ProcessGroup, choose_device, local_batch, require_steady_order
+from timedrun.distributed.process_group import ProcessGroup, choose_device, local_batch, require_warm_up_for_ddp
 from timedrun.distributed.rendezvous import too_few_open_files
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
@@ -72,7 +72,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> list[str]:
     """What of the settings can work on no machine."""
     failures = _complaint(lambda: local_batch(config.global_batch, ranks))
-    failures += _complaint(lambda: require_steady_order(config.warm_up_steps, ranks))
+    failures += _complaint(lambda: require_warm_up_for_ddp(config.warm_up_steps, ranks))
     share = benchmark.spec_of(config).direction == ">="
     if not 0 < config.evaluation.target < (1 if share else math.inf):
         wanted = "between 0 and 1; give a fraction, not percent" if share else "a number above 0"
