@@ -17,8 +17,6 @@ from typing import Final, Literal, Self
 import psutil
 import torch
 
-from timedrun.distributed import process_usage
-
 State = Literal["own", "collective", "device"]
 ACTIVE_SHARE: Final = 0.2
 """Share of the core time available to a thread above which it is active. Gloo's polling thread wakes a hundred times a
@@ -82,7 +80,7 @@ class ActivityProbe:
             return True
         # Children are looked up, which takes milliseconds, only if this process does not use a core itself.
         tasks = _tasks()
-        tree_before, self._tree = self._tree, process_usage.cpu_seconds()
+        tree_before, self._tree = self._tree, cpu_seconds()
         times_before, self._times = self._times, ThreadTimes.read(tasks)
         if tree_before is not None and self._tree - tree_before > ACTIVE_SHARE * seconds:
             return True
@@ -128,6 +126,15 @@ class ThreadTimes:
                 slept = max(0.0, self.at - before.at - ran - (waited_so_far - waited_before))
                 busiest = max(busiest, ran / (ran + slept))
         return busiest
+
+
+def cpu_seconds() -> float:
+    """Return user plus system time of this process and its descendants, including ended ones that were waited for."""
+    total = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(child.cpu_times()[:4])  # its own and those of its ended children
+    return total
 
 
 def in_module(frame: FrameType, modules: tuple[str, ...]) -> bool:

@@ -207,24 +207,13 @@ class Watchdog:
                 while not self.tick(max(0.0, self._next_heartbeat - self._awake)):
                     pass
             except Exception as error:  # out of memory, most likely
-                self._break_off(error)
-
-    def _break_off(self, error: Exception) -> None:
-        """End this rank, which can neither watch nor be watched any more."""
-        if self._stopping:
-            return
-        with self._changed:
-            own = self._own_failure[0] if self._own_failure and not self._own_failure[1] else None
-            text = f"rank {self.ranks.rank}, step {self.step}: watchdog failed: {type(error).__name__}: {error}"
-            failure = self.failure or own or RunFailure(text.rstrip(": "), ExitCode.ERROR, self.ranks.rank)
-        self._settle(failure)
-        self._send(_end_message(failure) if self.ranks.is_first else _failure_message(failure, False))
-        self._write_status(failure.message)
-        with self._changed:
-            self._changed.notify_all()
-            returned = self._changed.wait_for(lambda: self._returned, GRACE_SECONDS)
-        if not returned:
-            self.on_end(failure.message, failure.exit_code)
+                if not self._stopping:
+                    text = f"rank {self.ranks.rank}, step {self.step}: watchdog failed: {type(error).__name__}: {error}"
+                    own = self._own_failure[0] if self._own_failure else None
+                    failure = self.failure or own or RunFailure(text.rstrip(": "), ExitCode.ERROR, self.ranks.rank)
+                    self._send(_end_message(failure) if self.ranks.is_first else _failure_message(failure, False))
+                    self._write_status(failure.message)
+                    self.on_end(failure.message, failure.exit_code)
 
     def _failure_of(self, error: BaseException) -> RunFailure:
         message = f"{type(error).__name__}: {error}".rstrip(": ")

@@ -15,9 +15,6 @@ CPU = torch.device("cpu")
     ("variables", "message"),
     [
         ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK='one'"),
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
-        ({"RANK": "0"}, "WORLD_SIZE is not"),
-        ({"RANK": "0", "WORLD_SIZE": "-3"}, "WORLD_SIZE='-3'"),
         ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"}, "MASTER_PORT='x'"),
     ],
 )
@@ -30,7 +27,7 @@ def test_invalid_variables_are_named(variables: dict[str, str], message: str, mo
         ProcessGroup.join("cpu")
 
 
-def test_without_variables_a_process_is_the_only_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_variables_there_is_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
     assert ProcessGroup.join("cpu") == ProcessGroup(0, 1, 0, CPU)

@@ -1,10 +1,9 @@
-"""CPU time and memory of this process and its children."""
+"""Memory of this process and its descendants."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,18 +24,6 @@ class TreeMemory:
     """Shared memory, through which worker processes pass batches."""
     mapped_files: int
     """Mapped pages of the page cache, which the kernel can drop."""
-
-
-def cpu_seconds() -> float:
-    """Return user plus system time of this process and its descendants, including those that ended and were waited
-    for."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(child.cpu_times()[:4])  # its own and those of its ended children
-    return total
 
 
 def memory(process: int | None = None) -> TreeMemory | None:
