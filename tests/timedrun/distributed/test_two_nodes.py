@@ -1,4 +1,4 @@
-"""Two nodes are one run: same evaluations as two ranks on one node, results on node 0 only, a cut link reported on both.
+"""Two nodes are one run: evaluations of two ranks on one node, results on node 0 only, a cut link reported on both.
 The nodes are network namespaces with one link between them, which root can create."""
 
 from __future__ import annotations
