@@ -21,7 +21,7 @@ import torch
 from image_classification.bench_cases import CONTESTANTS, SEED, Contestant, Stores, choice, make_stores, opened
 from timedrun.bench import process_memory
 from timedrun.bench.loader_benchmark import BenchOptions
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.provenance import system
 from timedrun.storage.result_files import write_json
 from timedrun.training import sampling

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import zipfile
@@ -23,6 +24,7 @@ from language_model.text.store import COLUMNS, Split, token_type
 from language_model.text.vocabulary import Vocabulary, read_vocabulary
 from language_model.text.wordpiece import Encoder
 from timedrun.errors import DataError
+from timedrun.storage.atomic_file import write_file
 from timedrun.training.sampling import stream_seed
 
 RULES = 1
@@ -177,20 +179,16 @@ def save_part(path: Path, content: PartContent, key: str) -> None:
         "documents": content.documents,
         "skipped": content.skipped,
     }
-    draft = path.with_name(f"{path.name}.{os.getpid()}.draft")
-    draft.unlink(missing_ok=True)
-    with draft.open("xb") as stream:
-        np.savez(
-            stream,
-            facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
-            index=content.index,
-            tokens=content.tokens,
-            masked=content.masked,
-            labels=content.labels,
-        )
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(draft, path)
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
+        index=content.index,
+        tokens=content.tokens,
+        masked=content.masked,
+        labels=content.labels,
+    )
+    write_file(path, buffer.getvalue())
 
 
 def load_part(path: Path, key: str) -> PartContent | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -54,11 +53,6 @@ def write_split(
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """The last file; after it the folder is a store, whatever happens to the machine."""
     write_file(folder / MANIFEST, manifest.to_json().encode())
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def summary(manifest: Manifest, split: Split) -> Mapping[str, float | int]:

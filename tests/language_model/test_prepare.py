@@ -96,20 +96,20 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from language_model import parts
+from language_model.text import shards
 from tests.language_model.test_prepare import SETTINGS, silent
 from language_model.prepare import prepare_text
-from timedrun import stored_file
-made = parts.save_part
+from timedrun.storage import atomic_file
+made = shards.save_part
 def slowly(*arguments):
     made(*arguments)
     time.sleep(0.02)  # leaves the killer time
-parts.save_part = slowly
-completed = stored_file.FileWriter.complete
+shards.save_part = slowly
+completed = atomic_file.FileWriter.complete
 def noticed(writer):
     time.sleep(0.05)
     return completed(writer)
-stored_file.FileWriter.complete = noticed
+atomic_file.FileWriter.complete = noticed
 folder = Path(sys.argv[1])
 if __name__ == "__main__":
     prepare_text(

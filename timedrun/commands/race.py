@@ -12,12 +12,13 @@ from pathlib import Path
 
 from mlevents.record import read, result_files
 from mlevents.rounds import MLPERF_RULESETS, ruleset
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
-from timedrun.commands.configs import print_table
-from timedrun.distributed import parent_death_signal, program
+from timedrun.commands.show import print_table
+from timedrun.distributed import parent_death_signal
+from timedrun.distributed.launcher import module_command
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
 from timedrun.storage.result_files import new_folder, write_json
@@ -39,7 +40,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     for number, round_names in enumerate(interleaved(names, arguments.runs)):
         for name in round_names:
             run_one(arguments, name, folder / name, number, arguments.first_seed + number)
-    sets = {name: [read(path).summary for path in result_files(folder / name)] for name in names}
+    sets = {name: [summarize(read(path)) for path in result_files(folder / name)] for name in names}
     figure = folder / "quality_over_time.png"
     plot.plot_quality(sets, figure)
     spec = benchmark.spec_of(configs[0])
@@ -100,7 +101,7 @@ def run_one(arguments: argparse.Namespace, name: str, folder: Path, number: int,
         TimedrunError: it was aborted or stopped (a target not reached is a result and goes on).
     """
     command = [
-        *program.command("run", arguments.benchmark, name),
+        *module_command("timedrun", "run", arguments.benchmark, name),
         *("--results", str(folder), "--number", str(number), "--seed", str(seed)),
         *(
             "--ranks",

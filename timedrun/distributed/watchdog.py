@@ -28,6 +28,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.replica_check import ReplicaDivergence
 from timedrun.distributed.stall_detector import WAITING, ActivityProbe, ThreadActivity, in_module
 from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError, UsageError
+from timedrun.storage.atomic_file import replace_text
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Variable that overrides STUCK_SECONDS."""
@@ -321,10 +322,8 @@ class Watchdog:
             return
         path = self._status_folder / f"rank_{self.ranks.rank}.json"
         status = {"step": self.step, "seconds": time.monotonic()} | ({"words": message} if message else {})
-        partial = path.with_suffix(f".{threading.get_ident()}.partial")
         with contextlib.suppress(OSError):  # the folder is the launcher's, which may have ended
-            partial.write_text(json.dumps(status))
-            os.replace(partial, path)
+            replace_text(path, json.dumps(status), f".{threading.get_ident()}.draft")
 
 
 def is_symptom(error: BaseException) -> bool:

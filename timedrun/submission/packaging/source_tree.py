@@ -43,10 +43,10 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 
 def uncommitted(source: Path, files: Mapping[str, Path]) -> list[str]:
     """Those of `files` that lie below `source` in a git tree without being tracked, by their place, sorted."""
-    train_state = (git(source, "ls-files", "-z") or "").split("\0")
-    if not any(train_state):
+    tracked = (git(source, "ls-files", "-z") or "").split("\0")
+    if not any(tracked):
         return []
-    return sorted(place for place, file in files.items() if file == source / place and place not in set(train_state))
+    return sorted(place for place, file in files.items() if file == source / place and place not in set(tracked))
 
 
 def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
@@ -80,7 +80,7 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
 
 def _is_hidden_or_cache(name: str) -> bool:
     parts = name.split("/")
-    return any(part.startswith(".") or part == CACHE for part in parts) or name.endswith((".pyc", ".part"))
+    return any(part.startswith(".") or part == CACHE for part in parts) or name.endswith((".pyc", ".draft"))
 
 
 def _import_root(source: Path, benchmark: str) -> Path:

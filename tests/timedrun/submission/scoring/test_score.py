@@ -11,6 +11,7 @@ import pytest
 
 from mlevents import keys
 from mlevents.record import read
+from mlevents.summary import summarize
 from timedrun.submission.scoring import score as scores
 
 WriteRun = Callable[..., Path]
@@ -168,7 +169,7 @@ def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun)
     path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
     (one,) = scores.score([tmp_path])
     assert one.runs == [None] and one.reason == "no rules are known here for a benchmark 'chess'"
-    assert scores.target(read(path).summary) == 0.1 and not scores.reached(read(path).summary)
+    assert scores.target(summarize(read(path))) == 0.1 and not scores.reached(summarize(read(path)))
 
 
 def test_every_score_is_told_as_unverified(tmp_path: Path, write_run: WriteRun) -> None:
