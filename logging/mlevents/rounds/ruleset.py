@@ -43,9 +43,7 @@ class RequiredKey:
     alternative: str | None = None
     metadata: tuple[str, ...] = ()  # names that each event's metadata must hold
     metadata_any: tuple[str, ...] = ()  # names of which each event's metadata must hold one
-    metadata_with: Mapping[str, str] = field(
-        default_factory=dict
-    )  # if metadata hold the first, they must hold the second
+    metadata_with: Mapping[str, str] = field(default_factory=dict)  # if metadata has the first, then also the second
     metadata_values: Mapping[str, Constraint] = field(default_factory=dict)  # of metadata, if present
     vocabulary: tuple[str, ...] | None = None  # the values allowed; None: any
     filled: bool = False  # an empty string is not allowed
