@@ -17,7 +17,7 @@ from image_classification.model import build_model
 from image_classification.stores.data_files import data_files
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
-from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.timed_run import RunInfo, TimedRun
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.loss import binary_cross_entropy, cross_entropy
@@ -182,7 +182,7 @@ def run_info(config: ImageRunConfig, optimizer: torch.optim.Optimizer, known: Da
 
 def rehearse(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
-    known, missing = known_or_declared(lambda: facts(config.data, data_folder), declared(config.data))
+    known, missing = facts_or_declared(lambda: facts(config.data, data_folder), declared(config.data))
     with torch.device("meta"):
         model = stack(*config.methods).model(build_model(config.model, config.seed))
     plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)

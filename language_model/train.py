@@ -30,7 +30,7 @@ from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.methods import stack
-from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.timed_run import RunInfo, TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
@@ -153,7 +153,7 @@ def rehearse(config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -
         return rehearse_gpt(config, ranks, data_folder)
     assert isinstance(config, BertRunConfig)  # there is no third kind
     data = config.data
-    known, missing = known_or_declared(lambda: facts(resolve(data, data_folder)), declared(config))
+    known, missing = facts_or_declared(lambda: facts(resolve(data, data_folder)), declared(config))
     with torch.device("meta"):
         model: Bert | ReferenceBert = (
             Bert(config.architecture, config.speed)

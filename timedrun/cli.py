@@ -235,8 +235,8 @@ def dispatch(arguments: argparse.Namespace, rest: list[str], words: list[str]) -
 
 
 _VERBS: Final = {  # verb: module of timedrun.commands, function, whether it takes overrides of a config
-    "list": ("configs", "list_benchmarks", False),
-    "show": ("configs", "show", True),
+    "list": ("list", "list_benchmarks", False),
+    "show": ("show", "show", True),
     "run": ("run", "run", True),
     "prepare": ("prepare", "prepare", True),
     "preflight": ("preflight", "preflight", True),

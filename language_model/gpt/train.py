@@ -16,7 +16,7 @@ from language_model.hyperparameters import optimization
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.methods import stack
-from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.timed_run import RunInfo, TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
@@ -110,7 +110,7 @@ def run_info(config: GptRunConfig, optimizer: torch.optim.Optimizer, known: Toke
 
 def rehearse(config: GptRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
-    known, missing = known_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
+    known, missing = facts_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
     with torch.device("meta"):
         model = stack(*config.methods).model(build_model(config.model, config.seed))
     optimizer = build_gpt_optimizer(config.optimizer, model, adam_beta1=config.adam_beta1)
