@@ -91,7 +91,7 @@ def check_results(
         failed = [file.name for file in one.files if status.get(os.path.abspath(file)) != keys.SUCCESS]
         if len(failed) > rules.dropped:
             message = (
-                f"{len(failed)} of {len(one.files)} runs failed ({', '.join(failed[:8])}), at most {rules.dropped} may, "
-                "so the set has no score; MLCommons' checker ignores it"
+                f"{len(failed)} of {len(one.files)} runs failed ({', '.join(failed[:8])}), at most {rules.dropped} may "
+                "fail, so the set has no score; MLCommons' checker ignores it"
             )
             yield listing.finding("error", "runs-failed", message, one.place)
