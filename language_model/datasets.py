@@ -24,7 +24,7 @@ from language_model.weights import import_safetensors
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import DataError, UsageError
-from timedrun.storage import data_folder
+from timedrun.storage.result_files import require_data_folder
 from timedrun.training import sampling
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
@@ -74,7 +74,7 @@ def resolve(config: TextDataConfig, folder: Path | None) -> Path:
     """
     if config.source == "topics":
         return topics_store.prepared(config.longest)
-    return data_folder.required(folder, "prepared text (`timedrun prepare language_model CONFIG --text FILES`)")
+    return require_data_folder(folder, "prepared text (`timedrun prepare language_model CONFIG --text FILES`)")
 
 
 def facts(store: Path) -> TextFacts:

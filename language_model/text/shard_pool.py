@@ -9,7 +9,7 @@ from pathlib import Path
 
 from language_model.text.shards import Part, PartSettings, start_making
 from language_model.text.store import VOCABULARY
-from timedrun.storage.worker_pool import Progress, results
+from timedrun.storage.worker_pool import TaskProgress, results
 
 
 def make_parts(
@@ -28,7 +28,7 @@ def make_parts(
     Raises:
         TimedrunError: a worker process was killed.
     """
-    progress = Progress(report, unit="WordPieces", tasks="parts")
+    progress = TaskProgress(report, unit="WordPieces", tasks="parts")
     tasks = ((part, digest, done()) for part, digest in parts)
     with _one_thread():
         for (_, _, share), (wordpieces, made) in results(

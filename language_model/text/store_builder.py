@@ -32,7 +32,7 @@ from language_model.text.vocabulary import Vocabulary
 from mlevents.terminal_escape import printable
 from timedrun.errors import DataError, UsageError
 from timedrun.storage.atomic_file import StoredFile, write_file
-from timedrun.storage.folder_lock import claimed
+from timedrun.storage.folder_lock import locked
 
 Report = Callable[[str], None]
 WORK = "preparation"
@@ -107,7 +107,7 @@ def build_store(
         DataError: as in `prepare_text`.
     """
     began = time.monotonic()
-    with claimed(out, [MANIFEST, WORK]):
+    with locked(out, [MANIFEST, WORK]):
         words = vocabulary()
         recorded = _recorded(settings, corpora, words)
         digests: dict[Split, list[str]] = {split: [] for split in SPLITS}

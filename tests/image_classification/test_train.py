@@ -24,11 +24,11 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import DataError
 from timedrun.methods import EMA, ChannelsLast, NoEffect, ProgressiveResizing
-from timedrun.run import checkpoint_file
+from timedrun.run import checkpoint_file, timed_run
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path
-from timedrun.run.data_reading import DataReading
 from timedrun.run.progress import Progress
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 from timedrun.training.precision import Precision
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
@@ -271,7 +271,10 @@ def test_data_are_read_ahead_on_the_clock_if_requested(
     prepared: dict[Format, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[list[Path], int]] = []
-    monkeypatch.setattr(DataReading, "read_ahead", lambda reading, files, total: asked.append((list(files), total)))
+    read_ahead = timed_run.ReadAhead
+    monkeypatch.setattr(
+        timed_run, "ReadAhead", lambda files, total: (asked.append((list(files), total)), read_ahead(files, total))[1]
+    )
     config = stored()
     for ahead in (False, True):
         chosen = replace(config, max_epochs=1, data=replace(config.data, read_ahead=ahead), methods=())

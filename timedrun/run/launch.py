@@ -15,8 +15,8 @@ from timedrun.distributed import fault_injection, program
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
 from timedrun.distributed.launcher import LAST_SEEN, End, Supervisor
 from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import steps_in
-from timedrun.run.outcome import Outcome
 from timedrun.stdio import say
 from timedrun.storage.result_files import ResultPaths
 

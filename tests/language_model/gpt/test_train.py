@@ -24,9 +24,10 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.methods.alibi import ALiBi
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
 from timedrun.run.progress import Progress
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 

@@ -17,8 +17,10 @@ from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
-from timedrun.run.timed_run import Outcome, RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 IN_SAMPLES = BenchmarkSpec(
     title="test",

@@ -22,9 +22,10 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.methods import NoEffect
-from timedrun.run.blocks import plan_blocks
+from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import Outcome, RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
 
