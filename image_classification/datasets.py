@@ -13,13 +13,8 @@ from image_classification.loaders import registry
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import Manifest, StoreConfig, read_manifest
 from timedrun.errors import DataError
-<<<<<<< HEAD
 from timedrun.methods import ProgressiveResizing
-from timedrun.storage import data_folder
-=======
 from timedrun.storage.result_files import require_data_folder
-from timedrun.training import sampling
->>>>>>> main
 
 STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch", "read_ahead")
 MEMORY_ONLY = ("padding", "flip")
@@ -198,18 +193,9 @@ def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:
 
 
 def require_folder(config: DataConfig, folder: Path | None) -> Path:
-<<<<<<< HEAD
     """Return `folder`.
-=======
-    """`folder`, once it is given and exists. Raises DataError otherwise."""
-    return require_data_folder(folder, f"data source {config.source}")
-
-
-def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:
-    """The train or evaluation split; this is where data is first touched.
->>>>>>> main
 
     Raises:
         DataFolderMissing: it was not given or does not exist.
     """
-    return data_folder.required(folder, f"data source {config.source}")
+    return require_data_folder(folder, f"data source {config.source}")
