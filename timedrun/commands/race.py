@@ -17,7 +17,8 @@ from mlevents.terminal_escape import printable
 from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.commands.check import Checked, check_paths, finding_line, verdict_line
 from timedrun.commands.show import print_table
-from timedrun.distributed import parent_death_signal, program
+from timedrun.distributed import parent_death_signal
+from timedrun.distributed.launcher import module_command
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
 from timedrun.storage.result_files import new_folder, write_json
@@ -100,7 +101,7 @@ def run_one(arguments: argparse.Namespace, name: str, folder: Path, number: int,
         TimedrunError: it was aborted or stopped (a target not reached is a result and goes on).
     """
     command = [
-        *program.command("run", arguments.benchmark, name),
+        *module_command("timedrun", "run", arguments.benchmark, name),
         *("--results", str(folder), "--number", str(number), "--seed", str(seed)),
         *(
             "--ranks",

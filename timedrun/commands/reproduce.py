@@ -12,7 +12,8 @@ from pathlib import Path
 
 from mlevents import record
 from mlevents.terminal_escape import printable
-from timedrun.distributed import parent_death_signal, program
+from timedrun.distributed import parent_death_signal
+from timedrun.distributed.launcher import module_command
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.storage.result_files import new_folder, read_json, write_json
 from timedrun.submission.reproduction import reproduce as recomputed
@@ -102,7 +103,7 @@ def run_one(arguments: argparse.Namespace, one: Original, folder: Path, label: s
     if ranks > (most := max(MOST_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
         return f"it says that it had {ranks} ranks, which are not started unasked (at most {most}); give --ranks"
     command = [
-        *program.command("run", settings["benchmark"], str(one.config)),
+        *module_command("timedrun", "run", settings["benchmark"], str(one.config)),
         *("--results", str(folder), "--number", str(one.number), f"--label={label}"),
         *("--ranks", str(ranks), "--threads", str(arguments.threads)),
     ]
