@@ -92,9 +92,11 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         log = open_log(settings, options, ranks, platform, resume_from)
         status_files.report_begun(number)
         ending.log = log
+        if resume_from is not None:
+            discard_newer(options.paths.checkpoints, ranks, resume_from["position"]["step"])
         run = TimedRun(
             settings,
-            benchmark.spec_of(settings),
+            benchmark.spec,
             ranks,
             log,
             platform=platform,
@@ -120,7 +122,9 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
                 origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
         assert run.outcome is not None  # leaving the context without an error sets it
     except BaseException as error:  # the group is not left in order: that may wait for ranks that are no more
-        reason = watch.failed(error)  # what it said before, if the run asked
+        reason = watch.failed(error)  # the same as before, if the run asked
+        if ending.log is not None:
+            ending.log.close(reason=reason)  # if the run had not begun; else it is closed
         verdict = watch.verdict
         if verdict is None or not is_symptom(error):
             raise
@@ -195,10 +199,7 @@ def open_log(
         except NotResumable as error:
             raise TimedrunError(f"the run cannot be resumed: {error}.") from None
 
-    log = on_first(ranks, opened) or RunLog(None, started=resume_from is not None)
-    if resume_from is not None:
-        discard_newer(options.paths.checkpoints, ranks, resume_from["position"]["step"])
-    return log
+    return on_first(ranks, opened) or RunLog(None, started=resume_from is not None)
 
 
 def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
