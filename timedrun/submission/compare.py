@@ -13,7 +13,7 @@ from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_json
-from timedrun.submission.reproduction.recorded_run import Original, differences, original_of
+from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, recorded_run_of
 from timedrun.submission.scoring.run_set import UNKNOWN, copied
 from timedrun.submission.scoring.run_status import failure, reached, rules_of, target
 from timedrun.submission.scoring.score import Score, score_set
@@ -108,10 +108,10 @@ def _logged_differences(
 def _differences_beside(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> Iterator[Difference]:
     """Where what lies beside the logs says another machine, number of ranks or data; what one side lacks is no
     difference."""
-    first = original_of(slow[0].path)
+    first = recorded_run_of(slow[0].path)
     seen = set()
     for other in (*slow, *fast):
-        groups = differences(first, original_of(other.path))
+        groups = differences(first, recorded_run_of(other.path))
         of_kind = {
             "hardware": groups["hardware"] | {k: v for k, v in groups["origin"].items() if k == "ranks"},
             "data": {f"digest of the {k}": v for k, v in groups["origin"].items() if k == "data"},
@@ -125,7 +125,7 @@ def _differences_beside(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
 
 def _notes_beside(slow: RunSummary, fast: RunSummary) -> list[str]:
     """What differs between the sets' first runs that may make one faster and is no reason against comparing."""
-    sides = [original_of(one.path) for one in (slow, fast)]
+    sides = [recorded_run_of(one.path) for one in (slow, fast)]
     notes = [
         f"nothing describes the hardware of the {name} set, so that it may be another"
         for name, one in zip(("first", "second"), sides, strict=True)
@@ -146,7 +146,7 @@ def _notes_beside(slow: RunSummary, fast: RunSummary) -> list[str]:
     return notes
 
 
-def _config_differences(slow: Original, fast: Original) -> dict[str, list[Any]]:
+def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[Any]]:
     if not (slow.config.is_file() and fast.config.is_file()):
         return {}
     from timedrun.config import flatten  # here, since it imports torch

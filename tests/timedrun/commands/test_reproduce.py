@@ -14,7 +14,7 @@ import pytest
 from mlevents import keys, record
 from timedrun.cli import main, parser
 from timedrun.commands.reproduce import run_one
-from timedrun.submission.reproduction.recorded_run import digest_of, result
+from timedrun.submission.reproduction.recorded_run import digest_of, recorded_run
 from timedrun.submission.scoring.score import NOTICE
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -155,5 +155,5 @@ def test_an_interrupted_run_has_ended_before_anything_is_judged(
     arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
     monkeypatch.setattr(sys, "stderr", Interrupted())
     with pytest.raises(KeyboardInterrupt):
-        run_one(arguments, result(tmp_path, 0), tmp_path / "again", "again")
+        run_one(arguments, recorded_run(tmp_path, 0), tmp_path / "again", "again")
     assert (tmp_path / "ended").exists()

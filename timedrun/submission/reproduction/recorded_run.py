@@ -19,7 +19,7 @@ NAMES_THE_SYSTEM = frozenset({"submitter", "division", "status", "system_name", 
 
 
 @dataclass(frozen=True)
-class Original:
+class RecordedRun:
     """One result: its log and the folders in which what belongs to it lies, the run's own first."""
 
     log: Path
@@ -70,7 +70,7 @@ def digest_of(values: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def originals(path: Path) -> dict[str, list[Original]]:
+def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
     """The sets of results at `path`, by a name for each: folders that `run` wrote, those of a race, or of a package.
 
     A set that lies there twice (a race holds its package too) is taken once.
@@ -78,10 +78,10 @@ def originals(path: Path) -> dict[str, list[Original]]:
     Raises:
         FileNotFoundError: `path` does not exist.
     """
-    folders: dict[Path, list[Original]] = {}
+    folders: dict[Path, list[RecordedRun]] = {}
     for log in result_files(path):
-        folders.setdefault(log.parent, []).append(original_of(log))
-    found: dict[str, list[Original]] = {}
+        folders.setdefault(log.parent, []).append(recorded_run_of(log))
+    found: dict[str, list[RecordedRun]] = {}
     seen: set[frozenset[str]] = set()
     for results in sorted(folders.values(), key=lambda results: not all(one.config.is_file() for one in results)):
         content = frozenset(hashlib.sha256(one.log.read_bytes()).hexdigest() for one in results)
@@ -91,13 +91,13 @@ def originals(path: Path) -> dict[str, list[Original]]:
     return found
 
 
-def result(folder: Path, number: int) -> Original:
+def recorded_run(folder: Path, number: int) -> RecordedRun:
     """Result `number` in `folder`, as `timedrun run` leaves it."""
     side = folder / f"run_{number}"
-    return Original(folder / f"result_{number}.txt", side, side, side / "system.json")
+    return RecordedRun(folder / f"result_{number}.txt", side, side, side / "system.json")
 
 
-def ranks_of(original: Original) -> int:
+def ranks_of(original: RecordedRun) -> int:
     """How many processes the run had; 1 where that is not known."""
     return recorded_ranks(provenance_of(original))
 
@@ -108,13 +108,13 @@ def recorded_ranks(provenance: dict[str, Any]) -> int:
     return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 0 else 1
 
 
-def provenance_of(original: Original) -> dict[str, Any]:
+def provenance_of(original: RecordedRun) -> dict[str, Any]:
     """What the run recorded of where it came from; empty where that is missing or unreadable."""
     path = original.beside("provenance.json")
     return _object(path) if path else {}
 
 
-def differences(old: Original, new: Original) -> dict[str, dict[str, list[Any]]]:
+def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[Any]]]:
     """What differs between two results in hardware, versions and origin, as {group: {name: [old, new]}}.
 
     Only what both sides know is compared. The origin has commit, dirty, difference, image_digest, ranks and data.
@@ -134,7 +134,7 @@ def differences(old: Original, new: Original) -> dict[str, dict[str, list[Any]]]
     }
 
 
-def original_of(log: Path) -> Original:
+def recorded_run_of(log: Path) -> RecordedRun:
     """The result `log` and where what belongs to it lies: beside it, or in a package's benchmarks/ and systems/."""
     log = log.resolve()
     number = log.stem.partition("_")[2]
@@ -143,11 +143,11 @@ def original_of(log: Path) -> Original:
     if not side.is_dir() and results.name == "results":
         package = results.parent
         shared = package / "benchmarks" / benchmark.name / "implementations" / system.name
-        return Original(log, shared / "runs" / side.name, shared, package / "systems" / f"{system.name}.json")
-    return Original(log, side, side, side / "system.json")
+        return RecordedRun(log, shared / "runs" / side.name, shared, package / "systems" / f"{system.name}.json")
+    return RecordedRun(log, side, side, side / "system.json")
 
 
-def _name(one: Original) -> str:
+def _name(one: RecordedRun) -> str:
     folder = one.log.parent
     in_package = one.shared != one.side
     return f"{folder.parent.name}_{folder.name}" if in_package else folder.name

@@ -12,7 +12,7 @@ from mlevents.record import read
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 from timedrun.submission.compare import Ratio, compare
-from timedrun.submission.reproduction.recorded_run import Original, differences
+from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.scoring.olympic import as_summarized
 from timedrun.submission.scoring.run_status import reached, rules_of
 from timedrun.submission.scoring.score import ruleset_of_round
@@ -60,7 +60,7 @@ class SetVerdict:
     to_target: Agreement
     courses_equal: int
     time: Ratio | None
-    """Original time / time now, over the runs that reached the target both times."""
+    """RecordedRun time / time now, over the runs that reached the target both times."""
     same_machine: bool
     """Whether nothing that is known of hardware, versions and ranks differs."""
     differs: dict[str, dict[str, list[Any]]]
@@ -124,10 +124,10 @@ class SetVerdict:
 
 
 def judge(
-    name: str, results: Sequence[tuple[Original, Original | None, str]], rest: Sequence[Original] = ()
+    name: str, results: Sequence[tuple[RecordedRun, RecordedRun | None, str]], rest: Sequence[RecordedRun] = ()
 ) -> SetVerdict:
     """The verdict on a set from (original, the same made again, why it could not be) of each of its runs; `rest` are
-    originals that were not to be made again, which show the spread of the set."""
+    recorded_runs that were not to be made again, which show the spread of the set."""
     unit = ""
     runs: list[Repeat] = []
     differs: dict[str, dict[str, list[Any]]] = {"hardware": {}, "versions": {}, "origin": {}}
@@ -224,7 +224,7 @@ def _verdict(
     points: list[float],
     interval: float,
 ) -> SetVerdict:
-    """`points`: progress to target of the originals; `interval`: progress from one of their evaluations to the next."""
+    """`points`: progress to target of the recorded_runs; `interval`: progress from one of their evaluations to the next."""
     failures = [f"run {run.number} could not be made again: {run.problem}" for run in runs if run.problem]
     done = [(run, run.original, run.again) for run in runs if run.again]
     quality: Agreement = "unknown"
@@ -286,7 +286,7 @@ def _time(finished: Sequence[tuple[Repeat, Outcome, Outcome]], *, paired: bool) 
     return compare([a for a, _ in times], [b for _, b in times], paired=paired) if times else None
 
 
-def _undescribed(original: Original) -> dict[str, dict[str, list[Any]]]:
+def _undescribed(original: RecordedRun) -> dict[str, dict[str, list[Any]]]:
     """What nobody wrote down of the original: it may be another, and so counts as a difference."""
     known = {"hardware": original.system.is_file(), "versions": original.beside("environment.txt") is not None}
     return {kind: {"description": [None, "known"]} for kind, there in known.items() if not there}

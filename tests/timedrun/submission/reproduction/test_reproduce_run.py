@@ -14,13 +14,13 @@ from scipy import stats
 
 from mlevents import keys
 from timedrun.submission.compare import compare
-from timedrun.submission.reproduction.recorded_run import Original, result
+from timedrun.submission.reproduction.recorded_run import RecordedRun, recorded_run
 from timedrun.submission.reproduction.reproduce_run import SetVerdict, judge, speed, within_spread
 
 Course = tuple[float, ...]
 SHORT: Course = (0.3, 0.6, 0.761)
 LONG: Course = (0.3, 0.6, 0.7, 0.761)
-MakeRuns = Callable[..., list[Original]]
+MakeRuns = Callable[..., list[RecordedRun]]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
         processor: str = "one",
         data: str = "d1",
         **logged: Any,
-    ) -> list[Original]:
+    ) -> list[RecordedRun]:
         folder = tmp_path / name
         for number, (time, course) in enumerate(zip(minutes, courses, strict=True)):
             write_run(folder, number, minutes=time, qualities=course, **logged)
@@ -44,12 +44,12 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
             (side / "system.json").write_text(json.dumps({"host_processor_model_name": processor}))
             (side / "environment.txt").write_text("numpy==1\n")
             (side / "provenance.json").write_text(json.dumps({"ranks": 1, "data": {"sha256": data}}))
-        return [result(folder, number) for number in range(len(minutes))]
+        return [recorded_run(folder, number) for number in range(len(minutes))]
 
     return make
 
 
-def judged(old: list[Original], new: Sequence[Original | None]) -> SetVerdict:
+def judged(old: list[RecordedRun], new: Sequence[RecordedRun | None]) -> SetVerdict:
     return judge("set", [(a, b, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)])
 
 
