@@ -168,7 +168,9 @@ def print_report(
         folder = runs[0].path.parent
         logs = [result for result in checked if Path(result.path).parent == folder]
         ratio = ratios.get(name)
-        bounds = f"{ratio.ratio:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio and ratio.low and ratio.high else "-"
+        paired = "-"
+        if ratio and ratio.low and ratio.high:
+            paired = f"{ratio.ratio:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
         rows.append(
             [
                 name,
@@ -176,7 +178,7 @@ def print_report(
                 f"{statistics.median(times):.2f} s" if times else "-",
                 f"{min(times):.2f} - {max(times):.2f} s" if times else "-",
                 f"{ratio.ratio_of_medians:.2f}x" if ratio else ("1" if name == fast else "-"),
-                bounds,
+                paired,
                 f"{sum(log.strict == 'pass' for log in logs)} of {len(logs)}",
                 f"{sum(log.official == 'pass' for log in logs)} of {len(logs)}",
             ]

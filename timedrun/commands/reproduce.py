@@ -14,7 +14,7 @@ from timedrun.storage.result_files import new_folder, read_json, write_json
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
 from timedrun.submission.reproduction.recorded_run import RecordedRun, ranks_of, recorded_run, recorded_runs
-from timedrun.submission.reproduction.reproduce_run import SetVerdict, judge
+from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs
 from timedrun.submission.scoring.score_table import NOTICE
 
 MAX_RANKS = 64
@@ -45,8 +45,8 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
 
 
 def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
-    """Repeat the results at `path`, the first runs of all sets before the second ones, and judge each set. A run that
-    fails is named in the verdict; the others are still run."""
+    """Repeat the results at `path`, the first runs of all sets before the second ones, and compare each set. A run that fails
+    is named in the verdict; the others are still run."""
     if arguments.claims:
         raise UsageError("--claims is for recomputing scores; leave it out, or leave out --run.")
     everything = recorded_runs(path)
@@ -70,7 +70,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
             (one, None if problems[name, place] else recorded_run(folder / name, one.number), problems[name, place])
             for place, one in enumerate(found)
         ]
-        verdicts.append(judge(name, results, everything[name][len(found) :]))
+        verdicts.append(compare_runs(name, results, everything[name][len(found) :]))
     report = {
         "reproduced": all(one.reproduced for one in verdicts),
         "verified": False,

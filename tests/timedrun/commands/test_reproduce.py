@@ -15,7 +15,7 @@ from mlevents import keys, record
 from timedrun.cli import main, parser
 from timedrun.commands.reproduce import run_one
 from timedrun.submission.reproduction.recorded_run import digest_of, recorded_run
-from timedrun.submission.scoring.score import NOTICE
+from timedrun.submission.scoring.score_table import NOTICE
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 

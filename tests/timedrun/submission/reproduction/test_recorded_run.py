@@ -13,7 +13,7 @@ from image_classification.configs import synthetic_smoke
 from mlevents import keys
 from mlevents.record import read
 from timedrun.config import digest, dump
-from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, digest_of, recorded_runs, ranks_of
+from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, digest_of, ranks_of, recorded_runs
 
 CONFIG = {"benchmark": "image_classification", "name": "smoke", "optimizer": {"peak_lr": 0.1}}
 SYSTEM = {"system_name": "box", "host_processor_model_name": "old processor", "framework": "PyTorch 2", "cooling": ""}
@@ -85,7 +85,7 @@ def test_a_packages_run_has_its_config_under_benchmarks_and_shares_its_systems_e
     (shared / "environment.txt").write_text(ENVIRONMENT)
     one = recorded_runs(package)["box_resnet"][1]
     assert one.problem(read(one.log)) == ""
-    assert one.beside("environment.txt") == shared / "environment.txt"
+    assert one.file("environment.txt") == shared / "environment.txt"
     same = differences(one, recorded_runs(results)["set"][1])
     assert same == {"hardware": {}, "versions": {}, "origin": {}}
 

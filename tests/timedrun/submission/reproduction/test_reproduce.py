@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from timedrun.submission.reproduction.claims import Claim, read_claims
 from timedrun.submission.reproduction.reproduce import Figure, agreement, reproduce
-from timedrun.submission.scoring.score import NOTICE, score
+from timedrun.submission.scoring.score import score
+from timedrun.submission.scoring.score_table import NOTICE
 
 CLAIMS = Path(__file__).parents[4] / "results" / "published" / "mosaicml.json"
 WriteRun = Callable[..., Path]

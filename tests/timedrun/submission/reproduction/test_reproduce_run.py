@@ -15,7 +15,7 @@ from scipy import stats
 from mlevents import keys
 from timedrun.submission.compare import compare
 from timedrun.submission.reproduction.recorded_run import RecordedRun, recorded_run
-from timedrun.submission.reproduction.reproduce_run import SetVerdict, judge, speed, within_spread
+from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs, speed, within_spread
 
 Course = tuple[float, ...]
 SHORT: Course = (0.3, 0.6, 0.761)
@@ -50,7 +50,9 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
 
 
 def judged(old: list[RecordedRun], new: Sequence[RecordedRun | None]) -> SetVerdict:
-    return judge("set", [(a, b, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)])
+    return compare_runs(
+        "set", [(a, b, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)]
+    )
 
 
 def test_equal_runs_on_the_same_machine_are_reproduced(make_runs: MakeRuns) -> None:
@@ -148,8 +150,8 @@ def test_samples_to_target_agree_within_the_spread_of_the_set(
 def test_runs_that_are_not_made_again_show_the_spread_too(make_runs: MakeRuns) -> None:
     first, *rest = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
     (new,) = make_runs("new", (10,), [LONG], processor="two")
-    assert judge("set", [(first, new, "")], rest).to_target == "within the spread"
-    assert judge("set", [(first, new, "")]).to_target == "differs"
+    assert compare_runs("set", [(first, new, "")], rest).to_target == "within the spread"
+    assert compare_runs("set", [(first, new, "")]).to_target == "differs"
 
 
 def test_other_data_are_named_as_a_reason_for_other_samples_to_target(make_runs: MakeRuns) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.timedrun.submission.scoring.power_files import START, steady, write_power
 from timedrun.submission.scoring import score as scores
+from timedrun.submission.scoring import score_table
 from timedrun.submission.scoring.power import PowerError, run_energy
 
 WriteRun = Callable[..., Path]
@@ -88,7 +89,7 @@ def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, 
     (one,) = scores.score([tmp_path])
     assert one.energy_joules == pytest.approx(100 * 180) and one.energies[1] == pytest.approx(100 * 120)
     assert not any("power" in note for note in one.notes)
-    text = scores.table([one], detailed=True)
+    text = score_table.table([one], detailed=True)
     assert "energy   18,000 J (unverified)" in text
     (tmp_path / "power" / "result_1" / "node_0.txt").unlink()
     (one,) = scores.score([tmp_path])

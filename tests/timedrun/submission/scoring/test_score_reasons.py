@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
-from timedrun.submission.scoring.score import as_csv, as_json, failure, score, score_set, table
+from timedrun.submission.scoring.run_status import failure
+from timedrun.submission.scoring.score import score, score_set
+from timedrun.submission.scoring.score_table import as_csv, as_json, table
 
 WriteRun = Callable[..., Path]
 MINUTES = (10.0, 11.0, 12.5, 13.0, 14.5)

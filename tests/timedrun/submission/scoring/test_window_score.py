@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from timedrun.submission.scoring.score import score, table
+from timedrun.submission.scoring.score import score
+from timedrun.submission.scoring.score_table import table
 
 WriteRun = Callable[..., Path]
 MINUTES = [3.0, 30.0, 31.0, 32.0, 33.0, 34.0, 90.0]  # in the order of their starts
