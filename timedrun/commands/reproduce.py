@@ -45,8 +45,8 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
 
 
 def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
-    """Repeat the results at `path`, the first runs of all sets before the second ones, and compare each set. A run that fails
-    is named in the verdict; the others are still run."""
+    """Repeat the results at `path`, the first runs of all sets before the second ones, and compare each set. A failed
+    run is named in the verdict; the others are still run."""
     if arguments.claims:
         raise UsageError("--claims is for recomputing scores; leave it out, or leave out --run.")
     everything = recorded_runs(path)

@@ -206,7 +206,7 @@ def speed(time: Ratio) -> str:
         word = "slower"
     if low is None or high is None:
         return f"{ratio:.2f} times {word} (one run, no interval)"
-    not_significant = ", no significant difference," if low < 1 < high else ""
+    not_significant = ", no significant difference" if low < 1 < high else ""
     return f"{ratio:.2f} times {word} [{low:.2f}, {high:.2f}]{not_significant}"
 
 

@@ -111,11 +111,11 @@ def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(
     (results / "run_0" / "config.json").write_text("{")
     assert "cannot be read as JSON" in first(results).problem(read(first(results).log))
     (results / "run_0" / "config.json").write_text("[" * 100_000)
-    assert "is no config" in first(results).problem(read(first(results).log))
+    assert "is not a config" in first(results).problem(read(first(results).log))
     (results / "run_0" / "config.json").write_text("[1]")
     assert "names no benchmark" in first(results).problem(read(first(results).log))
     (results / "run_0" / "config.json").unlink()
-    assert "nobody knows how it was run" in first(results).problem(read(first(results).log))
+    assert "its settings are unknown" in first(results).problem(read(first(results).log))
     other = results.parent / "other"
     write_run(other, 0)
     shutil.copytree(results / "run_1", other / "run_0")

@@ -117,7 +117,7 @@ def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, 
     assert one.score_minutes == pytest.approx(0.2)
     assert score_table.label(one) == "0.2000 min, 12.00 s (unverified, demonstration)"
     text = score_table.table([one])
-    assert "no MLPerf result compares" in text and "submission" not in text
+    assert "do not compare it with MLPerf results" in text and "submission" not in text
     (tmp_path / "result_2.txt").unlink()
     (one,) = scores.score([tmp_path])
     assert one.score_minutes is None and one.reason and "needs 3" in one.reason
@@ -168,7 +168,7 @@ def test_a_log_that_says_nothing_belongs_to_its_folder(tmp_path: Path, write_run
 def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun) -> None:
     path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
     (one,) = scores.score([tmp_path])
-    assert one.runs == [None] and one.reason == "no rules are known here for a benchmark 'chess'"
+    assert one.runs == [None] and one.reason == "no rules are known for a benchmark 'chess'"
     assert run_status.target(read(path).summary) == 0.1 and not run_status.reached(read(path).summary)
 
 
@@ -181,7 +181,7 @@ def test_every_score_is_told_as_unverified(tmp_path: Path, write_run: WriteRun) 
     lines = text.splitlines()
     assert all("unverified" in line for line in lines[2:4])
     assert lines[-1] == "Result not verified by MLCommons Association."
-    assert "sys-b resnet: no score, because it has 2 runs" in text
+    assert "sys-b resnet: no score: it has 2 runs" in text
     told = json.loads(score_table.as_json(found))
     assert [(one["verified"], one["notice"]) for one in told] == [(False, lines[-1])] * 2
     assert told[0]["score_minutes"] == pytest.approx(10.0) and told[1]["score_minutes"] is None
