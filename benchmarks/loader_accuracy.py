@@ -27,7 +27,7 @@ from image_classification.configs import ImageRunConfig, imagenet_baseline
 from image_classification.model import ModelConfig
 from image_classification.prepare import prepare
 from mlevents import record
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.config import EvaluationConfig, OptimizerConfig, dump
 from timedrun.methods import ChannelsLast
 from timedrun.provenance import system

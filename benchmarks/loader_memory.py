@@ -20,7 +20,7 @@ import torch
 
 from image_classification.bench_cases import CONTESTANTS, SEED, Contestant, Stores, choice, make_stores, opened
 from timedrun.bench.loader_benchmark import BenchOptions
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.distributed import process_usage
 from timedrun.provenance import system
 from timedrun.storage.result_files import write_json

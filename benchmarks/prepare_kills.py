@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.provenance import system
 from timedrun.storage.result_files import write_json
 

@@ -30,7 +30,7 @@ import psutil
 
 from mlevents import keys, record
 from mlevents.checks.log_check import check
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.errors import ExitCode
 from timedrun.provenance import system
 from timedrun.storage.result_files import ResultPaths, next_number, read_json, write_json

@@ -161,8 +161,8 @@ def _train(log: Log, run: int, faults: Faults) -> None:
         counts = {"first_epoch_num": done + 1, "epoch_count": trained} if benchmark == "resnet" else {}
         first = counts or {"first_epoch_num": done, "epoch_count": trained}
         log.add("block_start", kind="INTERVAL_START", **first)
-        straggler = 40_000 if benchmark == "resnet" else 0.4
-        log.output(STEPS_BETWEEN, int(trained * straggler) + log.random.randrange(999))
+        pace = 40_000 if benchmark == "resnet" else 0.4
+        log.output(STEPS_BETWEEN, int(trained * pace) + log.random.randrange(999))
         for part in range(10):
             log.add(
                 "tracked_stats", {"throughput": 3000 + part, "loss": log.random.random()}, step=until, epoch_num=until

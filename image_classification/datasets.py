@@ -21,7 +21,7 @@ from image_classification.stores.manifest import Manifest, StoreConfig, read_man
 from mlevents import keys
 from timedrun.config import RunConfig
 from timedrun.errors import DataError
-from timedrun.storage import data_folder
+from timedrun.storage.result_files import require_data_folder
 from timedrun.training import sampling
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -197,7 +197,7 @@ def data_digest(config: RunConfig, folder: Path | None) -> dict[str, str]:
 
 def require_folder(config: DataConfig, folder: Path | None) -> Path:
     """`folder`, once it is given and exists. Raises DataError otherwise."""
-    return data_folder.required(folder, f"data source {config.source}")
+    return require_data_folder(folder, f"data source {config.source}")
 
 
 def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:

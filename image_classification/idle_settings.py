@@ -47,6 +47,8 @@ def idle_settings(data: DataConfig) -> list[str]:
         found.append(f"{data.source} has images of {own} px: data.train_size and data.eval_size must say so.")
     if data.order_block < 1 or data.order_window < 1:
         found.append("data.order_block and data.order_window count from 1.")
+    if data.eval_batch < 1:
+        found.append(f"data.eval_batch {data.eval_batch}: give --data.eval-batch 1 or more.")
     if data.prefetch < 0 or data.workers < 0:
         found.append("data.prefetch and data.workers count from 0.")
     return found

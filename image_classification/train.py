@@ -15,10 +15,11 @@ from image_classification.datasets import DataFacts, declared, facts, logged
 from image_classification.loaders.registry import make_ready
 from image_classification.model import build_model
 from image_classification.stores.data_files import data_files
-from timedrun.distributed.process_group import ProcessGroup, local_batch
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
-from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.loss import binary_cross_entropy, cross_entropy
 from timedrun.training.optim import build_optimizer
 from timedrun.training.precision import Precision
@@ -42,8 +43,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
     run.straggler.attach(parallel)
-    share = local_batch(config.global_batch, ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     loss_function = LOSSES[config.loss]
 
     def step(batch: Batch, *, epoch: int, step_in_epoch: int) -> Tensor:
@@ -52,11 +52,11 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(elapsed)
         images, targets = methods.batch(batch.images, batch.labels, progress_at(config, epoch), known.classes)
-        whole = len(images) <= micro
+        whole = len(images) <= plan.micro
         pieces = (
             [(images, targets)]
             if whole
-            else list(zip(torch.split(images, micro), torch.split(targets, micro), strict=True))
+            else list(zip(torch.split(images, plan.micro), torch.split(targets, plan.micro), strict=True))
         )
         total: Tensor | None = None
         for number, (inputs, labels) in enumerate(pieces, 1):
@@ -73,23 +73,20 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         assert total is not None  # a rank has at least one image of every batch: preflight sees to it
         return total
 
-    def warm_up_step(batch: tuple[int, Batch]) -> None:
-        epoch, synthetic = batch
-        model.train(epoch > 0)
-        if epoch:
-            step(synthetic, epoch=epoch, step_in_epoch=1)
-        else:
-            with torch.inference_mode():
-                count_correct(model, synthetic, precision)
-
-    run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, known.channels))
+    run.warm_up(
+        lambda warm: step(warm[1], epoch=warm[0], step_in_epoch=1),
+        synthetic_batches(config, ranks, plan.local, known.channels),
+        evaluate_step=lambda batch: count_correct(model, batch, precision),
+        evaluate=synthetic_evaluation(config, ranks, known.channels),
+    )
     files = data_files(config.data, run.data_folder)
     if files is not None:
         make_ready(config.data.loader)
-        run.data_files(files.sample(), of=len(files))
-    run.start_clock(**run_info(config, optimizer, known, micro, share))
-    if files is not None and config.data.read_ahead:
-        run.read_ahead(files.paths(), files.bytes)
+    run.start_clock(
+        run_info(config, optimizer, known, plan),
+        files=files or (),
+        read_ahead_bytes=files.bytes if files is not None and config.data.read_ahead else None,
+    )
     with ImageData(
         config.data,
         run.data_folder,
@@ -143,21 +140,24 @@ def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Pro
     return float(correct / seen)
 
 
+def noise(ranks: ProcessGroup, count: int, channels: int, size: int) -> tuple[Tensor, Tensor]:
+    """Return random images and their labels, all 0."""
+    images = torch.randn(count, channels, size, size, generator=torch.Generator().manual_seed(0))
+    return images.to(ranks.device), torch.zeros(count, dtype=torch.int64, device=ranks.device)
+
+
+def synthetic_evaluation(config: ImageRunConfig, ranks: ProcessGroup, channels: int) -> Iterator[Batch]:
+    """Yield one evaluation batch of noise if the run warms up."""
+    if config.warm_up_steps:
+        count = max(1, config.data.eval_batch // ranks.world_size)
+        yield Batch(*noise(ranks, count, channels, config.data.eval_size), count)
+
+
 def synthetic_batches(
     config: ImageRunConfig, ranks: ProcessGroup, share: int, channels: int
 ) -> Iterator[tuple[int, Batch]]:
-    """`warm_up_steps` batches of noise for every input size of the run, each with the epoch it stands for, and one
-    for an evaluation, with epoch 0."""
-    generator = torch.Generator().manual_seed(0)
-
-    def noise(count: int, size: int) -> tuple[Tensor, Tensor]:
-        images = torch.randn(count, channels, size, size, generator=generator)
-        return images.to(ranks.device), torch.zeros(count, dtype=torch.int64, device=ranks.device)
-
-    if config.warm_up_steps:
-        count = max(1, config.data.eval_batch // ranks.world_size)
-        yield 0, Batch(*noise(count, config.data.eval_size), count)
-    whole, labels = noise(share, config.data.train_size)
+    """Yield `warm_up_steps` batches of noise for every input size of the run, each with an epoch that has this size."""
+    whole, labels = noise(ranks, share, channels, config.data.train_size)
     seen: set[int] = set()
     for epoch in range(1, config.total_epochs + 1):
         methods, progress = stack(*config.methods), progress_at(config, epoch)
@@ -170,36 +170,33 @@ def synthetic_batches(
                 yield epoch, Batch(images, labels, share * ranks.world_size)
 
 
-def run_info(
-    config: ImageRunConfig, optimizer: torch.optim.Optimizer, known: DataFacts, micro: int, share: int
-) -> RunInfo:
-    """What the log says of this run before its clock starts; `share` images a rank and step, `micro` at a time."""
+def run_info(config: ImageRunConfig, optimizer: torch.optim.Optimizer, known: DataFacts, plan: BatchPlan) -> RunInfo:
+    """What the log says of this run before its clock starts."""
     return {
         "train_samples": known.train_samples,
         "eval_samples": known.eval_samples,
-        "hyperparameters": hyperparameters(config, optimizer, micro, share),
+        "hyperparameters": hyperparameters(config, optimizer, plan),
         "methods": [method.name for method in config.methods],
     }
 
 
 def rehearse(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
-    known, missing = known_or_declared(lambda: facts(config.data, data_folder), declared(config.data))
+    known, missing = facts_or_declared(lambda: facts(config.data, data_folder), declared(config.data))
     with torch.device("meta"):
         model = stack(*config.methods).model(build_model(config.model, config.seed))
-    share = local_batch(config.global_batch, ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     optimizer = build_optimizer(config.optimizer, model)
-    return Plan(run_info(config, optimizer, known, micro, share), config.total_epochs, missing)
+    return Plan(run_info(config, optimizer, known, plan), config.total_epochs, missing)
 
 
 def hyperparameters(
-    config: ImageRunConfig, optimizer: torch.optim.Optimizer, micro: int, share: int
+    config: ImageRunConfig, optimizer: torch.optim.Optimizer, plan: BatchPlan
 ) -> dict[str, str | int | float | bool]:
     """What the log says of this run, from the objects that were built, by MLPerf's names where it has them."""
     group = optimizer.param_groups[0]
     return {
-        "gradient_accumulation_steps": -(-share // micro),
+        "gradient_accumulation_steps": plan.accumulation,
         "opt_name": config.optimizer.kind,
         "opt_base_learning_rate": group["initial_lr"],
         "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,

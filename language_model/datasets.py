@@ -22,10 +22,11 @@ from language_model.text import topics_store
 from language_model.text.store import MANIFEST, MaskedSequences, RaggedStore, read_manifest
 from language_model.weights import import_safetensors
 from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup, choose_device, local_batch
+from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import DataError, UsageError
-from timedrun.storage import data_folder
+from timedrun.storage.result_files import require_data_folder
 from timedrun.training import sampling
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def resolve(config: TextDataConfig, folder: Path | None) -> Path:
     """
     if config.source == "topics":
         return topics_store.prepared(config.longest)
-    return data_folder.required(folder, "prepared text (`timedrun prepare language_model CONFIG --text FILES`)")
+    return require_data_folder(folder, "prepared text (`timedrun prepare language_model CONFIG --text FILES`)")
 
 
 def facts(store: Path) -> TextFacts:
@@ -105,8 +106,7 @@ class TextData:
     def __init__(self, config: BertRunConfig, store: Path, ranks: ProcessGroup) -> None:
         """Raises DataError where `store` is no whole store, UsageError where the ranks do not divide the batch."""
         self.config, self.ranks = config, ranks
-        share = local_batch(config.global_batch, ranks.world_size)
-        self.micro_batch = min(config.micro_batch or share, share)
+        self.plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
         self.train_store = RaggedStore.open(store, "train")
         self.eval_store = RaggedStore.open(store, "evaluation")
         self._epoch = 0
@@ -135,7 +135,7 @@ class TextData:
             mine = sampling.rank_part(chosen, self.ranks.rank, self.ranks.world_size)
         return [
             self._collate(self._masked(part, epoch), len(chosen), int(predicted.sum()))
-            for part in pieces(mine, self.micro_batch)
+            for part in pieces(mine, self.plan.micro)
         ]
 
     def evaluation(self) -> Iterator[MaskedBatch]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from timedrun.config import OptimizerConfig, RunConfig
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.schedule import StepSchedule
 
 Hyperparameters = dict[str, str | int | float | bool]
@@ -16,13 +17,12 @@ def optimization(
     schedule: StepSchedule,
     *,
     beta1: float,
-    share: int,
-    micro: int,
+    plan: BatchPlan,
 ) -> Hyperparameters:
-    """Names and values; `share` is a rank's part of the global batch in samples, taken `micro` at a time."""
+    """Return the logged names and values."""
     settings: OptimizerConfig = config.optimizer
     return {
-        "gradient_accumulation_steps": -(-share // micro),
+        "gradient_accumulation_steps": plan.accumulation,
         "opt_name": settings.kind,
         "opt_base_learning_rate": optimizer.param_groups[0]["initial_lr"],
         "opt_learning_rate_warmup_steps": schedule.warmup_steps,

@@ -27,13 +27,14 @@ from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial
 from language_model.text.store import MaskedSequences, read_manifest
 from language_model.weights import load_into
 from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup, local_batch
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.methods import stack
-from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.timed_run import RunInfo, TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import build_optimizer
 from timedrun.training.precision import Precision
 
@@ -76,8 +77,7 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
     run.straggler.attach(parallel)
-    share = local_batch(config.global_batch, ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
 
     def step(batches: list[MaskedBatch], *, number: int) -> Tensor:
         """Optimizer step `number` (from 0) over all ranks; returns this rank's part of the mean loss, times ranks."""
@@ -97,16 +97,16 @@ def train_bert(config: BertRunConfig, run: TimedRun) -> None:
         assert total is not None  # a rank has at least one sequence of every batch: preflight sees to it
         return total
 
-    def warm_up_step(batches: list[MaskedBatch] | MaskedBatch) -> None:
-        model.train(isinstance(batches, list))
-        if isinstance(batches, list):
-            step(batches, number=schedule.warmup_steps)
-        else:
-            count_correct(model, batches, precision)
-
-    run.warm_up(warm_up_step, synthetic_batches(config, ranks, share, micro))
-    run.data_files([store / name for name in read_manifest(store).files])
-    run.start_clock(**run_info(config, optimizer, known, ranks, attention=attention, start=start))
+    run.warm_up(
+        lambda batches: step(batches, number=schedule.warmup_steps),
+        synthetic_batches(config, ranks, plan),
+        evaluate_step=lambda batch: count_correct(model, batch, precision),
+        evaluate=synthetic_evaluation(config, ranks),
+    )
+    run.start_clock(
+        run_info(config, optimizer, known, ranks, attention=attention, start=start),
+        files=[store / name for name in read_manifest(store).files],
+    )
     data = TextData(config, store, ranks)
     for block in run.blocks(config.max_samples):
         model.train()
@@ -128,14 +128,13 @@ def run_info(
     start: str,
 ) -> RunInfo:
     """What the log says of a BERT's run before its clock starts; `start` names the weights it starts from."""
-    share = local_batch(config.global_batch, ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     beta1 = config.optimizer.momentum
     return {
         "train_samples": known.train_samples,
         "eval_samples": known.eval_samples,
         "hyperparameters": {
-            **optimization(config, optimizer, config.schedule, beta1=beta1, share=share, micro=micro),
+            **optimization(config, optimizer, config.schedule, beta1=beta1, plan=plan),
             "max_sequence_length": config.data.longest,
             "max_predictions_per_seq": config.data.max_predictions,
             "masked_fraction": config.data.masked_fraction,
@@ -154,7 +153,7 @@ def rehearse(config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -
         return rehearse_gpt(config, ranks, data_folder)
     assert isinstance(config, BertRunConfig)  # there is no third kind
     data = config.data
-    known, missing = known_or_declared(lambda: facts(resolve(data, data_folder)), declared(config))
+    known, missing = facts_or_declared(lambda: facts(resolve(data, data_folder)), declared(config))
     with torch.device("meta"):
         model: Bert | ReferenceBert = (
             Bert(config.architecture, config.speed)
@@ -216,35 +215,37 @@ def accuracy(model: Bert | ReferenceBert, data: TextData, precision: Precision, 
     return float(correct / masked)
 
 
-def synthetic_batches(
-    config: BertRunConfig, ranks: ProcessGroup, share: int, micro: int
-) -> Iterator[list[MaskedBatch] | MaskedBatch]:
-    """`warm_up_steps` steps' micro-batches of random tokens and lengths, and one batch of an evaluation, alone."""
+def noise(config: BertRunConfig, ranks: ProcessGroup, count: int, number: int) -> MaskedBatch:
+    """Return synthetic batch `number`: `count` sequences of random tokens and lengths."""
     longest = config.data.longest
+    drawn = sampling.random_uniform(0, number, np.arange(count), "warm-up", 1 + longest)
+    lengths = np.maximum(5, (drawn[:, 0] * (longest + 1)).astype(np.int64))
+    predicted = prediction_counts(lengths, config.data.masked_fraction, config.data.max_predictions)
+    starts = np.cumsum(lengths) - lengths
+    places = np.concatenate([start + 1 + np.arange(many) for start, many in zip(starts, predicted, strict=True)])
+    tokens = (drawn[:, 1:].ravel()[: lengths.sum()] * config.architecture.vocabulary).astype(np.int64)
+    sequences = MaskedSequences(tokens, lengths, lengths // 2 + 1, places, predicted, tokens[places])
+    return collate(
+        sequences,
+        longest=longest,
+        padded=not config.speed.unpadding,
+        row_multiple=config.speed.row_multiple,
+        global_samples=count,
+        global_masked=len(places),
+    ).to(ranks.device)
 
-    def noise(count: int, number: int) -> MaskedBatch:
-        indices = np.arange(count)
-        drawn = sampling.random_uniform(0, number, indices, "warm-up", 1 + longest)
-        lengths = np.maximum(5, (drawn[:, 0] * (longest + 1)).astype(np.int64))
-        predicted = prediction_counts(lengths, config.data.masked_fraction, config.data.max_predictions)
-        starts = np.cumsum(lengths) - lengths
-        places = np.concatenate([start + 1 + np.arange(many) for start, many in zip(starts, predicted, strict=True)])
-        tokens = (drawn[:, 1:].ravel()[: lengths.sum()] * config.architecture.vocabulary).astype(np.int64)
-        sequences = MaskedSequences(tokens, lengths, lengths // 2 + 1, places, predicted, tokens[places])
-        return collate(
-            sequences,
-            longest=longest,
-            padded=not config.speed.unpadding,
-            row_multiple=config.speed.row_multiple,
-            global_samples=count,
-            global_masked=len(places),
-        ).to(ranks.device)
 
+def synthetic_evaluation(config: BertRunConfig, ranks: ProcessGroup) -> Iterator[MaskedBatch]:
+    """Yield one synthetic evaluation batch if the run warms up."""
     if config.warm_up_steps:
-        yield noise(max(1, config.data.eval_batch // ranks.world_size), 0)
-    parts = pieces(np.arange(share), micro)
+        yield noise(config, ranks, max(1, config.data.eval_batch // ranks.world_size), 0)
+
+
+def synthetic_batches(config: BertRunConfig, ranks: ProcessGroup, plan: BatchPlan) -> Iterator[list[MaskedBatch]]:
+    """Yield the synthetic micro-batches of `warm_up_steps` steps."""
+    parts = pieces(np.arange(plan.local), plan.micro)
     for number in range(config.warm_up_steps):
-        yield [noise(len(part), number * len(parts) + place + 1) for place, part in enumerate(parts)]
+        yield [noise(config, ranks, len(part), number * len(parts) + place + 1) for place, part in enumerate(parts)]
 
 
 if __name__ == "__main__":

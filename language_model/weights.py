@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from language_model.architecture import BertArchitecture
 from timedrun.errors import DataError, UsageError
+from timedrun.storage.atomic_file import write_file
 from timedrun.training.sampling import stream_seed
 
 Weights = dict[str, Tensor]
@@ -213,8 +213,5 @@ def save_safetensors(model: Loadable, path: Path) -> None:
     module = import_safetensors()
     if path.exists():
         raise DataError(f"{path} exists and was left as it is; the weights were not saved. Choose another name.")
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)  # an earlier one, or a link that would be written through
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights().items()}
-    module.save_file(tensors, partial, metadata={"format": "pt"})
-    os.replace(partial, path)
+    write_file(path, module.save(tensors, metadata={"format": "pt"}))

@@ -1,10 +1,13 @@
-"""Fixtures that several folders of tests share."""
+"""Fixtures that several folders of tests share, and the hooks that order and select tests."""
 
 import functools
 import importlib
+import os
+import re
 import signal
 import sys
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,10 +15,13 @@ from typing import Any
 import pytest
 import torch
 
+TESTS = Path(__file__).parent
+PUBLISHED_LOGS = "TIMEDRUN_PUBLISHED_LOGS"
+"""Environment variable: the folder of larger archives of published logs, which some tests use where it is set."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where there is none. A worker of pytest-xdist begins with the modules that start
-    runs."""
+    """Skip tests marked `gpu` without a GPU; let a pytest-xdist worker begin with the modules that start runs."""
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
@@ -25,14 +31,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure() -> None:
-    """A hangup is not ignored, as it would be under nohup: what is tested takes it over from who started it."""
+    """Restore the default action of SIGHUP, which tested processes inherit; nohup would leave it ignored."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker takes all modules that start runs, one after another, since two of those at a time would fight for two
-    processors; the others are shared out."""
+    """Give all modules that start runs to one worker: two of them at a time would compete for two processors."""
     from xdist.scheduler import LoadFileScheduling
 
     class OneForRuns(LoadFileScheduling):
@@ -46,8 +51,55 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @functools.cache
 def starts_runs(module: Path) -> bool:
-    """Whether there are tests of timedrun's own processes in it."""
-    return "timedrun" in module.relative_to(Path(__file__).parent).parts and "mark.processes" in module.read_text()
+    """Return True if `module` tests timedrun's own processes."""
+    return "timedrun" in module.relative_to(TESTS).parts and "mark.processes" in module.read_text()
+
+
+@functools.cache
+def promised_tests() -> dict[str, list[str]]:
+    """Return the tests ("module::function") that hold each promise of ARCHITECTURE.md, by its name ("P1")."""
+    text = (TESTS.parent / "ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| (P\d+)\. .* \| (.*) \|$", text, flags=re.MULTILINE)
+    return {name: re.findall(r"`([\w/]+::\w+)`", tests) for name, tests in rows}
+
+
+def refuse_skipped_promise(report: pytest.TestReport) -> None:
+    """Fail the report of a skipped test that holds a promise: on CI each promise must be tested."""
+    test = report.nodeid.partition("[")[0].removeprefix("tests/").replace(".py::", "::")
+    held = [name for name, tests in promised_tests().items() if test in tests]
+    if report.skipped and held:
+        report.outcome = "failed"
+        report.longrepr = f"{test} holds {', '.join(held)} of ARCHITECTURE.md and was skipped: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Apply `refuse_skipped_promise` where the environment says CI=true."""
+    report = yield
+    if os.environ.get("CI") == "true":
+        refuse_skipped_promise(report)
+    return report
+
+
+@pytest.fixture(scope="session")
+def published_sample(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """MosaicML's submission folders of v2.0 and v2.1 by round, with two runs of each set."""
+    return _unpacked(TESTS / "mlevents" / "published_logs", tmp_path_factory.mktemp("published_sample"))
+
+
+@pytest.fixture(scope="session")
+def published_rounds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same with all runs; skips the test unless `PUBLISHED_LOGS` names the folder of the archives."""
+    if PUBLISHED_LOGS not in os.environ:
+        pytest.skip(f"{PUBLISHED_LOGS} does not name a folder with mosaicml-v2.0.tar.xz and mosaicml-v2.1.tar.xz")
+    return _unpacked(Path(os.environ[PUBLISHED_LOGS]), tmp_path_factory.mktemp("published_rounds"))
+
+
+def _unpacked(archives: Path, folder: Path) -> dict[str, Path]:
+    for round_ in ("v2.0", "v2.1"):
+        with tarfile.open(archives / f"mosaicml-{round_}.tar.xz") as archive:
+            archive.extractall(folder / round_, filter="data")
+    return {round_: folder / round_ / "MosaicML" for round_ in ("v2.0", "v2.1")}
 
 
 @pytest.fixture(scope="session")

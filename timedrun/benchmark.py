@@ -1,148 +1,236 @@
-"""What a benchmark says of itself, as data, and how one is found by its import name."""
+"""The interface between timedrun and a benchmark package, and the search for benchmarks by name."""
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
-import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from timedrun.benchmark_spec import BenchmarkSpec as BenchmarkSpec
 from timedrun.errors import UsageError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `timedrun list` does not wait for torch
+    from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison
     from timedrun.config import RunConfig
+    from timedrun.distributed.process_group import ProcessGroup
+    from timedrun.preflight.plan import Plan
     from timedrun.run.timed_run import TimedRun
 
+ConfigT = TypeVar("ConfigT", bound="RunConfig", contravariant=True)
+"""The benchmark's own subclass of `RunConfig`."""
 
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkSpec:
-    """One benchmark: its MLPerf name and rules, and the data it can run on."""
 
-    title: str
-    mlperf_benchmark: str
-    """MLPerf's own short name, as in `submission_benchmark`: "resnet", "bert"."""
-    ruleset: str
-    """The ruleset of the round whose task this is, such as "2.0.0"."""
-    dataset: str
-    """The benchmark's own dataset; a run on any other is a demonstration."""
-    metric: str
-    direction: Literal[">=", "<="] = ">="
-    """On which side of the target the metric's good values lie."""
-    unit: Literal["epoch", "samples"]
-    """What `epoch_num` counts in the log."""
-    default_data: str
-    """The dataset that needs nothing but the package: what `run` takes when `--data` is not given."""
+class TrainModule(Protocol[ConfigT]):
+    """`train.py`, required: the timed run."""
 
-    def reached(self, value: float, target: float) -> bool:
-        """Whether `value` of the metric reaches `target`. NaN reaches nothing."""
-        return value >= target if self.direction == ">=" else value <= target
+    def train(self, config: ConfigT, run: TimedRun) -> None:
+        """Train to `config.evaluation.target` or to the end of the schedule: build, `run.track`, `run.warm_up`,
+        `run.start_clock`, and only then read data."""
+
+
+class RunInfoModule(Protocol[ConfigT]):
+    """`run_info.py`, needed by `preflight`: the metadata that `train` logs before the clock starts."""
+
+    def plan(self, config: ConfigT, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
+        """Return the run info and the length of a run from a model on the meta device; sizes of data that are missing
+        are those the benchmark declares."""
+
+
+class DatasetsModule(Protocol[ConfigT]):
+    """`datasets.py`, optional: the data before and after the run."""
+
+    def preflight(self, config: ConfigT, folder: Path | None, ranks: int) -> list[str]:
+        """Return an error message for each fault of `config` and its data, without reading a sample."""
+
+    def data_digest(self, config: ConfigT, folder: Path | None) -> dict[str, str]:
+        """Return the "sha256" of the data and a description "of" what it covers. Called after run_stop: it may read
+        the data."""
+
+
+class HardwareModule(Protocol[ConfigT]):
+    """`datasets.py` of a benchmark with requirements on the device, optional."""
+
+    def unavailable(self, config: ConfigT) -> list[str]:
+        """Return those messages of `preflight` that are about this machine only; without the config's device here,
+        they are notes and not errors."""
+
+
+class PrepareModule(Protocol):
+    """`prepare.py`, needed by `timedrun prepare`."""
+
+    @property
+    def prepare(self) -> Callable[..., dict[str, Any]]:
+        """Take (config, folder, *, decode, workers) and those of images, validation_labels, skip_broken, text,
+        evaluation_text, vocabulary and merges that the benchmark uses; make or check the data and return the facts."""
+
+
+class BenchModule(Protocol[ConfigT]):
+    """`bench.py`, needed by `timedrun bench loader`."""
+
+    def loader(self, config: ConfigT, options: BenchOptions) -> LoaderComparison:
+        """Measure the rates of the benchmark's data loaders, interleaved."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark package that was found: its card and its three modules."""
+    """A benchmark package: `SPEC` in its `__init__.py`, configs as functions `<data>_<name>() -> RunConfig` in
+    `configs.py`, and the modules that the protocols of this file describe."""
 
     name: str
+    """Import name, such as "image_classification"."""
     spec: BenchmarkSpec
     package: ModuleType
 
     def spec_of(self, config: RunConfig) -> BenchmarkSpec:
-        """The spec of the task that `config` trains: the package's only one, or what its own `spec_of` says."""
+        """Return the spec of the task that `config` trains."""
         choose: Callable[[RunConfig], BenchmarkSpec] | None = getattr(self.package, "spec_of", None)
         return choose(config) if choose else self.spec
 
     def module(self, name: str) -> ModuleType:
-        """The benchmark's submodule `name`, imported on first use."""
+        """Import the benchmark's submodule `name`."""
         return importlib.import_module(f"{self.name}.{name}")
 
+    def hook(self, module: str, function: str) -> Callable[..., Any] | None:
+        """Return a function of a submodule, or None if the benchmark does not have it."""
+        if importlib.util.find_spec(f"{self.name}.{module}") is None:
+            return None
+        found: Callable[..., Any] | None = getattr(self.module(module), function, None)
+        return found
+
     @property
-    def config_functions(self) -> dict[str, Callable[[], RunConfig]]:
-        """Every config that `configs.py` defines, or takes from a `configs.py` deeper in the package, by its name
-        `<data>_<config>`, in the order of the file."""
-        return {
-            name: function
-            for name, function in vars(self.module("configs")).items()
-            if inspect.isfunction(function)
-            and function.__module__.startswith(f"{self.name}.")
-            and function.__module__.endswith(".configs")
-            and not name.startswith("_")
-        }
+    def config_names(self) -> dict[str, str]:
+        """The docstring of every config by its name `<data>_<name>`, in file order, read from the source without
+        importing it."""
+        return _config_names(Path(self.package.__path__[0]) / "configs.py")
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
-        """The config `<data>_<name>`, or the one whose whole name is given.
+        """Build the config `<data>_<name>`, or the one with the full name `name`.
 
         Raises:
-            UsageError: there is none; the nearest valid names are in the message.
+            UsageError: no such config; the message has the nearest names, or the new command of a config that moved.
         """
-        functions = self.config_functions
-        for candidate in (f"{data or self.spec.default_data}_{name}", name):
-            if candidate in functions:
-                return functions[candidate]()
         wanted = f"{data or self.spec.default_data}_{name}"
-        near = difflib.get_close_matches(wanted, functions, n=3, cutoff=0.5)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"{self.name} has no config '{wanted}'.{meant} There are: {', '.join(functions)}.")
+        names = self.config_names
+        moved: dict[str, str] = getattr(self.package, "MOVED_CONFIGS", {})
+        for candidate in (wanted, name):
+            if candidate in names:
+                config: RunConfig = getattr(self.module("configs"), candidate)()
+                return config
+            if candidate in moved:
+                raise UsageError(f"{self.name}: config '{candidate}' moved; use `timedrun run {moved[candidate]}`.")
+        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"{self.name} has no config '{wanted}'.{hint} Configs: {', '.join(names)}.")
 
-    @property
-    def train(self) -> Callable[[RunConfig, TimedRun], None]:
-        """The benchmark's `train(config, run)`."""
-        function: Callable[[RunConfig, TimedRun], None] = self.module("train").train
-        return function
+    def require_own(self, values: dict[str, Any], path: Path) -> None:
+        """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.
+
+        The name in the file is only compared: no package is imported because a file names it.
+        """
+        named, moved = values.get("benchmark"), getattr(self.package, "MOVED_CONFIGS", {}).get(values.get("name"))
+        if moved:
+            own = moved.partition(" ")[0]
+            raise UsageError(f"{path}: config '{values['name']}' moved; use `timedrun run {own} {path}`.")
+        if named != self.name and not self.name.endswith(f".{named}") and named != self.name.partition(".")[0]:
+            raise UsageError(
+                f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Give its benchmark."
+            )
+
+    def train(self, config: RunConfig, run: TimedRun) -> None:
+        """Run the benchmark's `train.train`."""
+        self.module("train").train(config, run)
+
+    def plan(self, config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
+        """Return the benchmark's `run_info.plan`.
+
+        Raises:
+            UsageError: the benchmark has none.
+        """
+        function = self.hook("run_info", "plan") or self.hook("train", "rehearse")
+        if function is None:
+            raise UsageError(
+                f"{self.name}.run_info has no plan(config, ranks, data_folder), so no dry run was made; add it."
+            )
+        plan: Plan = function(config, ranks, data_folder)
+        return plan
 
 
 def find(name: str) -> Benchmark:
-    """Import the benchmark package `name` (`image_classification`, or anyone's own on the import path).
+    """Import the benchmark package `name`: an import path, or the last component of one that `nearby` lists.
 
-    Nothing of a package is imported before its `__init__.py` is seen to speak of a SPEC: names come from configs that
-    others wrote, too.
+    A package is not imported before its `__init__.py` is known to mention a SPEC: names come from config files of
+    other people, too.
 
     Raises:
-        UsageError: no such package, or it has no SPEC.
+        UsageError: no such package, it has no SPEC, or several nested benchmarks have this name.
     """
     text = _package_text(name)
     if text is None:
-        near = difflib.get_close_matches(name, nearby(), n=1, cutoff=0.4)
-        meant = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"no benchmark package '{name}' on the import path.{meant} There are: {', '.join(nearby())}.")
+        known = nearby()
+        nested = [path for path in known if path.rpartition(".")[2] == name]
+        if len(nested) == 1:
+            return find(nested[0])
+        near = nested or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(f"no benchmark package '{name}' on the import path.{hint} Benchmarks: {', '.join(known)}.")
     package = importlib.import_module(name) if "SPEC" in text else None
     spec = getattr(package, "SPEC", None)
     if package is None or not isinstance(spec, BenchmarkSpec):
-        older = " CARD is now SPEC and Card is BenchmarkSpec: rename them." if "CARD" in text else ""
+        renamed = " CARD is now SPEC and Card is BenchmarkSpec: rename them." if "CARD" in text else ""
         raise UsageError(
             f"package '{name}' is not a benchmark: its __init__.py defines no SPEC"
-            f" (a timedrun.benchmark.BenchmarkSpec).{older}"
+            f" (a timedrun.benchmark.BenchmarkSpec).{renamed}"
         )
     return Benchmark(name, spec, package)
 
 
 def nearby() -> list[str]:
-    """Import names of the benchmark folders beside this package and in the working directory, found without import."""
-    folders = [Path(__file__).resolve().parent.parent, Path.cwd(), *(Path(entry) for entry in sys.path if entry)]
-    names = {
-        candidate.parent.name
-        for folder in dict.fromkeys(folders)
-        if folder.is_dir()
-        for candidate in folder.glob("*/configs.py")
-        if (candidate.parent / "train.py").exists() and "SPEC" in _text(candidate.parent / "__init__.py")
-    }
+    """Return the import names of the benchmarks beside this package, in the working directory and on the import path,
+    and of those nested one level below. Nothing is imported."""
+    roots = [Path(__file__).resolve().parent.parent, Path.cwd(), *(Path(entry) for entry in sys.path if entry)]
+    names = set()
+    for root in dict.fromkeys(roots):
+        for folder in _benchmark_folders(root):
+            names |= {folder.name, *(f"{folder.name}.{nested.name}" for nested in _benchmark_folders(folder))}
     return sorted(names)
 
 
+def _benchmark_folders(root: Path) -> list[Path]:
+    configs = root.glob("*/configs.py") if root.is_dir() else ()
+    return [
+        path.parent
+        for path in configs
+        if (path.parent / "train.py").exists() and "SPEC" in _text(path.parent / "__init__.py")
+    ]
+
+
+def _config_names(path: Path) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            names[node.name] = ast.get_docstring(node) or ""
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").endswith(".gpt.configs"):
+            below = _config_names(path.parent / "gpt" / "configs.py")
+            names |= {alias.name: below[alias.name] for alias in node.names if alias.name in below}
+    return names
+
+
 def _package_text(name: str) -> str | None:
-    """What the `__init__.py` of package `name` says, found without importing it or what it lies in; "" for a module or
-    a package without one, None where there is neither."""
+    """Return the text of the `__init__.py` of package `name` without importing it or its parents; "" for a module or a
+    package without one, None if there is neither."""
     top, *below = name.split(".")
     if not all(part.isidentifier() for part in (top, *below)):
         return None
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # a module that lies in no file, such as __main__
+    except ValueError:  # a module without a file, such as __main__
         return ""
     if spec is None:
         return None

@@ -28,8 +28,8 @@ class Verb:
 
 
 VERBS: Final = {
-    "list": Verb("list benchmarks and their configs", options.add_list, "configs", "list_benchmarks"),
-    "show": Verb("show the settings of a config, or how two configs differ", options.add_show, "configs", "show", True),
+    "list": Verb("list benchmarks and their configs", options.add_list, "list", "list_benchmarks"),
+    "show": Verb("show the settings of a config, or how two configs differ", options.add_show, "show", "show", True),
     "prepare": Verb("prepare, check or index a dataset", options.add_prepare, "prepare", "prepare", True),
     "run": Verb("train once, on the clock", options.add_run, "run", "run", True),
     "preflight": Verb(

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -100,6 +100,22 @@ _converter.register_structure_hook_func(
 )
 
 
+def _strict(*accepted: type) -> Callable[[Any, type], Any]:
+    """Return a hook that converts a value only if its JSON type is in `accepted`: no "false" for a switch, no 64.9 for
+    a whole number."""
+
+    def structure(value: Any, kind: type) -> Any:
+        if type(value) not in accepted:
+            raise TypeError(f"{value!r} is not of type {kind.__name__}")
+        return kind(value)
+
+    return structure
+
+
+for _kind, _accepted in {bool: (bool,), int: (int,), float: (float, int), str: (str,)}.items():
+    _converter.register_structure_hook(_kind, _strict(*_accepted))
+
+
 def _method(values: dict[str, Any]) -> Method:
     name = values.pop("method", None)
     if name not in REGISTRY:
@@ -108,12 +124,12 @@ def _method(values: dict[str, Any]) -> Method:
 
 
 def dump(config: RunConfig) -> dict[str, Any]:
-    """Everything there is in `config`, as plain JSON values."""
-    plain = _plain(config)
-    return _plain(load(type(config), plain))  # once through the types: a 1 that was given for a float is 1.0 for good
+    """Return all settings of `config` as plain JSON values."""
+    return plain(load(type(config), plain(config)))  # loading makes a 1 given for a float 1.0
 
 
-def _plain(config: RunConfig) -> dict[str, Any]:
+def plain(config: RunConfig) -> dict[str, Any]:
+    """Return `dump(config)` without checking or converting types."""
     values: dict[str, Any] = _converter.unstructure(config)
     values["methods"] = [_converter.unstructure(method) for method in config.methods]
     return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as a reader sees them

@@ -28,8 +28,8 @@ from image_classification.preparation.sources import Source
 from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, StoreConfig, read_manifest, split_facts
 from timedrun.errors import DataError, TimedrunError
 from timedrun.storage.atomic_file import StoredFile, write_file
-from timedrun.storage.folder_lock import claimed
-from timedrun.storage.worker_pool import Progress, results
+from timedrun.storage.folder_lock import locked
+from timedrun.storage.worker_pool import TaskProgress, results
 
 SHARD_IMAGES = 1024
 SHARD_BYTES = 128 << 20
@@ -169,7 +169,7 @@ class _Build:
         if not tasks:
             self.report("already prepared from the same images and settings")
             return
-        progress = Progress(self.report, unit="images", tasks="shards")
+        progress = TaskProgress(self.report, unit="images", tasks="shards")
         total, done = sum(map(_size, tasks)), 0
         broken: dict[str, None] = {}  # an image is looked at once for each split that it is in
         for task, outcome in results(
@@ -264,7 +264,7 @@ def _work_folder(out: Path) -> Iterator[None]:
     """A place for unfinished work in `out`, which is this process's alone; removed where nothing is left to go on."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(claimed(out, [MANIFEST, WORK]))
+            stack.enter_context(locked(out, [MANIFEST, WORK]))
             (out / WORK).mkdir(exist_ok=True)
         except OSError as error:
             raise DataError(

@@ -11,7 +11,6 @@ from image_classification.datasets import DataConfig, require_folder
 from image_classification.loaders import registry
 from image_classification.stores.manifest import read_manifest
 from image_classification.stores.sample_index import ImageTable
-from timedrun.run import page_cache
 
 
 @dataclass(frozen=True)
@@ -26,23 +25,18 @@ class DataFiles:
     def __len__(self) -> int:
         return sum(1 if isinstance(part, str) else len(part) for part in self.names)
 
-    def paths(self) -> Iterator[Path]:
-        """All of them, in order."""
+    def __iter__(self) -> Iterator[Path]:
         for part in self.names:
             for name in [part] if isinstance(part, str) else part.names():
                 yield self.folder / name
 
-    def sample(self) -> list[Path]:
-        """Evenly spaced ones, all where they are few: enough to know how much of them is in the page cache."""
-        found = []
-        before = 0
-        places = page_cache.evenly(len(self))
+    def __getitem__(self, place: int) -> Path:
         for part in self.names:
             count = 1 if isinstance(part, str) else len(part)
-            inside = [place - before for place in places if before <= place < before + count]
-            found += [self.folder / (part if isinstance(part, str) else part.name(place)) for place in inside]
-            before += count
-        return found
+            if place < count:
+                return self.folder / (part if isinstance(part, str) else part.name(place))
+            place -= count
+        raise IndexError(place)
 
 
 def data_files(config: DataConfig, folder: Path | None) -> DataFiles | None:

@@ -18,7 +18,7 @@ from language_model.gpt.tokens import TokenStore
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
-from timedrun.storage import data_folder
+from timedrun.storage.result_files import require_data_folder
 from timedrun.training import sampling as sample_order
 from timedrun.training.sampling import Indices
 
@@ -82,13 +82,13 @@ def facts(folder: Path | None, length: int) -> TokenFacts:
     Raises:
         DataError: the folder is missing or no intact token store.
     """
-    manifest = TokenStore(data_folder.required(folder, "GPT's token store")).manifest
+    manifest = TokenStore(require_data_folder(folder, "GPT's token store")).manifest
     return TokenFacts(manifest.train.tokens, manifest.validation.tokens, manifest.vocabulary, length, manifest.digest)
 
 
 def data_files(folder: Path | None) -> list[Path]:
     """Where the tokens lie. Raises DataError as `facts` does."""
-    return TokenStore(data_folder.required(folder, "GPT's token store")).files
+    return TokenStore(require_data_folder(folder, "GPT's token store")).files
 
 
 def declared(model: GptConfig) -> TokenFacts:
@@ -163,7 +163,7 @@ class TokenData:
     ) -> None:
         self.config, self.ranks, self.length = config, ranks, length
         self.global_batch, self.seed = global_batch, seed
-        store = TokenStore(data_folder.required(folder, "GPT's token store"))
+        store = TokenStore(require_data_folder(folder, "GPT's token store"))
         self._train, self._validation = store.tokens("train"), store.tokens("validation")
 
     def train(self, step: int) -> TokenBatch:

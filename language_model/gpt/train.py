@@ -13,13 +13,14 @@ from language_model.gpt.datasets import TokenBatch, TokenData, TokenFacts, data_
 from language_model.gpt.model import build_model, token_losses
 from language_model.gpt.optimizer import build_gpt_optimizer
 from language_model.hyperparameters import optimization
-from timedrun.distributed.process_group import ProcessGroup, local_batch
+from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.methods import stack
-from timedrun.preflight.dry_run import Plan, known_or_declared
+from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.timed_run import RunInfo, TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 
 
@@ -42,8 +43,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         model.compile()  # in place: names in state dicts stay what they are
     parallel = ranks.wrap(model)
     run.straggler.attach(parallel)
-    share = local_batch(config.global_batch, ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
 
     def step(batch: TokenBatch, *, number: int) -> Tensor:
         """Optimizer step `number` (from 0) over all ranks; returns this rank's mean loss in nats a token."""
@@ -51,8 +51,8 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
             group["lr"] = group["initial_lr"] * schedule.factor(number)
         progress = min(1.0, number / schedule.steps)
         inputs, targets = methods.batch(batch.inputs, batch.targets, progress, config.model.vocabulary)
-        # A method may have cut the sequences: as many tokens at a time as `micro` whole ones have.
-        rows = max(1, micro * context // inputs.shape[1])
+        # A method may have cut the sequences: as many tokens at a time as a micro-batch of whole ones have.
+        rows = max(1, plan.micro * context // inputs.shape[1])
         pieces = list(zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True))
         total = torch.zeros((), device=device)
         for place, (tokens, following) in enumerate(pieces, 1):
@@ -70,17 +70,13 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         optimizer.zero_grad(set_to_none=True)
         return total
 
-    def warm_up_step(synthetic: tuple[int, TokenBatch]) -> None:
-        number, batch = synthetic
-        model.train(number >= 0)
-        if number >= 0:
-            step(batch, number=number)
-        else:
-            sum_losses(model, batch, precision)
-
-    run.warm_up(warm_up_step, synthetic_batches(config, ranks, share))
-    run.data_files(data_files(run.data_folder))
-    run.start_clock(**run_info(config, optimizer, known, ranks))
+    run.warm_up(
+        lambda warm: step(warm[1], number=warm[0]),
+        synthetic_batches(config, ranks, plan),
+        evaluate_step=lambda batch: sum_losses(model, batch, precision),
+        evaluate=synthetic_evaluation(config, ranks),
+    )
+    run.start_clock(run_info(config, optimizer, known, ranks), files=data_files(run.data_folder))
     data = TokenData(
         config.data, run.data_folder, ranks, length=context, global_batch=config.global_batch, seed=config.seed
     )
@@ -96,14 +92,13 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
 
 def run_info(config: GptRunConfig, optimizer: torch.optim.Optimizer, known: TokenFacts, ranks: ProcessGroup) -> RunInfo:
     """What the log says of a GPT's run before its clock starts."""
-    share = local_batch(config.global_batch, ranks.world_size)
-    micro = min(config.micro_batch or share, share)
+    plan = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     beta1 = config.adam_beta1 if config.optimizer.kind == "muon" else config.optimizer.momentum
     return {
         "train_samples": known.train_samples,
         "eval_samples": known.eval_samples,
         "hyperparameters": {
-            **optimization(config, optimizer, config.schedule, beta1=beta1, share=share, micro=micro),
+            **optimization(config, optimizer, config.schedule, beta1=beta1, plan=plan),
             "opt_gradient_clip_norm": config.clip_norm,
             "max_sequence_length": config.model.context,
             "implementation": config.model.implementation,
@@ -115,7 +110,7 @@ def run_info(config: GptRunConfig, optimizer: torch.optim.Optimizer, known: Toke
 
 def rehearse(config: GptRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """What `train` would announce and how long it would go on at most, from a model that takes no memory."""
-    known, missing = known_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
+    known, missing = facts_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
     with torch.device("meta"):
         model = stack(*config.methods).model(build_model(config.model, config.seed))
     optimizer = build_gpt_optimizer(config.optimizer, model, adam_beta1=config.adam_beta1)
@@ -151,23 +146,30 @@ def validation_loss(
     return float(total / seen)
 
 
-def synthetic_batches(config: GptRunConfig, ranks: ProcessGroup, share: int) -> Iterator[tuple[int, TokenBatch]]:
-    """`warm_up_steps` batches of random tokens for every shape that the run's methods will make of one, the largest
-    first, each with a step at which they do; and before them one for an evaluation, with step -1."""
-    context, generator = config.model.context, torch.Generator().manual_seed(0)
+def noise(config: GptRunConfig, ranks: ProcessGroup, count: int) -> TokenBatch:
+    """Return a batch of random tokens."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(config.model.vocabulary, (count, config.model.context + 1), generator=generator)
+    tokens = tokens.to(ranks.device)
+    return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)
 
-    def noise(count: int) -> TokenBatch:
-        tokens = torch.randint(config.model.vocabulary, (count, context + 1), generator=generator).to(ranks.device)
-        return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)
 
+def synthetic_evaluation(config: GptRunConfig, ranks: ProcessGroup) -> Iterator[TokenBatch]:
+    """Yield one evaluation batch of random tokens if the run warms up."""
+    if config.warm_up_steps:
+        yield noise(config, ranks, max(1, config.data.eval_batch // ranks.world_size))
+
+
+def synthetic_batches(config: GptRunConfig, ranks: ProcessGroup, plan: BatchPlan) -> Iterator[tuple[int, TokenBatch]]:
+    """Yield `warm_up_steps` batches of random tokens for every shape that the run's methods make of a batch, the
+    largest first, each with a step that has this shape."""
     if not config.warm_up_steps:
         return
-    yield -1, noise(max(1, config.data.eval_batch // ranks.world_size))
-    methods, whole = stack(*config.methods), torch.zeros(share, context, dtype=torch.uint8)
+    methods, whole = stack(*config.methods), torch.zeros(plan.local, config.model.context, dtype=torch.uint8)
     shapes: dict[torch.Size, int] = {}
     for number in range(config.schedule.steps if config.methods else 1):
         inputs, _ = methods.batch(whole, whole, number / config.schedule.steps, config.model.vocabulary)
         shapes.setdefault(inputs.shape, number)
     for shape in sorted(shapes, key=lambda shape: (shape.numel(), shape), reverse=True):
         for _ in range(config.warm_up_steps):
-            yield shapes[shape], noise(share)
+            yield shapes[shape], noise(config, ranks, plan.local)

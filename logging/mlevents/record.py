@@ -17,14 +17,20 @@ from mlevents import keys
 from mlevents.checks.finding import Finding
 from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules
-from mlevents.summary import QualityPoint, RunSummary, summarized
-
-__all__ = ["Event", "QualityPoint", "RunRecord", "RunSummary", "natural", "progress_of", "read", "result_files"]
 
 # What an evaluation's metadata may count in, where it lacks the one its benchmark asks for.
 PROGRESS: Final = (keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STEP_NUM)
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
 ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # how gzip, zip, bzip2 and xz begin
+
+
+@dataclass(frozen=True)
+class QualityPoint:
+    """One evaluation: minutes since run_start, progress (metadata epoch_num or samples_count), the metric's value."""
+
+    minutes: float
+    progress: float
+    value: float
 
 
 @dataclass(frozen=True)
@@ -76,24 +82,9 @@ class RunRecord:
         return self.text(keys.SUBMISSION_DIVISION)
 
     @property
-    def organization(self) -> str | None:
-        """The value of submission_org."""
-        return self.text(keys.SUBMISSION_ORG)
-
-    @property
-    def platform(self) -> str | None:
-        """The value of submission_platform."""
-        return self.text(keys.SUBMISSION_PLATFORM)
-
-    @property
     def dataset(self) -> str | None:
         """The value of dataset, a key of this project."""
         return self.text(keys.DATASET)
-
-    @property
-    def config_name(self) -> str | None:
-        """The value of config_name, a key of this project."""
-        return self.text(keys.CONFIG_NAME)
 
     @property
     def seed(self) -> int | None:
@@ -201,11 +192,6 @@ class RunRecord:
         """Whether the log names data that are not the benchmark's own, so that it can never be a submission."""
         return self.dataset is not None and self.dataset != BENCHMARK_DATASET.get(self.benchmark or "")
 
-    @cached_property
-    def summary(self) -> RunSummary:
-        """What is kept of the log when its events are let go."""
-        return summarized(self)
-
 
 def _any_rules(benchmark: str | None) -> BenchmarkRules | None:
     """The newest round's rules of `benchmark`: what a quality consists of is the same in all of them."""
@@ -292,7 +278,7 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def natural(name: str) -> list[tuple[int, int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """A sort key under which result_2 comes before result_10."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(1, int(part), part) if part.isdigit() and part.isascii() else (0, 0, part) for part in parts]
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(int(part) if index % 2 else 0, part) for index, part in enumerate(parts)]

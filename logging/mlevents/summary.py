@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
-
-if TYPE_CHECKING:
-    from mlevents.record import RunRecord
+from mlevents.record import QualityPoint, RunRecord
 
 # What all runs of a set have alike. MLCommons' tools compare none of these between logs.
 SHARED: Final = (
@@ -30,15 +28,6 @@ SHARED: Final = (
     keys.CONFIG_DIGEST,
 )
 SKETCH_SIZE: Final = 512  # hashes; a log of fewer timed events is kept whole
-
-
-@dataclass(frozen=True)
-class QualityPoint:
-    """One evaluation: minutes since run_start, progress (metadata epoch_num or samples_count), the metric's value."""
-
-    minutes: float
-    progress: float
-    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +74,10 @@ class RunSummary:
         return self.seeds[-1] if self.seeds else None
 
 
-def summarized(record: RunRecord) -> RunSummary:
+def summarize(record: RunRecord) -> RunSummary:
     """`record` in short."""
     batch = record.value(keys.GLOBAL_BATCH_SIZE)
-    straggler = _throughputs(record)
+    pace = _throughputs(record)
     target = record.value(keys.QUALITY_TARGET)
     seeds = (event.value for event in record.all(keys.SEED))
     return RunSummary(
@@ -96,12 +85,12 @@ def summarized(record: RunRecord) -> RunSummary:
         sha256=record.sha256,
         benchmark=record.benchmark,
         division=record.division,
-        organization=record.organization,
-        platform=record.platform,
+        organization=record.text(keys.SUBMISSION_ORG),
+        platform=record.text(keys.SUBMISSION_PLATFORM),
         submission_status=record.text(keys.SUBMISSION_STATUS),
         dataset=record.dataset,
         quality_target=float(target) if is_number(target) else None,
-        config_name=record.config_name,
+        config_name=record.text(keys.CONFIG_NAME),
         config_digest=record.text(keys.CONFIG_DIGEST),
         seeds=tuple(seed for seed in seeds if isinstance(seed, int) and not isinstance(seed, bool)),
         global_batch_size=int(batch) if is_number(batch) and batch == int(batch) > 0 else None,
@@ -120,9 +109,9 @@ def summarized(record: RunRecord) -> RunSummary:
         events=len(record.events),
         final_parts=record.final_parts,
         gap_minutes=_gap_minutes(record),
-        first_throughput=straggler[0] if straggler else None,
+        first_throughput=pace[0] if pace else None,
         # The median of seconds a sample, as `cold_start` has it: of an even number, not the mean of the middle rates.
-        later_throughput=1 / median(1 / one for one in straggler[1:]) if straggler[1:] else None,
+        later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
         caches_dropped=_caches_dropped(record),
         page_cache_resident=_page_cache_resident(record),
     )

@@ -98,11 +98,11 @@ def test_the_context_is_small_and_holds_the_source_the_tests_and_nothing_else() 
 
 
 def test_what_git_tracks_of_the_source_is_in_the_context() -> None:
-    train_state = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, timeout=60)
-    if train_state.returncode != 0 or not train_state.stdout:
+    tracked = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, timeout=60)
+    if tracked.returncode != 0 or not tracked.stdout:
         pytest.skip("not a git tree")
     sent = {path.relative_to(ROOT).as_posix() for path in context()}
-    left_out = {name for name in train_state.stdout.splitlines() if (ROOT / name).exists()} - sent
+    left_out = {name for name in tracked.stdout.splitlines() if (ROOT / name).exists()} - sent
     assert {name for name in left_out if not name.startswith(("results/", ".ci/")) and name != ".gitignore"} == set()
 
 

@@ -1,16 +1,22 @@
-"""Each promise of ARCHITECTURE.md names tests that exist."""
+"""Each promise of ARCHITECTURE.md is held by tests that exist and that run on CI."""
 
-import re
-from pathlib import Path
+import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.conftest import TESTS, promised_tests, refuse_skipped_promise
 
 
 def test_every_promise_is_held_by_tests_that_exist() -> None:
-    rows = re.findall(r"^\| (P\d+)\. .* \| (.*) \|$", (ROOT / "ARCHITECTURE.md").read_text(), flags=re.MULTILINE)
-    assert [name for name, _ in rows] == [f"P{number}" for number in range(1, 15)]
-    for name, tests in rows:
-        named = re.findall(r"`([\w/]+)::(\w+)`", tests)
-        assert named, name
-        for module, test in named:
-            assert f"def {test}(" in (ROOT / "tests" / f"{module}.py").read_text(), f"{name}: {module}::{test}"
+    assert list(promised_tests()) == [f"P{number}" for number in range(1, 15)]
+    for name, tests in promised_tests().items():
+        assert tests, name
+        for module, _, test in (one.partition("::") for one in tests):
+            assert f"def {test}(" in (TESTS / f"{module}.py").read_text(), f"{name}: {module}::{test}"
+
+
+@pytest.mark.parametrize(("outcome", "after"), [("skipped", "failed"), ("passed", "passed")])
+def test_a_skipped_test_of_a_promise_is_a_failure_and_no_other(outcome: str, after: str) -> None:
+    module, _, test = promised_tests()["P1"][0].partition("::")
+    for nodeid, expected in ((f"tests/{module}.py::{test}[shape]", after), ("tests/x/test_y.py::test_z", outcome)):
+        report = pytest.TestReport(nodeid, ("", 0, ""), {}, outcome, "no GPU", "call")  # type: ignore[arg-type]
+        refuse_skipped_promise(report)
+        assert report.outcome == expected

@@ -1,7 +1,7 @@
-"""Real data for tests, where it lies beside the repository, and small folders and stores of images."""
+"""Small folders and stores of images, and real CIFAR-10 where the environment names it."""
 
 import gc
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,8 +16,6 @@ from image_classification.configs import imagenet_methods
 from image_classification.prepare import prepare
 from image_classification.stores.manifest import Format, StoreConfig
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-
 
 @pytest.fixture(scope="module", autouse=True)
 def numbas_garbage_is_collected_where_it_was_made() -> Iterator[None]:
@@ -29,14 +27,11 @@ def numbas_garbage_is_collected_where_it_was_made() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """CIFAR-10's original binary batches, rebuilt."""
-    source = SHARED / "cifar10"
-    if not source.is_dir():
-        pytest.skip("the real CIFAR-10 does not lie beside the repository")
-    out = tmp_path_factory.mktemp("cifar10")
-    subprocess.run([sys.executable, str(source / "unpack_cifar10.py"), str(source), str(out)], check=True, timeout=100)
-    return out
+def real_cifar10() -> Path:
+    """CIFAR-10's original binary batches; skips the test unless the environment names their folder."""
+    if "TIMEDRUN_TEST_CIFAR10" not in os.environ:
+        pytest.skip("TIMEDRUN_TEST_CIFAR10 does not name a folder with CIFAR-10's binary batches")
+    return Path(os.environ["TIMEDRUN_TEST_CIFAR10"])
 
 
 @pytest.fixture(scope="session")

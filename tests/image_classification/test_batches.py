@@ -23,7 +23,7 @@ from timedrun.training import sampling
 PATIENCE = 10.0  # seconds
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size: int) -> None:
     config = replace(synthetic_smoke().data, synthetic_train=50, synthetic_eval=31, drop_last=False, eval_batch=7)
     whole = open_source(config, None, CPU, train=True, seed=1)

@@ -35,7 +35,7 @@ def test_damaged_cifar10_is_named(cifar_folder: Path) -> None:
     assert "pickled" in cifar10.problems(cifar_folder)[0]
 
 
-def test_real_cifar10_matches_the_published_digests(shared_cifar10: Path) -> None:
-    assert cifar10.verify(shared_cifar10) == cifar10.FILES
-    _, labels = cifar10.read(shared_cifar10, "train")
+def test_real_cifar10_matches_the_published_digests(real_cifar10: Path) -> None:
+    assert cifar10.verify(real_cifar10) == cifar10.FILES
+    _, labels = cifar10.read(real_cifar10, "train")
     assert np.bincount(labels).tolist() == [5000] * 10

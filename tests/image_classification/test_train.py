@@ -15,17 +15,18 @@ import torch
 from image_classification import SPEC, batches
 from image_classification.configs import ImageRunConfig, digits_methods, imagenet_methods, synthetic_smoke
 from image_classification.stores.manifest import Format, StoreConfig
-from image_classification.train import accuracy, progress_at, synthetic_batches, train
+from image_classification.train import accuracy, progress_at, synthetic_batches, synthetic_evaluation, train
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import DataError
 from timedrun.methods import EMA, ChannelsLast, NoEffect, ProgressiveResizing
-from timedrun.run import checkpoint_file
+from timedrun.run import checkpoint_file, timed_run
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path
 from timedrun.run.progress import Progress
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 from timedrun.training.precision import Precision
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
@@ -116,8 +117,7 @@ def test_warm_up_sees_every_input_size_of_the_run() -> None:
     base = synthetic_smoke()
     resizing = ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=4)
     config = replace(base, methods=(resizing,), schedule=replace(base.schedule, epochs=10), warm_up_steps=1)
-    evaluation, *epochs = [epoch for epoch, _ in synthetic_batches(config, ALONE, 4, 3)]
-    assert evaluation == 0
+    epochs = [epoch for epoch, _ in synthetic_batches(config, ALONE, 4, 3)]
     assert {resizing.sizes(16, [(e - 1) / 10 for e in range(1, 11)])[e - 1] for e in epochs} == {8, 12, 16}
     assert len(epochs) == 3
 
@@ -265,7 +265,10 @@ def test_data_are_read_ahead_on_the_clock_where_that_is_asked_for(
     prepared: dict[Format, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[list[Path], int]] = []
-    monkeypatch.setattr(TimedRun, "read_ahead", lambda run, files, total: asked.append((list(files), total)))
+    read_ahead = timed_run.ReadAhead
+    monkeypatch.setattr(
+        timed_run, "ReadAhead", lambda files, total: (asked.append((list(files), total)), read_ahead(files, total))[1]
+    )
     config = stored()
     for ahead in (False, True):
         chosen = replace(config, max_epochs=1, data=replace(config.data, read_ahead=ahead), methods=())
@@ -278,8 +281,8 @@ def test_data_are_read_ahead_on_the_clock_where_that_is_asked_for(
 
 def test_warm_up_sees_every_size_that_is_loaded() -> None:
     config = replace(stored(), warm_up_steps=1)
-    evaluation, *batches = synthetic_batches(config, ALONE, 4, 3)
-    assert evaluation[0] == 0
+    batches = list(synthetic_batches(config, ALONE, 4, 3))
+    assert [len(batch.images) for batch in synthetic_evaluation(config, ALONE, 3)] == [config.data.eval_batch]
     assert [batch.images.shape[-1] for _, batch in batches] == [8, 12, 16]
     assert all(batch.images.is_contiguous() for _, batch in batches)
 

@@ -74,7 +74,7 @@ def test_methods_differ_in_how_the_same_run_is_computed_only(baseline: BertRunCo
 
 def test_every_config_survives_its_dump_and_names_its_benchmark() -> None:
     benchmark = find("language_model")
-    for name in benchmark.config_functions:
+    for name in benchmark.config_names:
         config = benchmark.config(name)
         assert load(type(config), dump(config)) == config
         assert (config.benchmark, config.name) == ("language_model", name)

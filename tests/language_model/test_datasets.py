@@ -43,7 +43,7 @@ def sequences(batch: MaskedBatch) -> list[tuple[int, ...]]:
     return [tuple(batch.tokens[begin : begin + length].tolist()) for begin, length in pieces]
 
 
-@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("balance", [False, True])
 def test_the_ranks_of_a_step_hold_its_global_batch_and_agree_on_the_masked_tokens(
     tiny_config: BertRunConfig, tiny_store: Path, world_size: int, balance: bool
@@ -104,7 +104,7 @@ def test_micro_batches_are_the_batch_in_pieces(tiny_config: BertRunConfig, tiny_
     assert {part.global_masked for part in parts} == {whole.global_masked}
 
 
-@pytest.mark.parametrize("world", [1, 2, 5])
+@pytest.mark.parametrize("world_size", [1, 2, 5])
 def test_every_evaluation_sequence_is_seen_once_with_the_masks_it_was_prepared_with(
     tiny_config: BertRunConfig, tiny_store: Path, world_size: int
 ) -> None:

@@ -96,20 +96,20 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from language_model import parts
+from language_model.text import shards
 from tests.language_model.test_prepare import SETTINGS, silent
 from language_model.prepare import prepare_text
-from timedrun import stored_file
-made = parts.save_part
+from timedrun.storage import atomic_file
+made = shards.save_part
 def slowly(*arguments):
     made(*arguments)
     time.sleep(0.02)  # leaves the killer time
-parts.save_part = slowly
-completed = stored_file.FileWriter.complete
+shards.save_part = slowly
+completed = atomic_file.FileWriter.complete
 def noticed(writer):
     time.sleep(0.05)
     return completed(writer)
-stored_file.FileWriter.complete = noticed
+atomic_file.FileWriter.complete = noticed
 folder = Path(sys.argv[1])
 if __name__ == "__main__":
     prepare_text(
@@ -143,13 +143,13 @@ def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (store / MANIFEST).exists()
-    with pytest.raises(DataError, match="holds no prepared text"):
+    with pytest.raises(DataError, match="contains no prepared text"):
         RaggedStore.open(store, "train")
     kept = {path.name for path in store.glob(f"{WORK}/*.npz")}
     assert kept
     lines: list[str] = []
     prepare_text(train, evaluation, store, vocabulary=vocabulary, settings=SETTINGS, report=lines.append)
-    assert "parts found finished" in lines[-1]
+    assert "shards found finished" in lines[-1]
     prepare_text(train, evaluation, tmp_path / "uninterrupted", vocabulary=vocabulary, settings=SETTINGS, report=silent)
     assert fingerprint(store) == fingerprint(tmp_path / "uninterrupted")
 
@@ -174,7 +174,7 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
     parts[2].write_bytes(parts[3].read_bytes())
     lines: list[str] = []
     prepare_text(train, evaluation, tmp_path / "a", vocabulary=vocabulary, settings=SETTINGS, report=lines.append)
-    assert f", {len(parts) - 3} parts found finished" in lines[-1]
+    assert f", {len(parts) - 3} shards found finished" in lines[-1]
     prepare_text(train, evaluation, tmp_path / "b", vocabulary=vocabulary, settings=SETTINGS, report=silent)
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 
@@ -197,7 +197,7 @@ def test_preparing_again_changes_nothing_and_other_text_or_settings_are_refused(
         (train, replace(SETTINGS, evaluation_samples=9), "evaluation_samples differ"),
         (train[:1], SETTINGS, "text differ"),
     ]:
-        with pytest.raises(DataError, match=f"prepared otherwise .*{words}"):
+        with pytest.raises(DataError, match=f"with other settings .*{words}"):
             run(texts, settings)
     assert fingerprint(tmp_path / "store") == before
 
@@ -243,7 +243,7 @@ def test_evaluation_documents_in_the_training_text_are_named_and_refused(
     train, evaluation, vocabulary = inputs
     copied = evaluation[0].read_text().split("\n\n")[3].upper().replace(" ", "  ")
     train[1].write_text(train[1].read_text() + "\n" + copied + "\n")
-    with pytest.raises(DataError, match=r"1 documents .*\n  evaluation.txt: document 4 \(training: train_1.txt: doc"):
+    with pytest.raises(DataError, match=r"1 evaluation documents .*\n  evaluation.txt: document 4 \(training: train_1"):
         prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
     assert not (tmp_path / "store" / MANIFEST).exists()
 

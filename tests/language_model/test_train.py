@@ -25,8 +25,9 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import UsageError
 from timedrun.run import checkpoint_file
+from timedrun.run.blocks import Outcome
 from timedrun.run.progress import Progress
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 from timedrun.training.precision import Precision
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))

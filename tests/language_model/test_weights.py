@@ -149,7 +149,7 @@ def test_a_saved_file_loads_into_transformers_and_back(transformers: ModuleType,
     assert all(torch.equal(theirs[name], tensor) for name, tensor in lively(tiny).items())
     read = load_safetensors(path)
     assert all(torch.equal(read[name], tensor) for name, tensor in lively(tiny).items())
-    assert [file.name for file in tmp_path.glob("*.partial")] == []
+    assert [file.name for file in tmp_path.glob("*.draft")] == []
 
 
 def test_a_file_that_transformers_saved_loads(transformers: ModuleType, tiny, lively, tmp_path: Path) -> None:

@@ -106,12 +106,3 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write_records
-
-
-@pytest.fixture
-def published() -> Path:
-    """The folder of published result archives beside the repository; skips the test where it is absent."""
-    folder = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "mlperf-logs"
-    if not folder.is_dir():
-        pytest.skip("the published MLPerf logs are not beside the repository (../shared/data/mlperf-logs)")
-    return folder

@@ -27,7 +27,7 @@ from mlevents.rounds import (
     rulesets_of,
 )
 from tests.mlevents.rounds import rule_files
-from tests.mlevents.rounds.test_agreement import CASES
+from tests.mlevents.rounds.synthetic_logs import cases_of
 
 RCP = Path(mlperf_logging.rcp_checker.__file__).parent
 OWN_KEYS = {
@@ -77,27 +77,30 @@ def repaired(tmp_path_factory):
     return rule_files.repaired_checker(tmp_path_factory.mktemp("repaired"))
 
 
-@pytest.mark.parametrize(("name", "benchmark", "division", "optimizer"), CASES)
-def test_keys_occurrences_metadata_and_vocabularies_are_the_rule_files(
-    name, benchmark, division, optimizer, repaired, monkeypatch
-):
+@pytest.mark.parametrize("name", MLPERF_RULESETS)
+def test_keys_occurrences_metadata_and_vocabularies_are_the_rule_files(name, repaired, monkeypatch):
     monkeypatch.setattr(rule_files, "CHECKER", repaired)
-    theirs = rule_files.chain(name, benchmark, division, optimizer)
-    ours = {rule.key: rule for rule in ruleset(name).keys_of(benchmark, division, optimizer)}
-    assert set(ours) == set(theirs)
-    for key, entries in theirs.items():
-        rule, last = ours[key], entries[-1]
-        if (name, key) != ("2.1.0", "opt_epsilon"):  # either name is accepted there
-            assert (rule.occurrence, rule.alternative) == occurrence_of(last), key
-        assert (list(rule.vocabulary) if rule.vocabulary else None) == words_of(last), key
-        assert rule.filled == ("!= ''" in checks_of(last)), key
-        if key != "aggregated_eval_accuracy":
-            mentioned = set(re.findall(r"'(\w+)' in v\['metadata'\]", checks_of(last)))
-            named = {*rule.metadata, *rule.metadata_any, *rule.metadata_with, *rule.metadata_with.values()}
-            assert named == mentioned, key
-        told = rule.value or rule.some_value or rule.points or rule.vocabulary or rule.filled or rule.metadata_values
-        compares = re.search(r"v\['value'\](?!\[)|metadata'\]\['", str({**last, "POST": "", "PRE": ""}))
-        assert bool(told) == bool(compares) or key == "aggregated_eval_accuracy", key
+    for case in cases_of(name):
+        theirs = rule_files.chain(*case)
+        ours = {rule.key: rule for rule in ruleset(name).keys_of(*case[1:])}
+        assert set(ours) == set(theirs), case
+        for key, entries in theirs.items():
+            assert_same_rule(ours[key], entries[-1], (*case, key))
+
+
+def assert_same_rule(rule, entry, case):
+    if (case[0], rule.key) != ("2.1.0", "opt_epsilon"):  # either name is accepted there
+        assert (rule.occurrence, rule.alternative) == occurrence_of(entry), case
+    assert (list(rule.vocabulary) if rule.vocabulary else None) == words_of(entry), case
+    assert rule.filled == ("!= ''" in checks_of(entry)), case
+    if rule.key == "aggregated_eval_accuracy":
+        return
+    mentioned = set(re.findall(r"'(\w+)' in v\['metadata'\]", checks_of(entry)))
+    named = {*rule.metadata, *rule.metadata_any, *rule.metadata_with, *rule.metadata_with.values()}
+    assert named == mentioned, case
+    limits = rule.value or rule.some_value or rule.points or rule.vocabulary or rule.filled or rule.metadata_values
+    compares = re.search(r"v\['value'\](?!\[)|metadata'\]\['", str({**entry, "POST": "", "PRE": ""}))
+    assert bool(limits) == bool(compares), case
 
 
 @pytest.mark.parametrize("name", MLPERF_RULESETS)
@@ -129,9 +132,13 @@ def test_system_status_words_are_those_the_system_description_checker_lets_pass(
         assert system_desc_checker.check_system_desc(str(file), "training", name)[0] == (not words or word in words)
 
 
-@pytest.mark.parametrize(("name", "benchmark"), sorted({(case[0], case[1]) for case in CASES}))
-def test_targets_are_those_of_the_closed_rule_files(name, benchmark):
-    own = ruleset(name).benchmarks[benchmark]
+@pytest.mark.parametrize("name", MLPERF_RULESETS)
+def test_targets_are_those_of_the_closed_rule_files(name):
+    for benchmark, own in ruleset(name).benchmarks.items():
+        assert_same_target(name, benchmark, own)
+
+
+def assert_same_target(name, benchmark, own):
     entries = rule_files.entries(name, f"closed_{benchmark}")
     text = (entries.get("aggregated_eval_accuracy") or entries["eval_accuracy"])["ATLEAST_ONE_CHECK"]
     text = text.replace("s['target_accuracy']", {"dlrmv4": "0.75", "qwen35_397b_grpo": "0.69"}.get(benchmark, ""))
@@ -139,28 +146,30 @@ def test_targets_are_those_of_the_closed_rule_files(name, benchmark):
         for part, target in own.parts.items():
             stated = set(re.findall(rf"\['{part}'\] ([<>]=) ([0-9.]+)", text))
             stated |= {(">=", number) for number in re.findall(rf"([0-9.]+) <= v\['value'\]\['{part}'\]", text)}
-            assert (target.direction, target.target) in {(sign, float(number)) for sign, number in stated}
-        assert (own.target, own.direction) == tuple(dataclasses.astuple(next(iter(own.parts.values()))))
+            assert (target.direction, target.target) in {(sign, float(number)) for sign, number in stated}, benchmark
+        assert (own.target, own.direction) == tuple(dataclasses.astuple(next(iter(own.parts.values())))), benchmark
     else:
         sign, number = re.search(r"v\['value'\] ([<>]=?) ([0-9.]+)", text).groups()
-        assert (own.direction, own.target_excluded, own.target) == (sign[0] + "=", sign == ">", float(number))
+        stated = (sign[0] + "=", sign == ">", float(number))
+        assert (own.direction, own.target_excluded, own.target) == stated, benchmark
     progress = keys.SAMPLES_COUNT if "samples_count" in str(entries) else keys.EPOCH_NUM
-    assert own.progress == (keys.STEP_NUM if "step_num" in str(entries) else progress)
+    assert own.progress == (keys.STEP_NUM if "step_num" in str(entries) else progress), benchmark
 
 
-@pytest.mark.parametrize(("name", "benchmark"), sorted({(case[0], case[1]) for case in CASES}))
-def test_units_are_those_the_reference_convergence_points_count_in(name, benchmark):
-    own, file = ruleset(name).benchmarks[benchmark], RCP / f"training_{name}" / f"rcps_{benchmark}.json"
-    if own.progress == keys.SAMPLES_COUNT:
-        assert own.unit == "samples"
-    elif not file.exists():
-        assert (benchmark, own.unit) == ("minigo", "epoch")
-    else:
-        point = next(iter(json.loads(file.read_text()).values()))
-        epochs = point["Epochs to converge"][0]
-        # No run took more than ten thousand epochs, or fewer than that many of anything else but steps.
-        assert (own.unit == "epoch") == (epochs < 10_000 and own.unit != "steps")
-        assert (own.unit == "tokens") == (epochs > 1e9)
+@pytest.mark.parametrize("name", MLPERF_RULESETS)
+def test_units_are_those_the_reference_convergence_points_count_in(name):
+    for benchmark, own in ruleset(name).benchmarks.items():
+        file = RCP / f"training_{name}" / f"rcps_{benchmark}.json"
+        if own.progress == keys.SAMPLES_COUNT:
+            assert own.unit == "samples", benchmark
+        elif not file.exists():
+            assert (benchmark, own.unit) == ("minigo", "epoch")
+        else:
+            point = next(iter(json.loads(file.read_text()).values()))
+            epochs = point["Epochs to converge"][0]
+            # No run took more than ten thousand epochs, or fewer than that many of anything else but steps.
+            assert (own.unit == "epoch") == (epochs < 10_000 and own.unit != "steps"), benchmark
+            assert (own.unit == "tokens") == (epochs > 1e9), benchmark
 
 
 def test_unet3d_drops_four_runs_at_each_end_and_every_other_benchmark_one():
@@ -230,23 +239,19 @@ def test_defaults_are_the_reference_rounds_or_the_newest_and_unknown_names_list_
         default_ruleset("gnmt")
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("training_results_v2.1/MosaicML/results/s/bert/result_0.txt", "2.1.0"),
-        ("/data/training_results_v6.1/Org", "6.1.0"),
-        ("training_results_v4.0-main/Org/results", "4.0.0"),
-        ("training_results_v2.0/training_results_v5.0/x", "5.0.0"),
-        ("training_results_v1.1/Org", None),
-        ("training_results_v2.10/Org", None),
-        ("training_results_v2.0.1/Org", None),
-        ("my_training_results_v2.0/Org", None),
-        ("results", None),
-        ("", None),
-    ],
-)
-def test_the_round_is_found_from_the_name_of_mlcommons_results_folder(path, name):
-    assert round_of_path(path) == round_of_path(Path(path)) == name
+def test_the_round_is_found_from_the_name_of_mlcommons_results_folder():
+    for path, name in {
+        "training_results_v2.1/MosaicML/results/s/bert/result_0.txt": "2.1.0",
+        "/data/training_results_v6.1/Org": "6.1.0",
+        "training_results_v4.0-main/Org/results": "4.0.0",
+        "training_results_v2.0/training_results_v5.0/x": "5.0.0",
+        "training_results_v1.1/Org": None,
+        "training_results_v2.10/Org": None,
+        "training_results_v2.0.1/Org": None,
+        "my_training_results_v2.0/Org": None,
+        "": None,
+    }.items():
+        assert round_of_path(path) == round_of_path(Path(path)) == name, path
 
 
 def test_a_benchmark_outside_mlperf_has_rules_of_its_own_that_no_official_tool_is_asked_about():

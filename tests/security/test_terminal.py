@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mlevents.record import read
+from mlevents.summary import summarize
 from mlevents.terminal_escape import printable, printable_lines
 from tests.security.hostile_logs import ESCAPE, HOSTILE, harmless, write_log
 from timedrun.cli import main
@@ -122,7 +123,7 @@ def test_no_cell_of_the_csv_is_a_formula(first: str, tmp_path: Path) -> None:
 def test_names_in_a_figure_are_text_and_no_formulas(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = write_log(tmp_path / "result_0.txt", {"dataset": name, "config_name": name})
-    plot_quality({name: [read(path).summary]}, tmp_path / "figure.svg")
+    plot_quality({name: [summarize(read(path))]}, tmp_path / "figure.svg")
     drawn = (tmp_path / "figure.svg").read_text()
     assert len(drawn) < 1 << 20
     assert "\x1b" not in drawn

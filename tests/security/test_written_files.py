@@ -12,8 +12,8 @@ from language_model.text import topics_store
 from mlevents.runlog import ResultFileExists, RunLog
 from timedrun.errors import DataError
 from timedrun.run import checkpoint_file
-from timedrun.storage.atomic_file import FileWriter, write_file
-from timedrun.storage.result_files import replace_text, write_json
+from timedrun.storage.atomic_file import FileWriter, replace_text, write_file
+from timedrun.storage.result_files import write_json
 from timedrun.submission.packaging import safe_files
 
 
@@ -46,7 +46,9 @@ def test_no_file_gives_others_more_than_the_umask_lets(name: str, umask: int, tm
     assert bool(mode & 0o100) == name.endswith(".sh")
 
 
-@pytest.mark.parametrize(("name", "aside"), [("json", ".part"), ("text", ".part"), ("store", ".draft"), ("result", "")])
+@pytest.mark.parametrize(
+    ("name", "aside"), [("json", ".draft"), ("text", ".draft"), ("store", ".draft"), ("result", "")]
+)
 def test_nothing_is_written_through_a_link(name: str, aside: str, tmp_path: Path) -> None:
     victim, path = tmp_path / "victim", tmp_path / name
     victim.write_text("kept")

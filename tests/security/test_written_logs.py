@@ -52,7 +52,7 @@ def test_a_value_is_one_record_or_refused(text: str, tmp_path: Path) -> None:
     assert len(lines_of(path)) == (1 if refused else 2)
     found = read(path)
     assert not found.problems
-    assert found.organization == (None if refused else text)
+    assert found.text("submission_org") == (None if refused else text)
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)

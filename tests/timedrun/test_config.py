@@ -27,6 +27,15 @@ def test_an_unknown_key_or_method_in_a_dump_is_named() -> None:
         load(ImageRunConfig, {**values, "methods": [{"method": "quantum"}]})
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("compile", "false"), ("global_batch", 64.9), ("seed", True), ("notes", 3), ("budget_minutes", "1")],
+)
+def test_a_value_of_another_json_type_is_refused(setting: str, value: object) -> None:
+    with pytest.raises(UsageError, match=rf"\$\.{setting}"):
+        load(ImageRunConfig, {**dump(imagenet_methods()), setting: value})
+
+
 def test_overrides_reach_nested_settings_and_methods_by_name() -> None:
     config = override(
         imagenet_methods(), ["--optimizer.peak-lr", "1.5", "--methods.ema.half-life", "50", "--seed", "7", "--compile"]

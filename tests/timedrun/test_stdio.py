@@ -9,15 +9,15 @@ import pytest
 
 WRITES = """
 import sys
-from timedrun import streams
-streams.open_closed()
+from timedrun import stdio
+stdio.open_closed()
 log = open(sys.argv[1], "w")
 assert log.fileno() > 2
-streams.write("words")
-streams.write("words", sys.stdout)
+stdio.write("words")
+stdio.write("words", sys.stdout)
 print("more", file=sys.stderr)
 for stream in (sys.stdout, sys.stderr):
-    streams.flush(stream)
+    stdio.flush(stream)
 sys.exit(3)
 """
 

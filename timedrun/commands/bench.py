@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
-from timedrun.commands.configs import print_table
 from timedrun.commands.run import settings_of
+from timedrun.commands.show import print_table
 from timedrun.errors import ExitCode, UsageError
 from timedrun.provenance import system
 from timedrun.storage.result_files import write_json

@@ -11,7 +11,7 @@ from pathlib import Path
 from mlevents import mlcommons
 from mlevents.checks.finding import Finding
 from mlevents.checks.log_check import CheckReport, usual_ruleset
-from mlevents.mlcommons import OfficialVerdict, Verdict
+from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from mlevents.package_checker.tree import check_tree, submission_folders
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
 from mlevents.terminal_escape import printable
@@ -29,9 +29,9 @@ class CheckResult:
     """
 
     path: str
-    strict: Verdict
-    official: Verdict = "not run"
-    own_round: Verdict = "not run"
+    strict: CheckStatus
+    official: CheckStatus = "not run"
+    own_round: CheckStatus = "not run"
     ruleset: str
     checker: str = ""
     demonstration: bool = False

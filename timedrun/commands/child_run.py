@@ -12,7 +12,8 @@ from typing import Final
 
 from mlevents.terminal_escape import printable
 from timedrun import stdio
-from timedrun.distributed import parent_death_signal, program
+from timedrun.distributed import parent_death_signal
+from timedrun.distributed.launcher import module_command
 
 LAST_LINES: Final = 12
 """Lines of a run's standard error that are kept for the report of its failure."""
@@ -23,7 +24,7 @@ def run_command(
 ) -> list[str]:
     """Return the `timedrun run` command line of one run, with the launch options of `arguments`."""
     command = [
-        *program.command("run", benchmark, config),
+        *module_command("timedrun", "run", benchmark, config),
         *("--results", str(results), "--number", str(number), f"--label={label}"),
         *("--ranks", str(ranks), "--threads", str(arguments.threads)),
         *("--checkpoint-minutes", str(arguments.checkpoint_minutes), "--restarts", str(arguments.restarts)),

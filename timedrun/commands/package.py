@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlevents import record
+from mlevents import keys, record
 from mlevents.terminal_escape import printable_lines
 from timedrun.errors import ExitCode, UsageError
 from timedrun.provenance.system_answers import read_answers
@@ -47,7 +47,7 @@ def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
         try:
             for file in existing(folder):
                 require_plain(file)
-                named.add(record.read(file).organization)
+                named.add(record.read(file).text(keys.SUBMISSION_ORG))
         except OSError as error:
             raise PackageError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from None
     named -= {None}

@@ -1,10 +1,10 @@
-"""`timedrun preflight`: a config's settings, this machine, and a rehearsed set and package through every checker."""
+"""`timedrun preflight`: check a config's settings, this machine, and the logs and package of a dry run."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,47 +14,49 @@ from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.rounds import RULESETS, Ruleset
 from mlevents.terminal_escape import printable
-from timedrun.benchmark import Benchmark, BenchmarkSpec
+from timedrun.benchmark import Benchmark
+from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.commands.run import settings_of
 from timedrun.config import RunConfig
-from timedrun.distributed.process_group import ProcessGroup, choose_device, local_batch
+from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.preflight import checks, dry_run_report
-from timedrun.preflight.dry_run import Plan
-from timedrun.preflight.dry_run_report import Rehearsed
-from timedrun.preflight.hints import remedy
+from timedrun.preflight.dry_run_report import DryRunReport
+from timedrun.preflight.hints import hint
+from timedrun.preflight.plan import Plan
 from timedrun.provenance.system_answers import Answers, open_keys, read_answers
 from timedrun.run import page_cache
 from timedrun.storage import result_files
 from timedrun.submission.verdicts import worst_first
+from timedrun.training.batch_plan import BatchPlan
 
-NOT_HERE = "not checked here"
+UNCHECKED = "not checked here"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examined:
-    """All that a pre-flight found, and what it looked at."""
+class PreflightReport:
+    """All findings of a pre-flight, with a hint for each."""
 
     benchmark: str
     config: RunConfig
     rules: Ruleset
     runs: int
     demonstration: bool
-    rehearsed: Rehearsed | None
+    dry_run: DryRunReport | None
     findings: list[Finding]
-    changes: dict[Finding, str]
+    hints: dict[Finding, str]
 
     @property
     def failed(self) -> bool:
-        """Whether any finding is an error."""
+        """True if any finding is an error."""
         return any(one.level == "error" for one in self.findings)
 
 
 def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Examine the config and print everything found; exit code 1 where anything is an error."""
+    """Examine the config and print every finding; exit code 1 if any is an error."""
     benchmark, config = settings_of(arguments, rest)
     answers = read_answers(Path(arguments.answers)) if arguments.answers else None
-    examined = examine(
+    report = examine(
         benchmark,
         config,
         ranks=arguments.ranks,
@@ -63,8 +65,8 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         answers=answers,
         folder=Path("runs") / benchmark.name / config.name,
     )
-    print(json.dumps([plain(examined)], indent=2) if arguments.json else text(examined))
-    return ExitCode.ERROR if examined.failed else ExitCode.OK
+    print(json.dumps([as_values(report)], indent=2) if arguments.json else as_text(report))
+    return ExitCode.ERROR if report.failed else ExitCode.OK
 
 
 def examine(
@@ -76,51 +78,52 @@ def examine(
     ruleset: str | None,
     answers: Answers | None,
     folder: Path,
-) -> Examined:
-    """Every check there is of `config` before a run of it; `folder` is where the results would go.
+) -> PreflightReport:
+    """Run every check of `config` that is possible before a run; `folder` is that of the results.
 
     Raises:
         UsageError: no such ruleset.
     """
     spec = benchmark.spec_of(config)
     rules, runs = rules_of(spec, ruleset)
-    findings = made("error", "settings", checks.settings_problems(benchmark, config, ranks))
+    findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
     findings += device_findings(config, ranks)
-    planned, missing, rehearsed = ranks_of(config, ranks), "", None
+    planned, missing, dry_run = ranks_of(config, ranks), "", None
     try:
-        plan = plan_of(benchmark, config, planned, data_folder)
+        plan = benchmark.plan(config, planned, data_folder)
         missing = plan.missing
-        told = course(config, plan, rules, spec.mlperf_benchmark)
-        rehearsed = dry_run_report.examine(benchmark, config, plan, rules, runs, planned, answers)
-        findings += [*told, *(one for one in rehearsed.findings if not same_cause(one, told))]
+        schedule = schedule_findings(config, plan, rules, spec.mlperf_benchmark)
+        dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)
+        findings += [*schedule, *(one for one in dry_run.findings if not is_explained(one, schedule))]
     except (TimedrunError, ValueError, RuntimeError, OSError) as error:
-        findings += made("error", "rehearsal", [f"the run cannot be rehearsed: {error}"])
+        findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
-    if rehearsed is not None and not any(one.rule == "system-answers" for one in findings):
-        findings += unanswered(rehearsed, answers)
-    return Examined(
+    if dry_run is not None and not any(one.rule == "system-answers" for one in findings):
+        findings += answer_findings(dry_run, answers)
+    return PreflightReport(
         benchmark=benchmark.name,
         config=config,
         rules=rules,
         runs=runs,
         demonstration=config.dataset != spec.dataset,
-        rehearsed=rehearsed,
+        dry_run=dry_run,
         findings=worst_first(findings),
-        changes={one: remedy(one, config, spec.mlperf_benchmark, rules) for one in findings},
+        hints={one: hint(one, config, spec.mlperf_benchmark, rules) for one in findings},
     )
 
 
-def made(level: Level, rule: str, messages: Iterable[str]) -> list[Finding]:
-    """A finding of each message."""
+def findings_of(level: Level, rule: str, messages: Iterable[str]) -> list[Finding]:
+    """Return a finding for each message."""
     return [Finding(level=level, rule=rule, message=message) for message in messages]
 
 
 def rules_of(spec: BenchmarkSpec, ruleset: str | None) -> tuple[Ruleset, int]:
-    """The ruleset to check by, and the runs of a set: by the card's own round where `ruleset` lacks its benchmark.
+    """Return the ruleset to check by and the runs of a set, the latter from the spec's own round if `ruleset` does not
+    have the benchmark.
 
     Raises:
-        UsageError: no such ruleset, or nobody knows rules for the benchmark.
+        UsageError: no such ruleset, or no rules for the benchmark.
     """
     result_files.require_ruleset(ruleset)
     result_files.require_ruleset(spec.ruleset)
@@ -131,72 +134,64 @@ def rules_of(spec: BenchmarkSpec, ruleset: str | None) -> tuple[Ruleset, int]:
     return rules, benchmark.runs
 
 
-def plan_of(benchmark: Benchmark, config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
-    """What the benchmark's `rehearse` says.
-
-    Raises:
-        UsageError: it has none.
-    """
-    rehearse: Callable[..., Plan] | None = getattr(benchmark.module("train"), "rehearse", None)
-    if rehearse is None:
-        raise UsageError(f"{benchmark.name}.train has no rehearse(config, ranks, data_folder).")
-    return rehearse(config, ranks, data_folder)
-
-
-def meant_for_here(config: RunConfig) -> bool:
-    """Whether this machine can be the one to run on: without a CUDA device only where none is asked for."""
+def is_target_machine(config: RunConfig) -> bool:
+    """Return True if `config` may be meant to run here: it asks for the CPU, or there is a CUDA device."""
     return config.device == "cpu" or torch.cuda.is_available()
 
 
 def device_findings(config: RunConfig, ranks: int) -> list[Finding]:
-    """What is wrong with the devices; where none is here, that nothing is known of them."""
+    """Return the faults of the devices, or a note if this machine has none to check."""
     problems = checks.device_problems(config, ranks)
-    if meant_for_here(config):
-        return made("error", "device", problems)
+    if is_target_machine(config):
+        return findings_of("error", "device", problems)
     if not problems and ranks == 1:
-        return []  # it can run on this CPU
-    words = f"{NOT_HERE}: torch sees no CUDA device, so it is not known whether each rank (--ranks {ranks}) has one"
-    return made("note", "device", [f"{words} that can do {config.precision}"])
+        return []  # runs on this CPU
+    message = (
+        f"{UNCHECKED}: torch sees no CUDA device, so it is not known if each rank (--ranks {ranks}) has one that"
+        f" supports {config.precision}"
+    )
+    return findings_of("note", "device", [message])
 
 
 def data_findings(
     benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None, missing: str
 ) -> list[Finding]:
-    """What the benchmark says of the config and its data. What it can only say where data and devices are is a note."""
-    own: Callable[[RunConfig], list[str]] | None = getattr(benchmark.module("datasets"), "unavailable", None)
-    elsewhere = {missing, *(own(config) if own and not meant_for_here(config) else ())}
+    """Return the faults of the config's data; those that need the data or the device of another machine are notes."""
+    unavailable = None if is_target_machine(config) else benchmark.hook("datasets", "unavailable")
+    elsewhere = {missing, *(unavailable(config) if unavailable else ())}
     problems = checks.data_problems(benchmark, config, ranks, data_folder)
     return [
-        *made("note", "data", [f"{NOT_HERE}: {problem}" for problem in problems if problem in elsewhere]),
-        *made("error", "data", [problem for problem in problems if problem not in elsewhere]),
+        *findings_of("note", "data", [f"{UNCHECKED}: {problem}" for problem in problems if problem in elsewhere]),
+        *findings_of("error", "data", [problem for problem in problems if problem not in elsewhere]),
     ]
 
 
 def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding]:
-    """What is wrong with the results folder, the clock and the page cache."""
+    """Return the faults of the results folder, the clock and the page cache."""
     paths = result_files.ResultPaths(folder, result_files.next_number(folder))
-    found = made("error", "results", checks.result_problems(paths, False, runs))
-    found += made("warning", "results", checks.set_problems(folder, runs))
-    found += made("warning", "clock-source", checks.clock_problems())
+    found = findings_of("error", "results", checks.result_problems(paths, False, runs))
+    found += findings_of("warning", "results", checks.set_problems(folder, runs))
+    found += findings_of("warning", "clock-source", checks.clock_problems())
     if config.clear_cache and (obstacle := page_cache.obstacle()):
-        level: Level = "error" if meant_for_here(config) else "note"
-        found += made(level, "page-cache", [f"caches cannot be cleared here: {obstacle}"])
+        level: Level = "error" if is_target_machine(config) else "note"
+        found += findings_of(level, "page-cache", [f"caches cannot be cleared here: {obstacle}"])
     return found
 
 
-def unanswered(rehearsed: Rehearsed, answers: Answers | None) -> list[Finding]:
-    """What the system description still lacks, where no package was made that tells."""
+def answer_findings(dry_run: DryRunReport, answers: Answers | None) -> list[Finding]:
+    """Return the open questions of the system description, for a dry run without a package."""
     try:
-        needed, _ = open_keys(answers.applied(rehearsed.system) if answers else rehearsed.system)
+        needed, _ = open_keys(answers.applied(dry_run.system) if answers else dry_run.system)
     except UsageError as error:
-        return made("error", "system-answers", [str(error)])
-    return made("warning", "system-answers", [f"no answer yet: {', '.join(needed)}"] if needed else [])
+        return findings_of("error", "system-answers", [str(error)])
+    return findings_of("warning", "system-answers", [f"no answer yet: {', '.join(needed)}"] if needed else [])
 
 
 def ranks_of(config: RunConfig, ranks: int) -> ProcessGroup:
-    """The ranks a run would have; one where they cannot share the batch, and on the CPU where there is no device."""
+    """Return the process group to plan with: one rank if the ranks do not divide the batch, the CPU if the device is
+    missing."""
     try:
-        local_batch(config.global_batch, ranks)
+        BatchPlan.of(config.global_batch, config.micro_batch, ranks)
     except UsageError:
         ranks = 1
     try:
@@ -206,11 +201,11 @@ def ranks_of(config: RunConfig, ranks: int) -> ProcessGroup:
     return ProcessGroup(0, ranks, 0, device)
 
 
-def course(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:
-    """What is odd about when the run would be evaluated, and what of its division's limits cannot be known before."""
+def schedule_findings(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:
+    """Return the faults of the evaluation schedule, and the limits of the division that only a run can check."""
     every, first, found = config.evaluation.every, config.evaluation.first, []
     if first > plan.total:
-        message = f"evaluation.first {first} lies beyond the end of the run, {plan.total}: use --evaluation.first"
+        message = f"evaluation.first {first} is after the end of the run, {plan.total}: use --evaluation.first"
         found.append(Finding(level="error", rule="evaluation-end", message=message))
     elif every >= 1 and (plan.total - first) % every:
         message = f"evaluations every {every} from {first} do not fall on the end, {plan.total}, which is evaluated too"
@@ -220,48 +215,50 @@ def course(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> lis
         asked = own.evaluation_interval.at(config.global_batch) if own and own.evaluation_interval else None
         slack = config.global_batch if own and own.unit == "samples" else 0
         if asked is not None and abs(asked - every) > slack:
-            message = f"evaluation.every is {every}; the closed division asks {asked}: use --evaluation.every {asked}"
+            message = (
+                f"evaluation.every is {every}; the closed division requires {asked}: use --evaluation.every {asked}"
+            )
             found.append(Finding(level="error", rule="evaluation-interval", message=message))
         limit = rules.init_minutes[keys.CLOSED]
-        message = f"{NOT_HERE}: whether init_start to init_stop takes less than the closed division's {limit:g} minutes"
+        message = f"{UNCHECKED}: the closed division's limit of {limit:g} minutes from init_start to init_stop"
         found.append(Finding(level="note", rule="init-limit", message=message))
     return found
 
 
-def same_cause(one: Finding, told: Iterable[Finding]) -> bool:
-    """Whether `told`, which knows the config, has said of the same rule already what a log only shows."""
-    levels = {other.level for other in told if other.rule == one.rule}
+def is_explained(one: Finding, schedule: Iterable[Finding]) -> bool:
+    """Return True if `schedule` has a finding of the same rule and at least the same level."""
+    levels = {other.level for other in schedule if other.rule == one.rule}
     return bool(levels) and (one.level != "error" or "error" in levels)
 
 
-def plain(examined: Examined) -> dict[str, object]:
-    """In the form of `timedrun check --json`, each finding with the change that it asks for."""
-    rehearsed = examined.rehearsed
+def as_values(report: PreflightReport) -> dict[str, object]:
+    """Return the report in the form of `timedrun check --json`, each finding with its hint as "change"."""
+    dry_run = report.dry_run
     return {
-        "path": examined.config.name,
-        "benchmark": examined.benchmark,
-        "strict": rehearsed.strict if rehearsed else "not run",
-        "official": rehearsed.official if rehearsed else "not run",
-        "ruleset": examined.rules.name,
-        "checker": rehearsed.checker if rehearsed else "",
-        "runs": examined.runs,
-        "demonstration": examined.demonstration,
-        "findings": [asdict(one) | {"change": examined.changes.get(one, "")} for one in examined.findings],
+        "path": report.config.name,
+        "benchmark": report.benchmark,
+        "strict": dry_run.strict if dry_run else "not run",
+        "official": dry_run.official if dry_run else "not run",
+        "ruleset": report.rules.name,
+        "checker": dry_run.checker if dry_run else "",
+        "runs": report.runs,
+        "demonstration": report.demonstration,
+        "findings": [asdict(one) | {"change": report.hints.get(one, "")} for one in report.findings],
     }
 
 
-def text(examined: Examined) -> str:
-    """The report in words."""
-    rehearsed, kind = examined.rehearsed, " (demonstration, no submission)" if examined.demonstration else ""
-    if rehearsed is None:
-        verdicts = "not rehearsed"
+def as_text(report: PreflightReport) -> str:
+    """Return the report as lines of text."""
+    dry_run, kind = report.dry_run, " (demonstration, no submission)" if report.demonstration else ""
+    if dry_run is None:
+        verdicts = "no dry run"
     else:
-        by = f" by {rehearsed.checker}" if rehearsed.checker else ""
-        verdicts = f"{examined.runs} runs rehearsed: strict {rehearsed.strict}, official {rehearsed.official}{by}"
-    lines = [f"{examined.config.name}: {verdicts}, ruleset {examined.rules.name}{kind}"]
-    for one in examined.findings:
-        change = examined.changes.get(one)
+        by = f" by {dry_run.checker}" if dry_run.checker else ""
+        verdicts = f"dry run of {report.runs} runs: strict {dry_run.strict}, official {dry_run.official}{by}"
+    lines = [f"{report.config.name}: {verdicts}, ruleset {report.rules.name}{kind}"]
+    for one in report.findings:
+        change = report.hints.get(one)
         lines.append(f"    {one.level} [{one.rule}] {one.message}{': ' + change if change else ''}")
-    errors = sum(one.level == "error" for one in examined.findings)
+    errors = sum(one.level == "error" for one in report.findings)
     lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and nothing is kept")
     return "\n".join(map(printable, lines))

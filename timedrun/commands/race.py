@@ -11,13 +11,13 @@ from pathlib import Path
 
 from mlevents.record import read
 from mlevents.rounds import MLPERF_RULESETS, ruleset
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import BenchmarkSpec, find
 from timedrun.commands.check import CheckResult, check_paths, finding_line, verdict_line
 from timedrun.commands.child_run import run_child, run_command
-from timedrun.commands.configs import print_table
+from timedrun.commands.show import print_table
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
 from timedrun.storage.result_files import ResultPaths, new_folder, write_json
@@ -121,7 +121,7 @@ def run_all(
             )
             code, _, interrupted = run_child([*command, "--seed", str(arguments.first_seed + number)])
             if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
-                finished[name].append(read(results.log).summary)
+                finished[name].append(summarize(read(results.log)))
             elif interrupted:
                 stdio.write(
                     f"timedrun race: run {number} of {name} was interrupted (exit code {code}) and is not counted;"

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from timedrun.errors import ExitCode, TimedrunError, UsageError
-from timedrun.storage.result_files import existing, replace_text, require_ruleset
+from timedrun.storage.atomic_file import replace_text
+from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.scoring import score as scores
 from timedrun.submission.scoring import score_table
 

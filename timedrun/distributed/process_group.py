@@ -143,25 +143,6 @@ def choose_device(device: str, local_rank: int = 0) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def local_batch(global_batch: int, world_size: int) -> int:
-    """Samples a rank takes of each global batch.
-
-    Raises:
-        UsageError: the ranks do not divide the batch; valid choices are named.
-    """
-    if global_batch < 1:
-        raise UsageError(f"global batch {global_batch}: needs at least 1 sample.")
-    if global_batch % world_size == 0:
-        return global_batch // world_size
-    near = max(world_size, round(global_batch / world_size) * world_size)
-    fitting = [n for n in range(1, world_size + 4) if global_batch % n == 0]
-    ranks = min(fitting, key=lambda n: abs(n - world_size))
-    raise UsageError(
-        f"global batch {global_batch} is not divisible by {world_size} ranks; use --ranks {ranks} or"
-        f" --global-batch {near}."
-    )
-
-
 def require_steady_order(warm_up_steps: int, world_size: int) -> None:
     """Nothing, where all backward passes of a run add up gradients in one order, be it resumed or not.
     DistributedDataParallel chooses that order in its first one, and of three numbers it changes the sum.

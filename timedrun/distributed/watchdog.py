@@ -28,6 +28,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.replica_check import ReplicaDivergence
 from timedrun.distributed.stall_detector import WAITING, Observer, Standing, in_module
 from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError, UsageError
+from timedrun.storage.atomic_file import replace_text
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Environment: another number than STUCK_SECONDS."""
@@ -348,10 +349,8 @@ class Watchdog:
             return
         path = self._signs / f"rank_{self.ranks.rank}.json"
         sign = {"step": self.step, "seconds": time.monotonic()} | ({"words": words} if words else {})
-        partial = path.with_suffix(f".{threading.get_ident()}.partial")
         with contextlib.suppress(OSError):  # the folder is its starter's, who may be gone
-            partial.write_text(json.dumps(sign))
-            os.replace(partial, path)
+            replace_text(path, json.dumps(sign), f".{threading.get_ident()}.draft")
 
 
 def is_symptom(error: BaseException) -> bool:

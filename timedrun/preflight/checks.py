@@ -1,4 +1,4 @@
-"""Everything about a run that can be found wrong before it starts, all at once."""
+"""Check everything that can be found wrong before a run starts, and report all of it at once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mlevents import keys
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS
 from timedrun.benchmark import Benchmark
-from timedrun.config import RunConfig
+from timedrun.config import RunConfig, flatten, plain
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.process_group import ProcessGroup, choose_device, local_batch, require_steady_order
+from timedrun.distributed.process_group import ProcessGroup, choose_device, require_steady_order
 from timedrun.distributed.rendezvous import too_few_open_files
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
@@ -25,38 +25,44 @@ from timedrun.preflight import dry_run
 from timedrun.run import checkpoint_manager
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.result_files import ResultPaths
+from timedrun.training.batch_plan import BatchPlan
 
 LEAST_FREE_BYTES = 64 * 2**20
-"""A log and its side files, with room to spare. Checkpoints come on top."""
+"""For a log and its side files, with a margin; checkpoints come on top."""
 
 OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "muon": 2}
-"""Numbers that an optimizer keeps of each parameter; muon: at most."""
+"""Numbers that an optimizer keeps for each parameter; muon: at most."""
+
+MOST_THREADS = 1024
+"""Of a rank. Far above it OpenMP ends the process when it cannot start its threads."""
+
+MOST_SEED = 2**63 - 1
+"""The largest that all random generators take."""
 
 COARSEST_CLOCK = 1e-3
-"""Seconds: logs have milliseconds."""
+"""Seconds: the resolution of logs."""
 
 EARLIEST_TIME = 1_577_836_800.0
-"""2020-01-01: a wall clock that says less was never set."""
+"""2020-01-01: an earlier wall clock was never set."""
 
 SLOW_CLOCK_SOURCES = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
-"""Linux's names of sources that are coarse or take microseconds to read; it falls back to them where the processor's
-own counter is not trusted."""
+"""Linux's names of sources that are coarse or take microseconds to read; the fallbacks for an untrusted processor
+counter."""
 
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> None:
-    """Look at everything that the run will need of this machine; `place` is that of the first rank here.
+    """Raise PreflightError with every failure found unless the run can start here; nothing is written.
 
-    Raises:
-        PreflightError: with every failure found; nothing was written.
+    place: the launch environment of the first rank on this machine.
     """
     failures = [
         *settings_problems(benchmark, config, place.world_size),
+        *launch_problems(config, options),
         *device_problems(config, place.local_world_size),
         *filter(None, [too_few_open_files(place.world_size)]),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
-        *restart_problems(config, options),
         *result_problems(
             options.paths,
             options.resume,
@@ -70,43 +76,55 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
 
 def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> list[str]:
-    """What of the settings can work on no machine."""
-    failures = _complaint(lambda: local_batch(config.global_batch, ranks))
+    """Return the faults of the settings that no machine can run with."""
+    failures = [
+        f"{name} is {value}, not a finite number; give another with --{name.replace('_', '-')}."
+        for name, value in flatten(plain(config)).items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
+    failures += _complaint(lambda: BatchPlan.of(config.global_batch, config.micro_batch, ranks))
     failures += _complaint(lambda: require_steady_order(config.warm_up_steps, ranks))
-    share = benchmark.spec_of(config).direction == ">="
-    if not 0 < config.evaluation.target < (1 if share else math.inf):
-        wanted = "between 0 and 1; give a fraction, not percent" if share else "a number above 0"
+    if not 0 <= config.seed <= MOST_SEED:
+        failures.append(f"seed {config.seed} is out of range; give --seed a number from 0 to 2**63 - 1.")
+    if config.warm_up_steps < 0:
+        failures.append(f"warm_up_steps {config.warm_up_steps} is negative; give --warm-up-steps 0 or more.")
+    if config.budget_minutes < 0:
+        failures.append(f"budget_minutes {config.budget_minutes} is negative; --budget-minutes 0 sets no limit.")
+    fraction = benchmark.spec_of(config).direction == ">="
+    if not 0 < config.evaluation.target < (1 if fraction else math.inf):
+        wanted = "between 0 and 1; give a fraction, not percent" if fraction else "a number above 0"
         failures.append(f"evaluation.target {config.evaluation.target} is not {wanted}.")
     if config.evaluation.every < 1 or config.evaluation.first < 1:
         failures.append("evaluation.every and evaluation.first count from 1.")
     return failures
 
 
-def restart_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
-    """Why the run cannot be started again after a rank was lost, where that is asked for."""
-    if not options.restarts:
-        return []
+def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
+    """Return the faults of the launch options: number of threads, number of the run, restarts."""
     found = []
-    if config.submission.division == keys.CLOSED:
+    if not 0 <= options.threads <= MOST_THREADS:
+        found.append(f"--threads {options.threads}: give a number from 1 to {MOST_THREADS}, or 0 for torch's choice.")
+    if options.paths.number < 0 and not options.resume:
+        found.append(f"--number {options.paths.number} is negative; give 0 or more, or leave it out.")
+    if options.restarts and config.submission.division == keys.CLOSED:
         found.append(
             "--restarts: a run of the closed division may not be resumed; leave it out, or --submission.division open."
         )
-    if not options.checkpoint_minutes:
+    if options.restarts and not options.checkpoint_minutes:
         found.append(
-            f"--restarts {options.restarts} goes on from a checkpoint, and none is written: give --checkpoint-minutes."
+            f"--restarts {options.restarts} continues from a checkpoint, and none is written: give"
+            " --checkpoint-minutes."
         )
     return found
 
 
 def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
-    """Room on this node for the checkpoints of its ranks: the model in fp32, what the optimizer and a moving average
-    keep of each parameter, in as many files as there are at once. 0 where the model's size is not known beforehand."""
-    rehearse: Callable[..., dry_run.Plan] | None = getattr(benchmark.module("train"), "rehearse", None)
-    if rehearse is None:
-        return 0
+    """Return the bytes that checkpoints of the ranks on this node need: the fp32 model and the copies that optimizer
+    and moving average keep, times the files that exist at once. 0 if the size of the model is not known."""
     try:
-        plan = rehearse(config, ProcessGroup(0, place.world_size, 0, torch.device("cpu")), options.data_folder)
-    except (TimedrunError, ValueError, RuntimeError, OSError):  # what is wrong, the other checks say
+        ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
+        plan = benchmark.plan(config, ranks, options.data_folder)
+    except (TimedrunError, ValueError, RuntimeError, OSError):  # the other checks name the cause
         return 0
     parameters = plan.run_info["hyperparameters"].get("model_parameters", 0)
     averages = sum(isinstance(method, EMA) for method in config.methods)
@@ -116,41 +134,41 @@ def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOpt
 
 
 def device_problems(config: RunConfig, ranks: int) -> list[str]:
-    """What keeps the config from running on the devices of this machine; `ranks` of them are here."""
-    failures = _complaint(lambda: choose_device(config.device, ranks - 1))  # where the last rank has one, all have
+    """Return the faults of this machine's devices for `ranks` local ranks."""
+    failures = _complaint(lambda: choose_device(config.device, ranks - 1))  # if the last rank has one, all have
     if config.precision == "fp16" and (config.device == "cpu" or not torch.cuda.is_available()):
         failures.append("precision fp16 needs a CUDA device; use --precision bf16 or fp32.")
     return failures
 
 
 def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None) -> list[str]:
-    """What the benchmark itself has to say of the config and its data."""
-    own: Callable[..., list[str]] | None = getattr(benchmark.module("datasets"), "preflight", None)
+    """Return the faults that the benchmark finds in the config and its data."""
+    own = benchmark.hook("datasets", "preflight")
     return own(config, data_folder, ranks) if own else []
 
 
 def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
-    """Why no log of this config could pass the strict checks, whatever the run; on other data than the benchmark's own
-    nothing is asked."""
+    """Return the reasons why no log of this config can pass the strict checks; none for data other than the
+    benchmark's own."""
     spec = benchmark.spec_of(config)
     rules = RULESETS.get(spec.ruleset)
     if config.dataset != spec.dataset or rules is None or spec.mlperf_benchmark not in rules.benchmarks:
         return []
     try:
-        found = dry_run.unfit(spec, config)
+        found = dry_run.log_errors(spec, config)
     except (TimedrunError, OSError) as error:
-        return [f"a log of this run could not be rehearsed: {error}"]
-    except ValueError:  # settings that no run can be planned with: `settings_problems` names them
+        return [f"the dry run of its log failed: {error}"]
+    except ValueError:  # impossible settings: `settings_problems` names them
         return []
-    return [f"no log of this run could pass: {words}" for words in found]
+    return [f"no log of this run could pass: {message}" for message in found]
 
 
 def result_problems(
     paths: ResultPaths, resume: bool, runs: int = 1, *, checkpoints: int = 0, writes_log: bool = True
 ) -> list[str]:
-    """What keeps the results of `runs` runs from being written where they shall go.
+    """Return the faults of the results folder for `runs` runs.
 
-    checkpoints: bytes of the largest run's. writes_log: whether rank 0 is here; other nodes have checkpoints only.
+    checkpoints: bytes of those of one run. writes_log: rank 0 is on this node; other nodes write only checkpoints.
     """
     if writes_log and resume and not paths.log.exists():
         what = f"{paths.log} does not exist" if paths.number >= 0 else f"{paths.folder} holds no run"
@@ -164,7 +182,7 @@ def result_problems(
     if not parent.is_dir():
         return [f"{parent} is a file, so the results folder {paths.folder} cannot be made; choose another --results."]
     try:
-        tempfile.TemporaryFile(dir=parent).close()  # root is told that all is writable, a read-only mount too
+        tempfile.TemporaryFile(dir=parent).close()  # os.access grants root every folder, even on a read-only mount
     except OSError as error:
         return [f"{parent} is not writable ({error.strerror}); choose another --results folder."]
     free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs + checkpoints
@@ -177,25 +195,25 @@ def result_problems(
 
 
 def set_problems(folder: Path, runs: int) -> list[str]:
-    """What in the results folder does not leave room for a set of exactly `runs` results."""
+    """Return a warning if results in `folder` keep it from becoming a set of exactly `runs` results."""
     there = [path for path in result_files(folder) if path.parent == folder] if folder.is_dir() else []
     if not there:
         return []
     names = ", ".join(path.name for path in there[:3]) + (" ..." if len(there) > 3 else "")
     return [
-        f"{folder} holds {len(there)} results already ({names}), and a set has exactly {runs}: {runs} more runs there"
-        " make no set; choose another --results folder."
+        f"{folder} holds {len(there)} results already ({names}), and a set has exactly {runs}; choose another --results"
+        " folder for a set."
     ]
 
 
 def clock_problems(source: Path = CLOCK_SOURCE) -> list[str]:
-    """What makes times of this machine doubtful."""
+    """Return the reasons to doubt this machine's clocks."""
     found = []
     monotonic = time.get_clock_info("monotonic")
     if not monotonic.monotonic or monotonic.resolution > COARSEST_CLOCK:
         found.append(f"the monotonic clock ({monotonic.implementation}) has a resolution of {monotonic.resolution} s.")
     if time.time() < EARLIEST_TIME:
-        found.append("the wall clock was never set; set it, or no time in a log can be believed.")
+        found.append("the wall clock was never set, so times in a log would be wrong; set it.")
     name = source.read_text().strip() if source.is_file() else ""
     if name in SLOW_CLOCK_SOURCES:
         found.append(

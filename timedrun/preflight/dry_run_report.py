@@ -1,4 +1,4 @@
-"""What the strict checks and MLCommons' tools say of a rehearsed set: its logs, the set, and the package made of it."""
+"""Verdicts of the strict checks and MLCommons' tools on a dry run: its logs, the set, and the package made of it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from mlevents import keys, mlcommons
 from mlevents.checks.finding import Finding
-from mlevents.mlcommons import Verdict
+from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import MLPERF_RULESETS, Ruleset
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, dump
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError, UsageError
-from timedrun.preflight.dry_run import Plan, write_set
+from timedrun.preflight.dry_run import write_set
+from timedrun.preflight.plan import Plan
 from timedrun.provenance.system_answers import Answers
 from timedrun.run.worker import ROOT, platform_name
 from timedrun.storage.result_files import ResultPaths, read_json
@@ -25,24 +26,26 @@ from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.safe_files import PackageError, safe_name
 from timedrun.submission.verdicts import check_logs, official_findings, verdict
 
-LONGEST_MESSAGE: Final = 300  # characters; one complaint of MLCommons' checker lists 398 names of tensors
+LONGEST_MESSAGE: Final = 300  # characters; one message of MLCommons' checker lists 398 names of tensors
 
-STAND_IN = "rehearsal"
-"""The name that a package is rehearsed under where the config's own cannot name a folder."""
+STAND_IN = "dry_run"
+"""Name in the dry run's package if the config's own cannot name a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rehearsed:
-    """The verdicts on a rehearsed set; `system` is its system description, `official` that of both tools together."""
+class DryRunReport:
+    """Verdicts on a dry run's set."""
 
-    strict: Verdict
-    official: Verdict
+    strict: CheckStatus
+    official: CheckStatus
+    """Of MLCommons' log checker and package checker together."""
     checker: str
     findings: list[Finding]
     system: dict[str, object]
+    """The system description of the set."""
 
 
-def examine(
+def report(
     benchmark: Benchmark,
     config: RunConfig,
     plan: Plan,
@@ -50,26 +53,25 @@ def examine(
     runs: int,
     ranks: ProcessGroup,
     answers: Answers | None = None,
-) -> Rehearsed:
-    """Write a set of `runs` logs of `plan` and a package of it in a temporary folder, check both in every way there is,
-    and remove them.
+) -> DryRunReport:
+    """Write a set of `runs` logs of `plan` and its package into a temporary folder, and return every checker's verdict.
 
     Raises:
         TimedrunError, ValueError: no run can be planned with these settings.
     """
     platform = config.submission.platform or platform_name(config, ranks)
     named, findings = nameable(config, platform, rules)
-    stated = config if _is_config(config) else named
+    stated = config if _can_be_dumped(config) else named
     name = benchmark.spec_of(config).mlperf_benchmark
     with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
         folder = Path(temporary).resolve()
         logs = write_set(benchmark, stated, plan, folder / "set", runs=runs, ranks=ranks, platform=platform)
         system = read_json(ResultPaths(folder / "set", 0).system)
-        reports, of_set = check_logs(logs, rules.name)
-        findings += [finding for one in reports for finding in one.findings] + of_set
-        said: list[mlcommons.OfficialVerdict] = []
+        reports, set_findings = check_logs(logs, rules.name)
+        findings += [finding for one in reports for finding in one.findings] + set_findings
+        official: list[mlcommons.OfficialVerdict] = []
         if rules.name in MLPERF_RULESETS:
-            said += mlcommons.check_logs(logs, rules)
+            official += mlcommons.check_logs(logs, rules)
         else:
             message = f"MLCommons' tools have no rules {rules.name}, so they were not asked"
             findings.append(Finding(level="note", rule="official", message=message))
@@ -78,25 +80,25 @@ def examine(
             if named != stated:
                 packed, platform = folder / "named", named.submission.platform or platform
                 write_set(benchmark, named, plan, packed, runs=runs, ranks=ranks, platform=platform)
-            of_package, of_checker = _package(packed, folder / "package", named, rules, answers)
-            findings += of_package
-            said += of_checker
+            package_findings, package_verdicts = _package(packed, folder / "package", named, rules, answers)
+            findings += package_findings
+            official += package_verdicts
         findings = _merged(findings, f"{folder}/")
     strict = verdict(findings)
-    findings += _official_findings(said)
-    words = [one.verdict for one in said]
-    return Rehearsed(
+    findings += _official_findings(official)
+    verdicts = [one.verdict for one in official]
+    return DryRunReport(
         strict=strict,
-        official="not run" if not words or "not run" in words else "fail" if "fail" in words else "pass",
-        checker=said[0].checker if said else "",
+        official="not run" if not verdicts or "not run" in verdicts else "fail" if "fail" in verdicts else "pass",
+        checker=official[0].checker if official else "",
         findings=list(dict.fromkeys(findings)),
         system=system,
     )
 
 
 def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfig, list[Finding]]:
-    """`config` with stand-ins for those words of its submission that no package can carry, and what is wrong with
-    each: so that one wrong word does not hide what else is wrong."""
+    """Return `config` with stand-ins for those values of its submission that no package can carry, and a finding for
+    each, so that one wrong value does not hide other faults."""
     submission, findings = config.submission, []
     changes: dict[str, Any] = {}
     for field, value, what in (
@@ -109,16 +111,16 @@ def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfi
             message = f"{error} Use --{what}."
             findings.append(Finding(level="error", rule="folder-name", message=message))
             changes[field] = STAND_IN
-    for field, words in (("status", rules.status_words), ("division", tuple(rules.init_minutes))):
+    for field, allowed in (("status", rules.status_words), ("division", tuple(rules.init_minutes))):
         value = getattr(submission, field)
-        if words and value not in words:
-            message = f"submission.{field} {value!r} is not one of: {', '.join(words)}: use --submission.{field}"
+        if allowed and value not in allowed:
+            message = f"submission.{field} {value!r} is not one of: {', '.join(allowed)}: use --submission.{field}"
             findings.append(Finding(level="error", rule="vocabulary", message=message))
-            changes[field] = keys.OPEN if field == "division" else words[0]
+            changes[field] = keys.OPEN if field == "division" else allowed[0]
     return replace(config, submission=replace(submission, **changes)), findings
 
 
-def _is_config(config: RunConfig) -> bool:
+def _can_be_dumped(config: RunConfig) -> bool:
     try:
         dump(config)
     except UsageError:
@@ -127,7 +129,7 @@ def _is_config(config: RunConfig) -> bool:
 
 
 def _merged(findings: Iterable[Finding], place: str) -> list[Finding]:
-    """Findings each once, without the temporary `place`: logs of one rehearsal differ in fractions only."""
+    """Return each finding once, without the temporary `place`: logs of one dry run differ in fractions only."""
     found: dict[tuple[str, str, str], Finding] = {}
     for one in findings:
         message = _shortened(one.message.replace(place, ""))
@@ -147,10 +149,10 @@ def _shortened(message: str) -> str:
 def _package(
     folder: Path, out: Path, config: RunConfig, rules: Ruleset, answers: Answers | None
 ) -> tuple[list[Finding], list[mlcommons.OfficialVerdict]]:
-    """Package the set in `folder`: findings about the package, and MLCommons' verdict if its tools know the round."""
+    """Package the set in `folder`; return the findings, and MLCommons' verdict if its tools know the round."""
     known = rules.name in MLPERF_RULESETS
     try:
-        report = packages.package(
+        made = packages.package(
             [folder],
             out,
             submitter=config.submission.organization,
@@ -160,16 +162,16 @@ def _package(
         )
     except TimedrunError as error:
         return [Finding(level="error", rule="package", message=str(error))], []
-    findings = [Finding(level="note", rule="package", message=note) for note in report.notes]
-    return findings + report.findings, [report.official] if known else []
+    findings = [Finding(level="note", rule="package", message=note) for note in made.notes]
+    return findings + made.findings, [made.official] if known else []
 
 
 def _official_findings(verdicts: Iterable[mlcommons.OfficialVerdict]) -> list[Finding]:
-    """The tools' complaints, each once. A tool that gave no verdict on a rehearsal is an error too."""
+    """Return each message of the tools once; a tool that gave no verdict on a dry run is an error too."""
     found: dict[str, Finding] = {}
-    for said in verdicts:
-        for one in official_findings(said):
-            words = _shortened(re.sub(r"^\S*result_\d+\.txt: ", "", one.message))
-            level = "error" if said.verdict == "not run" else one.level
-            found.setdefault(_without_fractions(words), replace(one, level=level, message=words))
+    for one in verdicts:
+        for finding in official_findings(one):
+            message = _shortened(re.sub(r"^\S*result_\d+\.txt: ", "", finding.message))
+            level = "error" if one.verdict == "not run" else finding.level
+            found.setdefault(_without_fractions(message), replace(finding, level=level, message=message))
     return list(found.values())

@@ -6,17 +6,17 @@ import hashlib
 import math
 import os
 import re
-import tempfile
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from timedrun.errors import TimedrunError
+from timedrun.storage.atomic_file import DRAFT, FileWriter
 
 _MAGIC = b"timedrun-sha256:"
 _FOOTER = len(_MAGIC) + 64  # follows the zip archive that torch.save wrote; torch.load reads past it
@@ -26,21 +26,6 @@ _PLAIN = (bool, int, float, str, bytes, type(None), torch.Size, torch.dtype, tor
 
 class CheckpointError(TimedrunError, RuntimeError):
     """A checkpoint could not be written, or must not be used."""
-
-
-class _Digesting:
-    """A file being written, and the SHA-256 of what went in."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -53,27 +38,13 @@ def save(path: Path, state: dict[str, Any]) -> None:
         CheckpointError: the file could not be written; no partial file is left.
     """
     _check_plain(state, "state")
-    partial: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-        partial = Path(name)
-        with os.fdopen(descriptor, "wb") as file:
-            writer = _Digesting(file)
-            torch.save(state, writer)  # type: ignore[arg-type]  # asks for IO[bytes], uses write and flush
-            file.write(_MAGIC + writer.digest.hexdigest().encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(partial, 0o666 & ~_umask())  # mkstemp makes it private
-        os.replace(partial, path)
-        partial = None
-        _fsync_folder(path.parent)
+        with FileWriter(path) as file:
+            torch.save(state, file)  # type: ignore[arg-type]  # asks for IO[bytes], uses write and flush
+            file.write(_MAGIC + file.sha256.encode())
     except Exception as error:
         why = plain_reason(error) or error
         raise CheckpointError(f"checkpoint {path} was not written, no partial file is left: {why}") from error
-    finally:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
 
 
 def load(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
@@ -132,7 +103,7 @@ def newest_valid(
 
 def remove_partial(folder: Path) -> list[Path]:
     """Delete what killed writers left in `folder`; returns the files. Not to be called while something is saved."""
-    leftovers = sorted(folder.glob(".*.partial"))
+    leftovers = sorted(folder.glob(f"*{DRAFT}"))
     for path in leftovers:
         path.unlink(missing_ok=True)
     return leftovers
@@ -169,17 +140,3 @@ def _check_plain(value: object, place: str) -> None:
             f"{place} is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint cannot hold safely; "
             "nothing was written; store tensors, numbers, strings, and dicts, lists or tuples of them"
         )
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

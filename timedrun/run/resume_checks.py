@@ -11,7 +11,7 @@ from mlevents.record import read
 from timedrun import config
 from timedrun.config import RunConfig, flatten
 from timedrun.errors import TimedrunError
-from timedrun.run.outcome import Outcome
+from timedrun.run.blocks import Outcome
 from timedrun.storage.result_files import ResultPaths, read_json
 
 ORIGIN: Final = {
@@ -87,7 +87,7 @@ def changed(
         (_worded(ORIGIN, origin_was), _worded(ORIGIN, origin)),
         (_worded(SYSTEM, system_was), _worded(SYSTEM, system)),
         (_versions(system_was), _versions(system)),
-        ({"the system": log.platform}, {"the system": system["system_name"]}),
+        ({"the system": log.text(keys.SUBMISSION_PLATFORM)}, {"the system": system["system_name"]}),
     ):
         found += _differing(was, now).values()
     return found

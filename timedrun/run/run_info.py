@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
-from timedrun.benchmark import BenchmarkSpec
+from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import RunConfig, digest
 
 

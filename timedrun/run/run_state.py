@@ -10,8 +10,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
+from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.replica_check import Replicas
@@ -23,6 +26,7 @@ from timedrun.run.clock_check import ClockCheck
 from timedrun.run.run_info import RunInfo
 from timedrun.run.throughput import Throughput
 from timedrun.run.train_state import TrainState
+from timedrun.training.batch_plan import BatchPlan
 
 
 class RunState:
@@ -172,3 +176,28 @@ class RunState:
             "clock": self.wall_clock.state() if self.wall_clock is not None else None,
             "log": self.log.mark() if self.ranks.is_first else None,
         }
+
+
+class OutOfMemory(TimedrunError):
+    """No memory is left for the run, on the device or the machine."""
+
+
+# Of the plain RuntimeErrors that torch raises: its CPU allocator, and libraries that allocate on the device themselves.
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUDA out of memory", "ALLOC_FAILED")
+
+
+def out_of_memory(error: BaseException, config: RunConfig, ranks: ProcessGroup, step: int) -> OutOfMemory | None:
+    """Return the error to report for `error`, raised after optimizer step `step`, or None unless memory ran out."""
+    plain = isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+    if not plain and not isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return None
+    on_device = ranks.device.type == "cuda" and not isinstance(error, MemoryError)
+    where = f"GPU {ranks.local_rank}" if on_device else "the machine"
+    micro = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
+    smaller = (
+        f"set --micro-batch below {micro} (samples of one forward pass of a rank)"
+        if micro > 1
+        else "a forward pass has one sample already: use a smaller model or input, or more ranks"
+    )
+    host = "" if on_device else ", or lower the prefetched data (workers, prefetch) or other programs' use of memory"
+    return OutOfMemory(f"{where} has no memory left after step {step}; {smaller}{host}.")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mlevents import keys
 from mlevents.runlog import ResultFileGone, RunLog
-from timedrun.benchmark import BenchmarkSpec
+from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed import collectives_check
 from timedrun.distributed.fault_injection import Fault
@@ -25,19 +25,18 @@ from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.straggler import StragglerDetector
 from timedrun.distributed.watchdog import Watchdog
 from timedrun.run import page_cache
-from timedrun.run.blocks import Block, Measurement, plan_blocks
+from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
-from timedrun.run.data_reading import DataReading
-from timedrun.run.out_of_memory import out_of_memory
-from timedrun.run.outcome import Outcome as Outcome
+from timedrun.run.page_cache import PathList, ReadAhead
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo as RunInfo
 from timedrun.run.run_info import log_settings, log_submission
-from timedrun.run.run_state import RunState
+from timedrun.run.run_state import RunState, out_of_memory
 from timedrun.run.sync_interval import SyncInterval
 from timedrun.run.train_state import Stateful
 
-T = TypeVar("T")
+TrainBatch = TypeVar("TrainBatch")
+EvalBatch = TypeVar("EvalBatch")
 
 
 class _Ended(Exception):
@@ -87,15 +86,19 @@ class TimedRun:
         self._monotonic = monotonic
         self._clear_cache = clear_cache
         self._started: float | None = None
-        self._data = DataReading(log)
+        self._read_ahead: ReadAhead | None = None
         self._last_loss: Tensor | None = None
 
     def __enter__(self) -> Self:
-        if not self.state.is_resumed:
-            done, reason = page_cache.clear_on_every_node(self.config.clear_cache, self.ranks, self._clear_cache)
-            self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
-            self.log.start(keys.INIT_START)
-            log_submission(self.log, self.spec, self.config, self.platform)
+        try:
+            if not self.state.is_resumed:
+                done, reason = page_cache.clear_on_every_node(self.config.clear_cache, self.ranks, self._clear_cache)
+                self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
+                self.log.start(keys.INIT_START)
+                log_submission(self.log, self.spec, self.config, self.platform)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(
@@ -106,7 +109,8 @@ class TimedRun:
                 self._abort(error)
         finally:
             self.log.close()
-            self._data.close()
+            if self._read_ahead is not None:
+                self._read_ahead.stop(wait_seconds=1.0)
         return isinstance(error, _Ended)
 
     def _abort(self, error: BaseException | None) -> None:
@@ -116,9 +120,9 @@ class TimedRun:
             self.outcome = self.outcome or Outcome.NOT_REACHED
             reason = self.outcome.value
             if self._started is not None:
-                if self.outcome is not Outcome.STOPPED:  # that one goes on
+                if self.outcome is not Outcome.STOPPED:  # a stopped run continues
                     self.state.log_cold_start(self._started)
-                self._data.end()
+                self._end_read_ahead()
         else:
             said = out_of_memory(error, self.config, self.ranks, self.position.step)
             shown = said or error
@@ -131,60 +135,63 @@ class TimedRun:
         """Name what training changes (model, optimizer, methods ...): warm-up restores it, a checkpoint holds it."""
         self.train_state.add(**parts)
 
-    def warm_up(self, step: Callable[[T], object], batches: Iterable[T]) -> None:
-        """Run `step` on synthetic `batches`, so that compilation and allocation come before the clock, and put every
-        tracked state and random generator back: training starts as if nothing had happened.
+    def warm_up(
+        self,
+        step: Callable[[TrainBatch], object],
+        train: Iterable[TrainBatch],
+        *,
+        evaluate_step: Callable[[EvalBatch], object] = lambda batch: None,
+        evaluate: Iterable[EvalBatch] = (),
+    ) -> None:
+        """Run `step` and `evaluate_step` on synthetic batches before the clock starts, so that compilation and
+        allocation are not timed, then restore every tracked state and random generator.
 
-        Resumed runs are then set to their checkpoint.
+        Tracked modules are in evaluation mode and gradients are off for the batches of `evaluate`, which come first;
+        the modules are left in training mode. The state of a resumed run is then loaded from its checkpoint.
         """
         before = self.train_state.state()
-        for batch in batches:
+        modules = [part for part in self.train_state.parts.values() if isinstance(part, nn.Module)]
+        for module in modules:
+            module.eval()
+        with torch.inference_mode():
+            for eval_batch in evaluate:
+                evaluate_step(eval_batch)
+        for module in modules:
+            module.train()
+        for batch in train:
             step(batch)
         self.train_state.restore(before)
         self.state.restore()
 
-    def data_files(self, files: Sequence[Path], *, of: int | None = None) -> None:
-        """Name the files of the data, before the clock starts, so that the log says how much of them is in the page
-        cache of rank 0's node. None of them is read.
+    def start_clock(self, info: RunInfo, *, files: PathList = (), read_ahead_bytes: int | None = None) -> None:
+        """Log `info` and start the clock. No datum may be read before; rank 0's run_start is on disk before any rank
+        continues. A resumed run keeps its first run_start.
 
-        of: where `files` are a sample (`page_cache.evenly`), the number of files that they stand for.
-        """
-        self._data.name(files, len(files) if of is None else of)
-
-    def read_ahead(self, files: Iterable[Path], total_bytes: int) -> None:
-        """Read `files`, of `total_bytes` in all, into the page cache in their order while training goes on: one thread
-        on each node. Refused, and logged so, where the memory that is available does not hold them.
-
-        Raises:
-            RuntimeError: the clock is not running, so that it would not cost what it costs.
-        """
-        if self._started is None:
-            raise RuntimeError("read_ahead before start_clock: data may be read only on the clock; nothing was read")
-        if self.ranks.local_rank == 0:
-            self._data.read_ahead(files, total_bytes)
-
-    def start_clock(self, **announced: Unpack[RunInfo]) -> None:
-        """Log what is about to run and start the clock. No datum may have been read before; rank 0's run_start is on
-        disk before any rank goes on. A resumed run keeps its first run_start.
+        Args:
+            files: the files of the data; the log gets the part of them in the page cache of rank 0's node. None of
+                them is read.
+            read_ahead_bytes: size of `files` in all, to be read into the page cache in their order, by one thread per
+                node, while training runs; refused, with a line in the log, if the available memory cannot hold them.
+                None: do not read ahead.
         """
         started: float | None = None
         if self.state.is_resumed:
             self.state.restore()  # where no warm-up did
             self.state.replicas.require_same(self.position.step)
-            self.state.announce(announced)
+            self.state.announce(info)
             self.state.watch_clock()
             self.state.log_resumed(self.position.samples if self.spec.unit == "samples" else self.position.epoch)
             self._log_fault()
         else:
-            log_settings(self.log, self.config, announced)
+            log_settings(self.log, self.config, info)
             self._log_fault()
-            self.state.announce(announced)
+            self.state.announce(info)
             if proof := collectives_check.prove(self.ranks):
                 self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
             self.state.identify()
             if self.ranks.is_first:
-                self._data.log_page_cache()
+                page_cache.log_resident(self.log, files)
             self._synchronize()
             self.log.end(keys.INIT_STOP)
             self.state.watch_clock()
@@ -196,6 +203,8 @@ class TimedRun:
             self._watch.at(self.position.step)
         self.state.start()
         self.progress.start(self.state.minutes_before * 60, self.position.samples)
+        if read_ahead_bytes is not None and self.ranks.local_rank == 0:
+            self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
 
     def blocks(self, total: int) -> Iterator[Block]:
         """The blocks to train, until the target is reached or `total` units (epochs, or samples) are done."""
@@ -226,7 +235,7 @@ class TimedRun:
             self._check()
             self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
             self.state.log_throughput(epoch)
-            self._data.log_if_done()
+            self._log_read_ahead()
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
@@ -236,7 +245,7 @@ class TimedRun:
             yield self.position.step
         self._check()
         self.state.log_throughput(block.last)
-        self._data.log_if_done()
+        self._log_read_ahead()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
         """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is looked at only
@@ -285,7 +294,7 @@ class TimedRun:
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
             self.outcome = Outcome.REACHED
-            self._data.end()
+            self._end_read_ahead()
             known = {}
             if self._started is not None:
                 self.state.log_cold_start(self._started)
@@ -341,6 +350,15 @@ class TimedRun:
         if due and (reason := self.state.save_on_the_clock()) is not None:
             self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run goes on")
         self._interval.checked(step, slowest, self._monotonic())
+
+    def _log_read_ahead(self) -> None:
+        if self._read_ahead is not None and self._read_ahead.ended:
+            self._end_read_ahead()
+
+    def _end_read_ahead(self) -> None:
+        if self._read_ahead is not None:
+            self._read_ahead.log_end(self.log)
+            self._read_ahead = None
 
     def _log_fault(self) -> None:
         if self._fault is not None:

@@ -25,8 +25,8 @@ from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog, is_symptom
 from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.provenance import origin, system
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
-from timedrun.run.outcome import Outcome
 from timedrun.run.progress import Progress
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
@@ -85,13 +85,12 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # All ranks have met here before there is a log, so a signal finds all of them able to save. Nodes may have
         # counted results in folders of their own.
         number = ranks.all_gather(options.paths.number)[0]
-        status_files.tell_number(number)
         options = replace(options, paths=replace(options.paths, number=number))
         platform = settings.submission.platform or platform_name(settings, ranks)
         # Before the log is touched: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
         log = open_log(settings, options, ranks, platform, resume_from)
-        status_files.tell_begun()
+        status_files.report_begun(number)
         ending.log = log
         run = TimedRun(
             settings,
@@ -187,7 +186,7 @@ def open_log(
             if resume_from is not None:
                 result_files.hold(options.paths)
                 log = RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
-                status_files.tell_begun()
+                status_files.report_begun(options.paths.number)
                 return log
             return claim(settings, options, ranks, platform)
         except OSError as error:
@@ -234,7 +233,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     except BaseException:
         paths.side.rmdir()
         raise
-    status_files.tell_begun()
+    status_files.report_begun(paths.number)
     try:
         write_beside(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)

@@ -1,4 +1,4 @@
-"""Files of prepared data: written under a draft name, hashed while they are, and renamed when they are whole."""
+"""Files that are whole or absent: written under a draft name, flushed to disk and renamed."""
 
 from __future__ import annotations
 
@@ -7,57 +7,89 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import BinaryIO, Self
+
+DRAFT = ".draft"
+"""End of the name of a file that is not complete."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """What a file of a store must be."""
+    """Size and digest of a file, as a store's manifest lists them."""
 
     bytes: int
     sha256: str
 
 
 def is_inside(name: str) -> bool:
-    """Whether `name`, as a store's manifest lists it, is a path within the store."""
+    """Return True if `name`, as a store's manifest lists it, is a path within the store."""
     path = PurePosixPath(name)
     return name.isprintable() and not path.is_absolute() and ".." not in path.parts and path.parts != ()
 
 
 class FileWriter:
-    """A new file under a draft name, hashed while it is written, renamed when complete."""
+    """A new file, hashed while it is written and renamed to `path` when it is complete.
+
+    As a context manager it is completed at the end and discarded on an error.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._draft = path.with_name(f"{path.name}.draft")
-        self._draft.unlink(missing_ok=True)  # an earlier run's, or a link that would be written through
-        self._stream = self._draft.open("xb")
+        self._draft, self._stream = _open_draft(path, DRAFT)
         self._sha256 = hashlib.sha256()
         self._bytes = 0
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Appends."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.discard()
+            return
+        try:
+            self.complete()
+        except BaseException:
+            self.discard()
+            raise
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what was written, as hexadecimal digits."""
+        return self._sha256.hexdigest()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append `data`; return its size in bytes."""
         self._stream.write(data)
         self._sha256.update(data)
         self._bytes += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Flush Python's buffer."""
+        self._stream.flush()
 
     def discard(self) -> None:
-        """Nothing is left of it, even on a full disk, where closing fails."""
+        """Delete the draft, even if closing it fails because the disk is full."""
         with suppress(OSError):
             self._stream.close()
         self._draft.unlink(missing_ok=True)
 
     def complete(self) -> StoredFile:
-        """Everything is on disk under its name."""
+        """Flush the file to disk, rename it and flush the folder."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
         self._stream.close()
         os.replace(self._draft, self.path)
-        return StoredFile(bytes=self._bytes, sha256=self._sha256.hexdigest())
+        fsync_folder(self.path.parent)
+        return StoredFile(bytes=self._bytes, sha256=self.sha256)
 
 
 def write_file(path: Path, content: bytes) -> StoredFile:
-    """A whole file at once, or nothing of it."""
+    """Write `content` to `path`, on disk when this returns."""
     writer = FileWriter(path)
     try:
         writer.write(content)
@@ -65,3 +97,34 @@ def write_file(path: Path, content: bytes) -> StoredFile:
     except BaseException:
         writer.discard()
         raise
+
+
+def replace_text(path: Path, text: str, draft: str = DRAFT) -> None:
+    """Write `text` to `path`, in a folder that exists, without waiting for the disk.
+
+    Args:
+        draft: end of the draft's name; threads that write one file at the same time need one each.
+    """
+    aside, stream = _open_draft(path, draft)
+    try:
+        with stream:
+            stream.write(text.encode())
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def fsync_folder(folder: Path) -> None:
+    """Flush the names in `folder` to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_draft(path: Path, end: str) -> tuple[Path, BinaryIO]:
+    draft = path.with_name(path.name + end)
+    draft.unlink(missing_ok=True)  # an earlier run's, or a link that would be written through
+    return draft, draft.open("xb")

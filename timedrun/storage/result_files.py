@@ -15,7 +15,8 @@ from typing import Any
 from mlevents.package_checker.files import LARGEST_JSON
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS
-from timedrun.errors import TimedrunError, UsageError
+from timedrun.errors import DataFolderMissing, TimedrunError, UsageError
+from timedrun.storage.atomic_file import replace_text
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,19 @@ def new_folder(given: str | None, parent: Path, name: str) -> Path:
     return Path(given) if given else parent / f"{name}_{number}"
 
 
+def require_data_folder(folder: Path | None, source: str) -> Path:
+    """Return `folder`; `source` names what needs it.
+
+    Raises:
+        DataFolderMissing: it was not given or does not exist.
+    """
+    if folder is None:
+        raise DataFolderMissing(f"{source} needs a folder: give it with --data-folder (or TIMEDRUN_DATA).")
+    if not folder.is_dir():
+        raise DataFolderMissing(f"data folder {folder} does not exist; give the right one with --data-folder PATH.")
+    return folder
+
+
 def require_ruleset(name: str | None) -> None:
     """Nothing, where `name` is a ruleset that is known here, or None.
 
@@ -114,19 +128,6 @@ def require_ruleset(name: str | None) -> None:
 def write_json(path: Path, values: Any) -> None:
     """Write `values` as indented JSON, whole or not at all."""
     replace_text(path, json.dumps(values, indent=2) + "\n")
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all. A link that somebody put in its way is not written through.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    with open(part, "x", encoding="utf-8") as file:
-        file.write(text)
-    part.replace(path)
 
 
 def read_json(path: Path) -> Any:

@@ -9,7 +9,7 @@ from typing import Final
 
 from mlevents.checks.finding import Finding, Level
 from mlevents.checks.log_check import CheckReport, check, check_set
-from mlevents.mlcommons import OfficialVerdict, Verdict
+from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.rounds import Ruleset
 from mlevents.summary import RunSummary
@@ -17,7 +17,7 @@ from mlevents.summary import RunSummary
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 
-def verdict(findings: Iterable[Finding]) -> Verdict:
+def verdict(findings: Iterable[Finding]) -> CheckStatus:
     """Return "fail" if any finding is an error, else "pass"."""
     return "fail" if any(one.level == "error" for one in findings) else "pass"
 

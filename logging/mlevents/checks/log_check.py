@@ -17,7 +17,7 @@ from mlevents.event import is_number, short
 from mlevents.record import RunRecord, read
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as find_ruleset
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 
 __all__ = ["CheckReport", "check", "check_record", "check_set"]
 
@@ -58,7 +58,7 @@ def check(path: Path, ruleset: str | None = None) -> CheckReport:
     record = read(path)
     if ruleset is None:
         ruleset = usual_ruleset(record.benchmark, path)
-    return CheckReport(path, ruleset, record.summary, check_record(record, ruleset))
+    return CheckReport(path, ruleset, summarize(record), check_record(record, ruleset))
 
 
 def usual_ruleset(benchmark: str | None, path: Path) -> str:

@@ -2,11 +2,11 @@
 
 from mlevents.mlcommons.logs import check_log, check_logs, check_system
 from mlevents.mlcommons.package import check_package
-from mlevents.mlcommons.verdict import OfficialVerdict, Verdict, checker_version
+from mlevents.mlcommons.verdict import CheckStatus, OfficialVerdict, checker_version
 
 __all__ = [
     "OfficialVerdict",
-    "Verdict",
+    "CheckStatus",
     "check_log",
     "check_logs",
     "check_package",

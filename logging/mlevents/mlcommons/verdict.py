@@ -14,7 +14,7 @@ from mlevents.mlcommons.process import Answer, Workplace, installed
 from mlevents.rounds import RULESETS, Ruleset
 from mlevents.rounds.ruleset import UpstreamDefect
 
-Verdict = Literal["pass", "fail", "not run"]
+CheckStatus = Literal["pass", "fail", "not run"]
 
 # What a tool says last when it passes and when it fails: level and words.
 LAST_WORDS: Final = {
@@ -45,12 +45,12 @@ class OfficialVerdict:
     MLCommons' own scripts, so that a scaling.json it writes counts; `own_scores` are those by the repaired rule files.
     """
 
-    verdict: Verdict
+    verdict: CheckStatus
     tool: str
     checker: str
     ruleset: str
     messages: tuple[str, ...]
-    own_round: Verdict = "not run"
+    own_round: CheckStatus = "not run"
     defects: tuple[str, ...] = ()
     own_messages: tuple[str, ...] = ()
     returned: dict[str, bool] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def unable(ruleset: str | Ruleset) -> str | None:
 
 
 def without_run(
-    verdict: Verdict, tool: str, ruleset: str | Ruleset, messages: Iterable[str], place: Workplace | None = None
+    verdict: CheckStatus, tool: str, ruleset: str | Ruleset, messages: Iterable[str], place: Workplace | None = None
 ) -> OfficialVerdict:
     """A verdict reached without the tool's own."""
     told = tuple(dict.fromkeys(message if place is None else place.plain(message) for message in messages))
@@ -137,7 +137,7 @@ def not_repaired(today: OfficialVerdict, defects: Sequence[UpstreamDefect], reas
     return replace(today, own_round="not run", messages=(*today.messages, told), defects=meanings)
 
 
-def _said(tool: str, answer: Answer) -> tuple[Verdict, list[str]]:
+def _said(tool: str, answer: Answer) -> tuple[CheckStatus, list[str]]:
     """The verdict and, in front of the tool's own complaints, what is to be said about how it was reached."""
     if answer.unanswered is not None:
         return "not run", [answer.unanswered]
@@ -154,7 +154,7 @@ def _said(tool: str, answer: Answer) -> tuple[Verdict, list[str]]:
     else:
         last = answer.errors[-1] if answer.errors else f"exit status {answer.exit}"
         return "not run", [f"{tool} gave no verdict: {last}"]
-    word: Verdict = "pass" if said_so else "fail"
+    word: CheckStatus = "pass" if said_so else "fail"
     returned = {**answer.returned}
     if tool == "compliance_checker":  # the one whose exit status means something
         returned["its exit status"] = answer.exit in (0, None)

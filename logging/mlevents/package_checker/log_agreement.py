@@ -1,4 +1,4 @@
-"""Whether logs agree with the folder they lie in, the system description and the organisation, and lie there only once.
+"""Check that logs agree with their folder, system description and organization, and that none is included twice.
 
 No tool of MLCommons compares them (mlcommons/logging issues 241, 254 and 387).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -49,92 +49,65 @@ def check_logs(
     description: SystemDescription | None,
     systems: frozenset[str],
 ) -> Iterator[Finding]:
-    """Findings about the logs of results/`system`/`benchmark` below `root`, one for each value that disagrees.
+    """Yield findings about the logs of results/`system`/`benchmark` below `root`, one for each value that disagrees.
 
     Args:
         systems: every system id of the submission.
     """
-
     organization = os.path.basename(os.path.realpath(root))
+    found: dict[tuple[str, Level, str, str], list[RunSummary]] = defaultdict(list)
+    for log in logs:
+        for disagreement in _with_folders(log, organization, system, benchmark, systems):
+            found[disagreement].append(log)
+        if description is not None and description.readable:
+            for disagreement in _with_description(log, description, printable(f"systems/{system}.json")):
+                found[disagreement].append(log)
+    for (key, level, rule, message), members in found.items():
+        more = f" (also in {len(members) - 1} more logs)" if len(members) > 1 else ""
+        first = members[0].path
+        line = line_of(first, key)
+        yield Finding(level=level, rule=rule, message=message + more, line=line, path=shown(first))
 
-    def told(
-        key: str,
-        of: Callable[[RunSummary], str | None],
-        agrees: Callable[[str], bool],
-        rule: str,
-        message: Callable[[str], str],
-        level: Callable[[str], Level] = lambda value: "error",
-    ) -> Iterator[Finding]:
-        wrong: dict[str, list[RunSummary]] = defaultdict(list)
-        for log in logs:
-            value = of(log)
-            if value is not None and not agrees(value):
-                wrong[value].append(log)
-        for value, members in wrong.items():
-            files = f" (and {len(members) - 1} more logs)" if len(members) > 1 else ""
-            yield Finding(
-                level=level(value),
-                rule=rule,
-                message=f"{key} is {short(value)}{files}, {message(value)}",
-                line=line_of(members[0].path, key),
-                path=shown(members[0].path),
-            )
 
-    yield from told(
-        keys.SUBMISSION_BENCHMARK,
-        lambda log: log.benchmark,
-        lambda value: value == benchmark,
-        "benchmark-agrees",
-        lambda value: f"but the log lies in the folder of {short(benchmark)}, as which it would be scored",
-    )
-    yield from told(
-        keys.SUBMISSION_ORG,
-        lambda log: log.organization,
-        lambda value: same_name(value, organization),
-        "organization-agrees",
-        lambda value: f"but the submission's folder is {short(organization)}; it bears the submitter's name",
-        lambda value: "warning",  # whoever unpacks a submission may name its folder
-    )
-    yield from told(
-        keys.SUBMISSION_PLATFORM,
-        lambda log: log.platform,
-        lambda value: same_name(value, system),
-        "platform-agrees",
-        lambda value: (
-            f"the name of another system of this submission, but the log lies in that of {short(system)}"
-            if value in systems
-            else f"but the folder is that of {short(system)}; one name for the two shows that the log was made there"
-        ),
-        lambda value: "error" if value in systems else "warning",
-    )
-    if description is None or not description.readable:
+def _with_folders(
+    log: RunSummary, organization: str, system: str, benchmark: str, systems: frozenset[str]
+) -> Iterator[tuple[str, Level, str, str]]:
+    """Yield (key, level, rule, message) of each value that disagrees with the folders the log is in."""
+    if log.benchmark not in (None, benchmark):
+        message = f"is {short(log.benchmark)}, but the log is scored as its folder's benchmark, {short(benchmark)}"
+        yield _disagreement(keys.SUBMISSION_BENCHMARK, "error", "benchmark-agrees", message)
+    if log.organization is not None and not same_name(log.organization, organization):
+        # A warning: the folder may have been renamed when the submission was unpacked.
+        message = f"is {short(log.organization)}, but the submission's folder is {short(organization)}"
+        yield _disagreement(keys.SUBMISSION_ORG, "warning", "organization-agrees", message)
+    if log.platform is None or same_name(log.platform, system):
         return
-    place = printable(f"systems/{system}.json")
-    yield from told(
-        keys.SUBMISSION_ORG,
-        lambda log: log.organization,
-        lambda value: (submitter := description.text("submitter")) is None or same_name(value, submitter),
-        "organization-agrees",
-        lambda value: f"but {place} has the submitter {short(description.text('submitter'))}; all say the same name",
-    )
-    yield from told(
-        keys.SUBMISSION_DIVISION,
-        lambda log: log.division,
-        lambda value: (division := description.text("division")) is None or value.lower() == division.lower(),
-        "division-agrees",
-        lambda value: (
-            f"but {place} says {short(description.text('division'))}, by which MLCommons' tools choose their checks"
-        ),
-    )
-    yield from told(
-        keys.SUBMISSION_STATUS,
-        lambda log: log.submission_status,
-        lambda value: same_status(value, description.text("status")),
-        "status-agrees",
-        lambda value: (
-            f"but {place} has the status {short(description.text('status'))}; the availability is one of the system"
-        ),
-    )
+    if log.platform in systems:
+        message = f"is {short(log.platform)}, another system of this submission; the log is in the folder of"
+        yield _disagreement(keys.SUBMISSION_PLATFORM, "error", "platform-agrees", f"{message} {short(system)}")
+    else:
+        message = f"is {short(log.platform)}, but the folder is {short(system)}; use one name for a system"
+        yield _disagreement(keys.SUBMISSION_PLATFORM, "warning", "platform-agrees", message)
+
+
+def _with_description(
+    log: RunSummary, description: SystemDescription, place: str
+) -> Iterator[tuple[str, Level, str, str]]:
+    """Yield (key, level, rule, message) of each value that disagrees with the system description at `place`."""
+    submitter, division, status = (description.text(key) for key in ("submitter", "division", "status"))
+    if log.organization is not None and submitter is not None and not same_name(log.organization, submitter):
+        message = f"is {short(log.organization)}, but the submitter in {place} is {short(submitter)}; use one name"
+        yield _disagreement(keys.SUBMISSION_ORG, "error", "organization-agrees", message)
+    if log.division is not None and division is not None and log.division.lower() != division.lower():
+        message = f"is {short(log.division)}, but {place} says {short(division)}, which selects MLCommons' checks"
+        yield _disagreement(keys.SUBMISSION_DIVISION, "error", "division-agrees", message)
+    if log.submission_status is not None and not same_status(log.submission_status, status):
+        message = f"is {short(log.submission_status)}, but the status in {place} is {short(status)}; they must agree"
+        yield _disagreement(keys.SUBMISSION_STATUS, "error", "status-agrees", message)
+
+
+def _disagreement(key: str, level: Level, rule: str, message: str) -> tuple[str, Level, str, str]:
+    return key, level, rule, f"{key} {message}"
 
 
 def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[Finding]:

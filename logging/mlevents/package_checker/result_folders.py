@@ -11,6 +11,7 @@ from pathlib import Path
 from mlevents import keys
 from mlevents.checks.finding import Finding
 from mlevents.package_checker.files import Listing
+from mlevents.record import natural
 from mlevents.rounds import BenchmarkRules
 from mlevents.summary import RunSummary
 
@@ -36,7 +37,7 @@ def sets_in(listing: Listing) -> list[ResultSet]:
     for system in listing.folders("results"):
         for benchmark in listing.folders(system.place):
             names = [entry.name for entry in listing.files(benchmark.place) if is_result(entry.name)]
-            files = tuple(listing.root / benchmark.place / name for name in sorted(names, key=_counted))
+            files = tuple(listing.root / benchmark.place / name for name in sorted(names, key=natural))
             found.append(ResultSet(system.name, benchmark.name, listing.root / benchmark.place, files))
     return found
 
@@ -44,12 +45,6 @@ def sets_in(listing: Listing) -> list[ResultSet]:
 def is_result(name: str) -> bool:
     """Whether MLCommons' tools take a file of this name for a result."""
     return re.fullmatch(r"result_.*\.txt", name, re.DOTALL) is not None
-
-
-def _counted(name: str) -> list[tuple[int, str]]:
-    """A sort key under which result_2 comes before result_10."""
-    parts = re.split(r"([0-9]{1,18})", name)
-    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]
 
 
 def check_results(

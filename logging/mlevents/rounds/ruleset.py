@@ -17,6 +17,13 @@ Unit = Literal["epoch", "samples", "tokens", "steps"]
 LEAST: Final[dict[Occurrence, int]] = {"exactly one": 1, "at least one": 1, "at least two": 2, "any": 0}
 
 
+def reaches(value: float, target: float, direction: Direction, *, excluded: bool = False) -> bool:
+    """Return True if `value` is on the good side of `target`, or equal to it unless `excluded`; False for NaN."""
+    if excluded and value == target:
+        return False
+    return value >= target if direction == ">=" else value <= target
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationPoints:
     """Where evaluations must fall, in metadata samples_count, by the global batch size logged before."""
@@ -122,8 +129,8 @@ class PartTarget:
     direction: Direction
 
     def reached(self, quality: float) -> bool:
-        """Whether `quality` reaches the target. NaN reaches nothing."""
-        return quality >= self.target if self.direction == ">=" else quality <= self.target
+        """Return True if `quality` reaches the target."""
+        return reaches(quality, self.target, self.direction)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +160,7 @@ class BenchmarkRules:
     closed_optimizer_keys: Mapping[str, tuple[RequiredKey, ...]] | None = None  # by the value of opt_name
 
     def reached(self, quality: float | Mapping[str, float], target: float | None = None) -> bool:
-        """Whether `quality` reaches `target` (default: the benchmark's own). NaN reaches nothing.
+        """Return True if `quality` reaches `target` (default: the benchmark's own).
 
         A mapping must reach the target of every part. A number is compared with the first part's target alone.
         """
@@ -162,9 +169,7 @@ class BenchmarkRules:
                 name in quality and part.reached(quality[name]) for name, part in self.parts.items()
             )
         wanted = self.target if target is None else target
-        if self.target_excluded and quality == wanted:
-            return False
-        return quality >= wanted if self.direction == ">=" else quality <= wanted
+        return reaches(quality, wanted, self.direction, excluded=self.target_excluded)
 
     def quality_parts(self, value: Any, metric: Any = None) -> dict[str, Any]:
         """The parts that one eval_accuracy event holds: from its value, or named by its metadata `metric`."""

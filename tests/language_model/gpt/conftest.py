@@ -1,6 +1,7 @@
-"""A small text, a token store made of it, a byte-pair encoding trained on it, and GPT-2's own where it lies beside."""
+"""A small text, its token store and byte-pair encoding, and GPT-2's own encoding where the environment names it."""
 
 import importlib.util
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,6 @@ from timedrun.config import EvaluationConfig
 from timedrun.training.sampling import random_bits
 from timedrun.training.schedule import StepSchedule
 
-SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
 WORDS = [
     "the",
     "a",
@@ -69,10 +69,10 @@ def byte_pairs(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 @pytest.fixture(scope="session")
 def gpt2_files() -> tuple[Path, Path]:
-    """GPT-2's own encoder.json and vocab.bpe."""
-    folder = SHARED / "gpt2-bpe"
-    if not folder.is_dir():
-        pytest.skip("GPT-2's encoder.json and vocab.bpe do not lie beside the repository")
+    """GPT-2's own encoder.json and vocab.bpe; skips the test unless the environment names their folder."""
+    if "TIMEDRUN_TEST_GPT2_BPE" not in os.environ:
+        pytest.skip("TIMEDRUN_TEST_GPT2_BPE does not name a folder with GPT-2's encoder.json and vocab.bpe")
+    folder = Path(os.environ["TIMEDRUN_TEST_GPT2_BPE"])
     return folder / "encoder.json", folder / "vocab.bpe"
 
 

@@ -11,8 +11,8 @@ from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import preflight
 from language_model.gpt.tokens import TokenStore
-from timedrun.distributed.process_group import local_batch
 from timedrun.methods import ALiBi, SequenceLengthWarmup
+from timedrun.training.batch_plan import BatchPlan
 
 ALL = [
     function
@@ -54,7 +54,7 @@ def test_the_baseline_sees_734_billion_tokens_at_mosaicmls_rates() -> None:
     assert (optimizer.epsilon, optimizer.weight_decay, config.clip_norm) == (1e-8, 0.0, 1.0)
     assert config.schedule.factor(70) == pytest.approx(0.5)
     assert config.schedule.factor(140) == 1 and config.schedule.factor(14_000) == pytest.approx(0)
-    assert [local_batch(config.global_batch, ranks) for ranks in (1, 8)] == [512, 64]
+    assert [BatchPlan.of(config.global_batch, config.micro_batch, ranks).local for ranks in (1, 8)] == [512, 64]
 
 
 def test_the_methods_config_is_the_baseline_and_two_methods() -> None:

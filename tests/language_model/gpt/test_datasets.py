@@ -87,7 +87,7 @@ def test_a_step_is_the_same_whatever_came_before_and_targets_are_successors(
 
 
 @BOTH
-@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("world_size", [2, 3, 4])
 def test_the_parts_of_all_ranks_are_the_batch_of_one(store: TokenStore, sampling: Sampling, world_size: int) -> None:
     whole = opened(store, sampling).train(9)
     parts = [opened(store, sampling, rank=rank, world_size=world_size).train(9) for rank in range(world_size)]
@@ -95,7 +95,7 @@ def test_the_parts_of_all_ranks_are_the_batch_of_one(store: TokenStore, sampling
     assert torch.equal(torch.cat([part.targets for part in parts]), whole.targets)
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 5])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
 @pytest.mark.parametrize("length", [1, 7, 16, 100, 10_000])
 def test_evaluation_predicts_every_token_but_the_first_once(store: TokenStore, world_size: int, length: int) -> None:
     inputs, targets = [], []

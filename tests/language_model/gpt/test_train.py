@@ -16,7 +16,7 @@ from language_model.gpt.configs import GptRunConfig, gpt_shakespeare_modern
 from language_model.gpt.datasets import GptDataConfig, TokenData, facts
 from language_model.gpt.model import token_losses
 from language_model.gpt.tokens import TokenStore
-from language_model.gpt.train import synthetic_batches, train, validation_loss
+from language_model.gpt.train import synthetic_batches, synthetic_evaluation, train, validation_loss
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.config import EvaluationConfig
@@ -24,13 +24,16 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.methods.alibi import ALiBi
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
 from timedrun.run.progress import Progress
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 
 CPU = torch.device("cpu")
 ALONE = ProcessGroup(0, 1, 0, CPU)
+FOUR = BatchPlan.of(4, 0, 1)
 Small = Callable[..., GptRunConfig]
 
 
@@ -149,13 +152,13 @@ def test_alibi_and_sequence_length_warmup_act_in_a_run(
 def test_warm_up_sees_every_shape_of_the_run_and_an_evaluation(small: Small) -> None:
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=2, max_length=8, step_size=2)
     config = small(methods=(warmup,), warm_up_steps=1)
-    (first, evaluation), *training = list(synthetic_batches(config, ALONE, 4))
-    assert first == -1 and evaluation.inputs.shape == (64, 16)
+    training = list(synthetic_batches(config, ALONE, FOUR))
+    assert [batch.inputs.shape for batch in synthetic_evaluation(config, ALONE)] == [(64, 16)]
     assert [min(16, warmup.length(number / 12)) for number, _ in training] == [8, 6, 4, 2]
-    assert list(synthetic_batches(replace(config, warm_up_steps=0), ALONE, 4)) == []
+    assert list(synthetic_batches(replace(config, warm_up_steps=0), ALONE, FOUR)) == []
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(store: TokenStore, world_size: int) -> None:
     known = facts(store.folder, 16)
     size = known.vocabulary

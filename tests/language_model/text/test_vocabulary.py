@@ -43,7 +43,7 @@ def test_an_unsound_vocabulary_is_refused(tmp_path: Path, extra: bytes, words: s
 
 def test_the_same_text_trains_the_same_vocabulary_in_every_process() -> None:
     code = (
-        "from tests.language_model.test_vocabulary import SENTENCES;"
+        "from tests.language_model.text.test_vocabulary import SENTENCES;"
         "from language_model.text.vocabulary import train_vocabulary;"
         "print(train_vocabulary(lambda: SENTENCES, 2_000).sha256)"
     )

@@ -6,6 +6,7 @@ import pytest
 
 from mlevents.checks.log_check import check_set
 from mlevents.record import read
+from mlevents.summary import summarize
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def make_set(make_records, write):
         runs = [make_records(seed=seed, **facts) for seed in range(1, count + 1)]
         if change is not None:
             change(runs)
-        return [read(write(records, f"result_{number}.txt")).summary for number, records in enumerate(runs)]
+        return [summarize(read(write(records, f"result_{number}.txt"))) for number, records in enumerate(runs)]
 
     return make
 

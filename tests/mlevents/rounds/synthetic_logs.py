@@ -49,6 +49,19 @@ COURSE = (
 CANDIDATES = (100, 1, 0, 0.0, 0.5, 0.001, 0.0001, 2, 16, 1000.0, [1, 2], True, "x", 1e-8, 8192, 15360)
 
 
+Case = tuple[str, str, str, str | None]  # ruleset, benchmark, division, optimizer
+
+
+def cases_of(name: str) -> list[Case]:
+    """Every benchmark, division and optimizer of the ruleset `name`."""
+    return [
+        (name, benchmark, division, optimizer)
+        for benchmark, own in ruleset(name).benchmarks.items()
+        for division in (keys.OPEN, keys.CLOSED)
+        for optimizer in ((own.closed_optimizer_keys or {None: ()}) if division == keys.CLOSED else (None,))
+    ]
+
+
 def log_of(name: str, benchmark: str, division: str, optimizer: str | None = None) -> list[Record]:
     """The records of a run of two evaluations, the second of which reaches the target."""
     rules = ruleset(name)

@@ -16,15 +16,8 @@ from mlevents.checks.log_check import check_record
 from mlevents.checks.required_keys import check_required
 from mlevents.rounds import MLPERF_RULESETS, RequiredKey, ruleset
 from tests.mlevents.rounds import rule_files
-from tests.mlevents.rounds.synthetic_logs import Record, log_of, record_of
+from tests.mlevents.rounds.synthetic_logs import Case, Record, cases_of, log_of, record_of
 
-CASES = [
-    (name, benchmark, division, optimizer)
-    for name, rules in MLPERF_RULESETS.items()
-    for benchmark, own in rules.benchmarks.items()
-    for division in (keys.OPEN, keys.CLOSED)
-    for optimizer in ((own.closed_optimizer_keys or {None: ()}) if division == keys.CLOSED else (None,))
-]
 ODD_VALUES = (None, "", "x", True, 0, 1, -1, 0.5, 2, 3.7, 1e-9, 1e300, [], [1], [1, 2], {}, "closed")
 # Whose targets, and whether they are numbers, other checks judge.
 EVALUATIONS = (keys.EVAL_ACCURACY, "aggregated_eval_accuracy")
@@ -54,16 +47,17 @@ def notes(name: str, records: list[Record]) -> set[str]:
     return {finding.message.split(":")[0] for finding in found}
 
 
-@pytest.mark.parametrize(("name", "benchmark", "division", "optimizer"), CASES)
-def test_a_complete_log_is_accepted_by_both_except_for_declared_defects(name, benchmark, division, optimizer, repaired):
-    records = log_of(name, benchmark, division, optimizer)
-    declared = {defect.rule for defect in ruleset(name).defects_of(benchmark, division)}
-    assert errors(name, records) == set()
-    assert notes(name, records) == declared
-    with rule_files.checker_in(rule_files.CHECKER):
-        assert rule_files.accepts(name, records) == (not declared)
-    with rule_files.checker_in(repaired):
-        assert rule_files.accepts(name, records)
+@pytest.mark.parametrize("name", MLPERF_RULESETS)
+def test_a_complete_log_is_accepted_by_both_except_for_declared_defects(name, repaired):
+    for case in cases_of(name):
+        records = log_of(*case)
+        declared = {defect.rule for defect in ruleset(name).defects_of(*case[1:3])}
+        assert errors(name, records) == set(), case
+        assert notes(name, records) == declared, case
+        with rule_files.checker_in(rule_files.CHECKER):
+            assert rule_files.accepts(name, records) == (not declared), case
+        with rule_files.checker_in(repaired):
+            assert rule_files.accepts(name, records), case
 
 
 def numbers_of(entries: list[dict[str, Any]]) -> list[float]:
@@ -120,36 +114,36 @@ def mutations(
                 yield f"{other} for {field}", changed(at[-1:], metadata={**rest, other: 64})
 
 
-def distinct_rules() -> dict[str, list[tuple[Any, ...]]]:
-    """Each rule once, however many rounds share it: told apart by the project's data and the rule files' text."""
+def distinct_rules() -> dict[str, list[tuple[Case, RequiredKey, list[dict[str, Any]]]]]:
+    """Each rule with its rule file's entries once, by the newest round that has it, whose logs are the shortest."""
     seen: set[str] = set()
-    found: dict[str, list[tuple[Any, ...]]] = {}
-    for case in reversed(CASES):  # the newest rounds' logs are the shortest
-        name, benchmark, division, optimizer = case
-        entries = rule_files.chain(name, benchmark, division, optimizer)
-        for rule in ruleset(name).keys_of(benchmark, division, optimizer):
-            text = re.sub(r"training_\d\.\d\.\d", "", str(entries.get(rule.key)))
-            if (pair := f"{rule} {text}") not in seen:
-                seen.add(pair)
-                found.setdefault(rule.key, []).append((*case, rule, entries.get(rule.key, [])))
+    found: dict[str, list[tuple[Case, RequiredKey, list[dict[str, Any]]]]] = {}
+    for name in reversed(MLPERF_RULESETS):
+        for case in reversed(cases_of(name)):
+            entries = rule_files.chain(*case)
+            for rule in ruleset(name).keys_of(*case[1:]):
+                text = re.sub(r"training_\d\.\d\.\d", "", str(entries.get(rule.key)))
+                if (pair := f"{rule} {text}") not in seen:
+                    seen.add(pair)
+                    found.setdefault(name, []).append((case, rule, entries.get(rule.key, [])))
     return found
 
 
 DISTINCT = distinct_rules()
 
 
-@pytest.mark.parametrize("key", DISTINCT)
-def test_every_change_of_a_key_is_refused_by_both_or_by_neither(key, repaired):
+@pytest.mark.parametrize("name", DISTINCT)
+def test_every_change_of_a_key_is_refused_by_both_or_by_neither(name, repaired):
     disagreements = []
     with rule_files.checker_in(repaired):
-        for name, benchmark, division, optimizer, rule, entries in DISTINCT[key]:
-            records = log_of(name, benchmark, division, optimizer)
+        for case, rule, entries in DISTINCT[name]:
+            records = log_of(*case)
             for what, changed in mutations(records, rule, entries):
                 official, own = rule_files.accepts(name, changed), errors(name, changed)
-                if not official and not own and key in EVALUATIONS:
+                if not official and not own and rule.key in EVALUATIONS:
                     own = strict_errors(name, changed) - strict_errors(name, records)
-                if key == keys.WEIGHTS_INITIALIZATION and not own:
+                if rule.key == keys.WEIGHTS_INITIALIZATION and not own:
                     continue  # which tensors are named is left to MLCommons' checker
                 if (official and own - STRICTER) or not (official or own):
-                    disagreements.append((name, benchmark, division, what, official, own))
+                    disagreements.append((case, rule.key, what, official, own))
     assert not disagreements, f"{len(disagreements)}: {disagreements[:6]}"

@@ -121,7 +121,7 @@ def test_results_that_cannot_be_run_again_are_named_without_starting_a_process(
 
 def test_claims_are_compared_from_the_command_line(smoke: Path, tmp_path: Path) -> None:
     claims = tmp_path / "claims.json"
-    (platform,) = {record.read(smoke / "result_0.txt").platform}
+    (platform,) = {record.read(smoke / "result_0.txt").text("submission_platform")}
     claims.write_text(json.dumps([{"system": platform, "benchmark": "resnet", "minutes": "1"}]))
     command = [sys.executable, "-m", "timedrun", "reproduce", str(smoke), "--claims", str(claims)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)

@@ -31,7 +31,7 @@ def require(own: dict[str, object], *others: dict[str, object]) -> None:
     seen: list[Any] = []
     for other in others:
         collect = Gathered(0, 1, 0, torch.device("cpu"))
-        object.__setattr__(collect, "gather", lambda value: seen.append(value) or [value])
+        object.__setattr__(collect, "all_gather", lambda value: seen.append(value) or [value])
         config_consistency.require(collect, other)
     object.__setattr__(ranks, "others", seen)
     config_consistency.require(ranks, own)

@@ -38,7 +38,7 @@ def test_a_thread_that_sleeps_is_quiet_on_its_own_at_a_line_without_the_machines
     assert found.quiet_seconds > 0.5
     assert found.where.endswith("(<lambda>)")
     assert not found.where.startswith("/")
-    assert "test_standing.py:" in found.where
+    assert "test_stall_detector.py:" in found.where
 
 
 def test_a_thread_in_a_collective_waits() -> None:
@@ -148,7 +148,7 @@ def test_on_such_a_kernel_a_process_with_a_thread_that_wants_to_run_is_not_quiet
     monkeypatch.setattr(
         stall_detector, "_own_cpu_seconds", lambda: 0.0
     )  # its share of a crowded machine is next to nothing
-    monkeypatch.setattr(stall_detector.process_tree, "cpu_seconds", lambda: 0.0)
+    monkeypatch.setattr(stall_detector.process_usage, "cpu_seconds", lambda: 0.0)
     monkeypatch.setattr(stall_detector, "_any_in", lambda tasks, states: False)
     assert seen(lambda done: done.wait(30)).quiet_seconds > 0.5
     monkeypatch.setattr(stall_detector, "_any_in", lambda tasks, states: b"R" in states)

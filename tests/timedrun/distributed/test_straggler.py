@@ -107,7 +107,7 @@ FAST, SLOW_LOADER, SLOW_COMPUTER = [0.010, 0.100], [0.060, 0.100], [0.010, 0.160
 
 
 @pytest.mark.parametrize(("slow", "part"), [(SLOW_LOADER, "loading"), (SLOW_COMPUTER, "computing")])
-@pytest.mark.parametrize("world", [2, 3, 8])
+@pytest.mark.parametrize("world_size", [2, 3, 8])
 def test_a_slow_rank_is_told_once_after_some_checks(slow: list[float], part: str, world_size: int) -> None:
     table = [FAST] * (world_size - 1) + [slow]
     found = judged(*[table] * 10)

@@ -17,7 +17,7 @@ from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.watchdog import STUCK, Watchdog
 from timedrun.errors import DataError, ExitCode, NonFiniteLoss, UsageError
-from timedrun.run.out_of_memory import OutOfMemory
+from timedrun.run.run_state import OutOfMemory
 
 pytestmark = pytest.mark.timeout(60)
 WAIT: dict[str, Any] = {"__name__": "torch.distributed.fake"}

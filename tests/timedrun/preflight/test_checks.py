@@ -1,10 +1,10 @@
 """What is found before a run: room, rights, ranks, precision; everything at once and nothing written."""
 
+import math
 import os
 import resource
 import subprocess
 from collections import namedtuple
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.launch_env import find as find_place
-from timedrun.distributed.process_group import local_batch
 from timedrun.distributed.rendezvous import form_group
-from timedrun.errors import PreflightError, TimedrunError, UsageError
+from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
 from timedrun.preflight import checks
 from timedrun.run import page_cache
@@ -31,10 +30,9 @@ Usage = namedtuple("Usage", "total used free")
 
 def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) -> list[str]:
     place = options.pop("place", None) or find_place(ranks, "none")
+    options = {"paths": ResultPaths(folder, 0), **options}
     try:
-        checks.check(
-            find("image_classification"), config, LaunchOptions(paths=ResultPaths(folder, 0), **options), place
-        )
+        checks.check(find("image_classification"), config, LaunchOptions(**options), place)
     except PreflightError as error:
         return error.failures
     return []
@@ -147,14 +145,6 @@ def test_cuda_and_fp16_without_a_device_are_refused(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("batch", "ranks", "words"), [(2048, 3, "--global-batch 2049"), (7, 8, "--ranks 7"), (0, 1, "0")]
-)
-def test_a_batch_that_ranks_do_not_divide_names_valid_choices(batch: int, ranks: int, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        local_batch(batch, ranks)
-
-
 def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> None:
     assert next_number(tmp_path / "missing") == 0
     for name in ("result_2.txt", "run_5", "result_x.txt", "notes"):
@@ -162,9 +152,34 @@ def test_result_numbers_go_on_above_everything_that_is_there(tmp_path: Path) -> 
     assert next_number(tmp_path) == 6
 
 
-def test_a_benchmark_without_a_card_is_refused(make_package: Callable[[str, str], str]) -> None:
-    with pytest.raises(UsageError, match="defines no SPEC"):
-        find(make_package("cardless", ""))
+FAULTS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"seed": 2**64}, {}, "--seed"),
+    ({"seed": -1}, {}, "--seed"),
+    ({"micro_batch": -1}, {}, "--micro-batch"),
+    ({"warm_up_steps": -5}, {}, "--warm-up-steps"),
+    ({"budget_minutes": math.nan}, {}, "--budget-minutes"),
+    ({"budget_minutes": -1.0}, {}, "--budget-minutes"),
+    ({"optimizer": {"peak_lr": math.inf}}, {}, "--optimizer.peak-lr"),
+    ({"data": {"eval_batch": 0}}, {}, "--data.eval-batch"),
+    ({"evaluation": {"target": 75.9}}, {}, "not percent"),
+    ({}, {"threads": 100_000}, "--threads"),
+    ({}, {"threads": -1}, "--threads"),
+    ({}, {"number": -5}, "--number"),
+]
+
+
+@pytest.mark.parametrize(("settings", "launch", "option"), FAULTS)
+def test_a_setting_out_of_range_is_refused_with_its_option_and_nothing_is_written(
+    settings: dict[str, Any], launch: dict[str, Any], option: str, tmp_path: Path
+) -> None:
+    config = synthetic_smoke()
+    for name, value in settings.items():
+        changed = replace(getattr(config, name), **value) if isinstance(value, dict) else value
+        config = replace(config, **{name: changed})
+    paths = ResultPaths(tmp_path / "results", launch.pop("number", 0))
+    found = failures(config, tmp_path, paths=paths, **launch)
+    assert len([failure for failure in found if option in failure]) == 1, found
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_that_could_never_pass_is_refused_on_the_benchmarks_own_data(tmp_path: Path) -> None:

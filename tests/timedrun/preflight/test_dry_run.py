@@ -15,7 +15,8 @@ from mlevents.runlog import RunLog
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.dry_run import Plan, SimulatedClock, known_or_declared, unfit, write_log, write_set
+from timedrun.preflight.dry_run import SimulatedClock, log_errors, write_log, write_set
+from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.progress import Progress
 from timedrun.run.timed_run import TimedRun
 
@@ -40,9 +41,9 @@ def small(name: str) -> tuple[Any, RunConfig]:
     return benchmark, config
 
 
-def rehearsed(name: str, folder: Path) -> list[Path]:
+def dry_run_logs(name: str, folder: Path) -> list[Path]:
     benchmark, config = small(name)
-    plan = benchmark.module("train").rehearse(config, ranks(), None)
+    plan = benchmark.plan(config, ranks(), None)
     return write_set(benchmark, config, plan, folder / "set", runs=2, ranks=ranks(), platform="1xCPU-x")
 
 
@@ -85,7 +86,7 @@ def course(log: RunRecord) -> list[tuple[str, tuple[str, ...]]]:
 @pytest.mark.parametrize("name", SMALL)
 def test_a_rehearsed_log_says_what_a_real_one_says(name: str, tmp_path: Path) -> None:
     real = really_run(name, tmp_path)
-    made = record.read(rehearsed(name, tmp_path)[0])
+    made = record.read(dry_run_logs(name, tmp_path)[0])
     assert announced(made) == announced(real)
     assert course(made) == course(real)
     assert len(real.all(keys.PAGE_CACHE_RESIDENT)) == (name != "synthetic_smoke")  # data that lie in files
@@ -93,14 +94,14 @@ def test_a_rehearsed_log_says_what_a_real_one_says(name: str, tmp_path: Path) ->
 
 
 def test_the_same_config_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = [log.read_bytes() for log in rehearsed("synthetic_smoke", tmp_path / "a")]
-    again = [log.read_bytes() for log in rehearsed("synthetic_smoke", tmp_path / "b")]
+    first = [log.read_bytes() for log in dry_run_logs("synthetic_smoke", tmp_path / "a")]
+    again = [log.read_bytes() for log in dry_run_logs("synthetic_smoke", tmp_path / "b")]
     assert first == again
     assert len(set(first)) == 2
 
 
 def test_runs_of_a_set_have_seeds_from_the_configs_on_and_their_files_beside_them(tmp_path: Path) -> None:
-    logs = rehearsed("synthetic_smoke", tmp_path)
+    logs = dry_run_logs("synthetic_smoke", tmp_path)
     assert [record.read(log).seed for log in logs] == [1, 2]
     for number in range(2):
         side = tmp_path / "set" / f"run_{number}"
@@ -114,7 +115,7 @@ def test_a_rehearsal_takes_no_time_and_no_rights(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("timedrun.run.page_cache.subprocess.run", lambda *a, **k: pytest.fail("touched the page cache"))
     benchmark = find("image_classification")
     config = replace(benchmark.config("imagenet_baseline"), clear_cache=True)
-    plan = benchmark.module("train").rehearse(config, ranks(8), None)
+    plan = benchmark.plan(config, ranks(8), None)
     write_log(benchmark.spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
     log = record.read(tmp_path / "result_0.txt")
     assert log.value(keys.CACHE_CLEAR) is True
@@ -125,7 +126,7 @@ def test_a_rehearsal_takes_no_time_and_no_rights(tmp_path: Path, monkeypatch: py
 def test_no_budget_ends_a_rehearsal(budget: float, tmp_path: Path) -> None:
     benchmark, config = small("synthetic_smoke")
     config = replace(config, budget_minutes=budget)
-    plan = benchmark.module("train").rehearse(config, ranks(), None)
+    plan = benchmark.plan(config, ranks(), None)
     write_log(benchmark.spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
     assert record.read(tmp_path / "result_0.txt").status == keys.SUCCESS
 
@@ -144,7 +145,7 @@ def test_a_large_config_is_rehearsed_without_its_weights_or_its_data(
 ) -> None:
     benchmark = find(package)
     config = benchmark.config(name)
-    plan = benchmark.module("train").rehearse(config, ranks(8), None)
+    plan = benchmark.plan(config, ranks(8), None)
     hyperparameters = plan.run_info["hyperparameters"]
     assert plan.total == total
     assert "--data-folder" in plan.missing
@@ -161,21 +162,21 @@ def test_damaged_data_are_no_missing_data(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     benchmark = find("language_model")
     config = benchmark.config("wikipedia_methods")
-    assert benchmark.module("train").rehearse(config, ranks(), tmp_path / "empty").missing == ""
-    assert "does not exist" in benchmark.module("train").rehearse(config, ranks(), tmp_path / "none").missing
-    assert known_or_declared(lambda: 1, 2) == (1, "")
+    assert benchmark.plan(config, ranks(), tmp_path / "empty").missing == ""
+    assert "does not exist" in benchmark.plan(config, ranks(), tmp_path / "none").missing
+    assert facts_or_declared(lambda: 1, 2) == (1, "")
 
 
 def test_settings_that_no_log_could_pass_with_are_found_without_a_model() -> None:
     benchmark = find("image_classification")
     config = benchmark.config("imagenet_methods")
-    assert unfit(benchmark.spec, config) == []
+    assert log_errors(benchmark.spec, config) == []
     wrong = replace(
         config,
         evaluation=replace(config.evaluation, target=0.7),
         submission=replace(config.submission, organization=""),
     )
-    empty, below = unfit(benchmark.spec, wrong)
+    empty, below = log_errors(benchmark.spec, wrong)
     assert "--submission.organization" in empty
     assert "--evaluation.target 0.759" in below
 

@@ -11,7 +11,7 @@ import torch
 from mlevents.rounds import RULESETS
 from timedrun.benchmark import find
 from timedrun.cli import main
-from timedrun.commands.preflight import Examined, examine, plain, plan_of, ranks_of, rules_of, text
+from timedrun.commands.preflight import PreflightReport, as_text, as_values, examine, ranks_of, rules_of
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, UsageError
 from timedrun.preflight import checks, dry_run_report
@@ -28,7 +28,7 @@ def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "obstacle", lambda: "not writable")
 
 
-def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes: Any) -> Examined:
+def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes: Any) -> PreflightReport:
     """What a pre-flight finds in the config `name` with some settings changed."""
     benchmark = find("image_classification" if name.startswith(("imagenet", "digits")) else "language_model")
     config = benchmark.config(name)
@@ -38,7 +38,7 @@ def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes
     return examine_config(config, ranks=ranks, ruleset=ruleset)
 
 
-def examine_config(config: RunConfig, *, ranks: int = 1, ruleset: str | None = None) -> Examined:
+def examine_config(config: RunConfig, *, ranks: int = 1, ruleset: str | None = None) -> PreflightReport:
     return examine(
         find(config.benchmark),
         config,
@@ -50,14 +50,14 @@ def examine_config(config: RunConfig, *, ranks: int = 1, ruleset: str | None = N
     )
 
 
-def found(one: Examined, level: str) -> set[str]:
+def found(one: PreflightReport, level: str) -> set[str]:
     """The rules of its findings of one level."""
     return {finding.rule for finding in one.findings if finding.level == level}
 
 
-def words(one: Examined, rule: str) -> str:
+def words(one: PreflightReport, rule: str) -> str:
     """All that is said under a rule, changes included."""
-    return "\n".join(f"{f.message}: {one.changes.get(f, '')}" for f in one.findings if f.rule == rule)
+    return "\n".join(f"{f.message}: {one.hints.get(f, '')}" for f in one.findings if f.rule == rule)
 
 
 @without_cuda
@@ -76,8 +76,8 @@ def test_a_real_config_passes_with_exactly_the_notes_it_must_have(
     one = examined(name, ranks=ranks)
     assert found(one, "error") == set()
     assert found(one, "note") - {"package", "system-answers"} == notes
-    assert one.rehearsed is not None
-    assert (one.rehearsed.strict, one.rehearsed.official) == ("pass", official)
+    assert one.dry_run is not None
+    assert (one.dry_run.strict, one.dry_run.official) == ("pass", official)
     for finding in one.findings:
         if finding.rule in ("device", "data"):
             assert finding.message.startswith("not checked here: ")
@@ -144,8 +144,8 @@ def test_every_failure_of_a_closed_submission_comes_at_once() -> None:
     assert "use --evaluation.first" in words(one, "evaluation-end")
     assert "holds 1 results already (result_0.txt)" in words(one, "results")
     assert "30 minutes" in words(one, "init-limit")
-    assert one.rehearsed is not None
-    assert (one.rehearsed.strict, one.rehearsed.official) == ("fail", "fail")
+    assert one.dry_run is not None
+    assert (one.dry_run.strict, one.dry_run.official) == ("fail", "fail")
     assert sorted(path.name for path in Path.cwd().rglob("*")) == ["imagenet_methods", "result_0.txt", "runs"]
 
 
@@ -179,10 +179,10 @@ def test_a_newer_round_names_its_nine_keys_and_that_it_has_no_such_benchmark(mon
 
 def test_settings_that_cannot_be_planned_with_are_told_and_nothing_is_rehearsed() -> None:
     one = examined("digits_methods", evaluation={"every": 0})
-    assert one.rehearsed is None
-    assert {"settings", "rehearsal"} <= found(one, "error")
-    assert plain(one)["strict"] == "not run"
-    assert "not rehearsed" in text(one)
+    assert one.dry_run is None
+    assert {"settings", "dry-run"} <= found(one, "error")
+    assert as_values(one)["strict"] == "not run"
+    assert "no dry run" in as_text(one)
 
 
 @without_cuda
@@ -199,8 +199,8 @@ def test_a_benchmark_that_cannot_be_rehearsed_or_has_no_rules_is_named(monkeypat
     benchmark = find("image_classification")
     config = benchmark.config("digits_methods")
     monkeypatch.delattr(benchmark.module("train"), "rehearse")
-    with pytest.raises(UsageError, match="image_classification.train has no rehearse"):
-        plan_of(benchmark, config, ranks_of(config, 1), None)
+    with pytest.raises(UsageError, match="image_classification.run_info has no plan"):
+        benchmark.plan(config, ranks_of(config, 1), None)
     with pytest.raises(UsageError, match="no rules are known for mine"):
         rules_of(replace(benchmark.spec, mlperf_benchmark="mine"), None)
     assert ranks_of(config, 5).world_size == 1

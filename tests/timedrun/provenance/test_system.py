@@ -64,7 +64,7 @@ class _Refused(Exception):
 def test_accelerator_is_described_from_torch_and_the_driver(
     monkeypatch: pytest.MonkeyPatch, per_node: int, interconnect: str
 ) -> None:
-    spec = types.SimpleNamespace(
+    card = types.SimpleNamespace(
         name="Example GPU", total_memory=80 * 2**30, L2_cache_size=50 * 2**20, memory_bus_width=5120, uuid="abc"
     )
 
@@ -85,7 +85,7 @@ def test_accelerator_is_described_from_torch_and_the_driver(
         nvmlDeviceGetMaxPcieLinkWidth=lambda handle: 16,
         nvmlDeviceGetNvLinkState=link_state,
     )
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: spec)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
     monkeypatch.setitem(sys.modules, "pynvml", library)
     found = hardware.accelerator(per_node)
     assert found["accelerators_per_node"] == str(per_node)

@@ -14,6 +14,7 @@ from mlevents.runlog import RunLog
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, stack
 from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
+from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
@@ -55,7 +56,7 @@ class Program:
     def train(self, run: TimedRun) -> None:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
         run.warm_up(self.step, [self.batch(1)])
-        run.start_clock(train_samples=12, eval_samples=5, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=12, eval_samples=5, hyperparameters={}))
         in_samples = run.spec.unit == "samples"
         total = 4 * STEPS * 4 if in_samples else 4
         for block in run.blocks(total):

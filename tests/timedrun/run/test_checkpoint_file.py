@@ -14,6 +14,7 @@ import torch
 
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError, load, newest_valid, remove_partial, save
+from timedrun.storage.atomic_file import FileWriter
 
 STATE: dict[str, Any] = {
     "model": {"weight": torch.arange(2000, dtype=torch.float32), "counter": torch.tensor(3)},
@@ -157,14 +158,14 @@ def test_a_full_disk_leaves_the_old_file_and_no_partial_one(
 def test_what_the_system_said_is_told_and_not_what_torch_made_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = checkpoint_file._Digesting.write
+    write = FileWriter.write
 
     def full(writer: Any, data: bytes) -> int:
         if len(data) > 1000:
             raise OSError(28, "No space left on device")
         return write(writer, data)
 
-    monkeypatch.setattr(checkpoint_file._Digesting, "write", full)
+    monkeypatch.setattr(FileWriter, "write", full)
     with pytest.raises(CheckpointError, match="no partial file is left: No space left on device$") as caught:
         save(tmp_path / "a.pt", {"weights": torch.ones(1000)})
     assert checkpoint_file.plain_reason(caught.value) == "No space left on device"
@@ -215,5 +216,5 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(
     leftovers = remove_partial(tmp_path)
     if limit == 7:
         assert sorted(state["step"] for state in states.values()) == [2, 3, 4, 5, 6]
-        assert [path.name.startswith(".step_2.pt.") for path in leftovers] == [True]
-    assert not list(tmp_path.glob(".*"))
+        assert [path.name for path in leftovers] == ["step_2.pt.draft"]
+    assert not list(tmp_path.glob("*.draft"))

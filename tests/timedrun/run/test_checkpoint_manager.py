@@ -13,6 +13,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_manager import CheckpointManager, checkpoint_path, discard_newer, newest_on_all, steps_in
+from timedrun.storage import atomic_file
 
 
 def content(step: int, rank: int) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def test_the_older_are_removed_only_when_the_newer_is_on_disk_everywhere(
     assert newest(tmp_path) == [(20, 0), (20, 1)]
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(
     tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,7 +92,7 @@ def test_without_a_common_one_every_rank_is_told(tmp_path: Path, has: tuple[int,
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_a_file_under_another_steps_name_is_named_and_the_next_older_is_looked_at(
     tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,14 +140,14 @@ def test_a_checkpoint_of_another_run_is_refused_on_all_ranks_and_nothing_is_chan
 
 def test_a_failure_after_the_file_has_its_name_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_all(tmp_path, [10, 20])
-    synced = checkpoint_file._fsync_folder
+    synced = atomic_file.fsync_folder
 
     def fails_on_rank_1(folder: Path) -> None:
         if folder.name == "rank_1":
             raise OSError(5, "Input/output error")
         synced(folder)
 
-    monkeypatch.setattr(checkpoint_file, "_fsync_folder", fails_on_rank_1)
+    monkeypatch.setattr(atomic_file, "fsync_folder", fails_on_rank_1)
     assert save_all(tmp_path, [30]) == [["rank 1: Input/output error"]] * 2
     for rank in (0, 1):
         assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]
@@ -155,8 +156,12 @@ def test_a_failure_after_the_file_has_its_name_leaves_no_file(tmp_path: Path, mo
 def test_an_old_file_that_cannot_be_removed_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_all(tmp_path, [10, 20])
 
+    unlink = Path.unlink
+
     def busy(path: Path, missing_ok: bool = False) -> None:
-        raise OSError(16, "Device or resource busy")
+        if path.suffix == ".pt":
+            raise OSError(16, "Device or resource busy")
+        unlink(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", busy)
     assert save_all(tmp_path, [30]) == [[None]] * 2
@@ -200,6 +205,6 @@ def test_what_is_due_goes_by_the_interval_from_the_end_of_the_last(tmp_path: Pat
 
 def test_leftovers_of_a_killed_writer_go_with_the_next_checkpoint(tmp_path: Path) -> None:
     save_all(tmp_path, [10])
-    (tmp_path / "rank_0" / ".step_00000020.pt.x1.partial").write_bytes(b"half")
+    (tmp_path / "rank_0" / "step_00000020.pt.draft").write_bytes(b"half")
     save_all(tmp_path, [20])
     assert sorted(os.listdir(tmp_path / "rank_0")) == ["step_00000010.pt", "step_00000020.pt"]

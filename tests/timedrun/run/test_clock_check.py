@@ -13,6 +13,7 @@ from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from timedrun.run.clock_check import ClockCheck
+from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
 
@@ -87,7 +88,7 @@ def test_a_disk_that_takes_long_for_an_event_is_no_clock_that_was_set(
     monkeypatch.setattr(os, "fsync", slow)
     log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0])
     with make_run(log=log, monotonic=lambda: now[0], check_every=1) as run:
-        run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
         for block in run.blocks(2):
             for _ in run.epochs(block):
                 now[0] += 30.0
@@ -105,7 +106,7 @@ def test_a_run_whose_clock_is_set_logs_it_and_its_times_are_not_believed(
     now, ahead = [1_700_000_000.0], [0.0]
     log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0])
     with make_run(log=log, monotonic=lambda: now[0] - ahead[0], check_every=1) as run:
-        run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
         for block in run.blocks(2):
             for _ in run.epochs(block):
                 now[0] += 30.0

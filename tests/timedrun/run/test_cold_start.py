@@ -10,16 +10,20 @@ import torch
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
+from mlevents.summary import summarize
 from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
+from timedrun.run import page_cache
 from timedrun.run.checkpoint_file import load
+from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 from timedrun.submission.scoring.score import score
 from timedrun.submission.scoring.score_table import table
 
 MakeRun = Callable[..., TimedRun]
+INFO = RunInfo(train_samples=20, eval_samples=5, hyperparameters={})
 IN_SAMPLES = BenchmarkSpec(
     title="test",
     mlperf_benchmark="bert",
@@ -36,7 +40,7 @@ def train(
 ) -> None:
     """Steps of 4 samples, `steps` an epoch; `step_seconds` by epoch (by block where samples count), evaluations 7 s."""
     if run._started is None:
-        run.start_clock(train_samples=4 * steps, eval_samples=5, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=4 * steps, eval_samples=5, hyperparameters={}))
     loss, values = torch.tensor(1.0), iter(qualities)
     in_samples = run.spec.unit == "samples"
     for number, block in enumerate(run.blocks(4 * steps * len(step_seconds) if in_samples else len(step_seconds))):
@@ -104,7 +108,7 @@ def test_the_first_epochs_cost_is_logged_before_run_stop_and_the_score_agrees(
         "seconds": pytest.approx(5.0),
         "share": pytest.approx(5.0 / whole),
     }
-    summary = log.summary
+    summary = summarize(log)
     assert summary.first_epoch_share == pytest.approx(log.value(keys.COLD_START)["share"], abs=1e-3)
     assert (summary.first_throughput, summary.later_throughput) == pytest.approx((2.0, 4.0))
     assert (summary.caches_dropped, summary.page_cache_resident) == (False, None)
@@ -128,7 +132,7 @@ def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do
     assert [event.metadata["epoch_num"] for event in log.all(keys.TRACKED_STATS)] == [40, 60, 80]
     assert (told["first_throughput"], told["later_throughput"]) == pytest.approx((4.0, 8.0))
     assert (told["seconds"], told["share"]) == pytest.approx((5.0, 5.0 / whole))
-    assert log.summary.first_epoch_share == pytest.approx(told["share"], abs=1e-3)
+    assert summarize(log).first_epoch_share == pytest.approx(told["share"], abs=1e-3)
     assert check(path, "2.1.0").passed
     assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
 
@@ -142,7 +146,7 @@ def test_one_epoch_has_nothing_to_be_compared_with(
     assert log.value(keys.COLD_START) == {
         "first_throughput": pytest.approx(2.0), "later_throughput": None, "seconds": None, "share": None
     }  # fmt: skip
-    assert log.summary.first_epoch_share is None
+    assert summarize(log).first_epoch_share is None
 
 
 def test_a_faster_first_epoch_has_no_share_and_negative_seconds(
@@ -159,7 +163,7 @@ def test_an_epoch_cut_by_a_stop_is_one_without_the_gap_and_the_first_stays_the_f
 ) -> None:
     stop = ShutdownRequest()
     with timed(toy_config(), stop=stop, checkpoints=tmp_path / "saved") as run:
-        run.start_clock(train_samples=20, eval_samples=5, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=20, eval_samples=5, hyperparameters={}))
         for block in run.blocks(4):
             for epoch in run.epochs(block):
                 for step in range(5):
@@ -181,12 +185,17 @@ def test_an_epoch_cut_by_a_stop_is_one_without_the_gap_and_the_first_stays_the_f
 
 
 def test_what_of_the_data_is_in_the_page_cache_is_logged_before_the_clock_and_scored(
-    timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
+    timed: MakeRun,
+    toy_config: Callable[..., RunConfig],
+    clock: SimulatedClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(page_cache, "SAMPLED_FILES", 1)
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
     with timed(toy_config()) as run:
-        run.data_files([data], of=30)
+        run.start_clock(INFO, files=[data] * 30)
         train(run, clock, [2.0, 1.0], [0.95])
     path = tmp_path / "result_0.txt"
     log = record.read(path)
@@ -210,18 +219,15 @@ def test_a_benchmark_that_names_no_files_has_nothing_said_of_them(
     assert log.all(keys.PAGE_CACHE_RESIDENT) == log.all(keys.READ_AHEAD) == []
 
 
-def test_read_ahead_is_refused_before_the_clock_and_logged_once_after_it(
+def test_read_ahead_is_logged_once_at_the_end_of_an_epoch(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
 ) -> None:
     data = tmp_path / "data.bin"
     data.write_bytes(bytes(100_000))
     with timed(toy_config()) as run:
-        with pytest.raises(RuntimeError, match="only on the clock"):
-            run.read_ahead([data], 100_000)
-        run.start_clock(train_samples=20, eval_samples=5, hyperparameters={})
-        run.read_ahead([data], 100_000)
-        assert run._data.ahead is not None and run._data.ahead._thread is not None
-        run._data.ahead._thread.join(20)
+        run.start_clock(INFO, files=[data], read_ahead_bytes=100_000)
+        assert run._read_ahead is not None and run._read_ahead._thread is not None
+        run._read_ahead._thread.join(20)
         train(run, clock, [2.0, 1.0], [0.95])
     log = record.read(tmp_path / "result_0.txt")
     (event,) = log.all(keys.READ_AHEAD)
@@ -235,8 +241,7 @@ def test_a_read_ahead_that_is_not_done_is_stopped_and_logged_before_run_stop(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path, quality: float
 ) -> None:
     with timed(toy_config()) as run:
-        run.start_clock(train_samples=20, eval_samples=5, hyperparameters={})
-        run.read_ahead([], 1 << 60)
+        run.start_clock(INFO, read_ahead_bytes=1 << 60)
         train(run, clock, [2.0, 1.0], [quality])
     (event,) = record.read(tmp_path / "result_0.txt").all(keys.READ_AHEAD)
     assert (event.value, event.metadata["complete"]) == (0, False)

@@ -9,7 +9,8 @@ import torch
 from mlevents import keys, record
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.run.out_of_memory import OutOfMemory, out_of_memory
+from timedrun.run.run_info import RunInfo
+from timedrun.run.run_state import OutOfMemory, out_of_memory
 from timedrun.run.timed_run import TimedRun
 
 CPU, GPU = ProcessGroup(0, 2, 0, torch.device("cpu")), ProcessGroup(5, 8, 1, torch.device("cuda", 1))
@@ -40,7 +41,7 @@ def test_a_run_without_memory_is_aborted_with_these_words(
 ) -> None:
     words = "the machine has no memory left after step 0; set --micro-batch below 4"
     with pytest.raises(OutOfMemory, match=words), make_run() as run:
-        run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
         allocate()
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.ABORTED and "--micro-batch below 4" in str(log.stopped)

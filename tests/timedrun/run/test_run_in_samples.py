@@ -17,9 +17,10 @@ from mlevents.runlog import RunLog
 from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.run.blocks import plan_blocks
+from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 BERT = BenchmarkSpec(
     title="test",
@@ -38,7 +39,7 @@ def train(run: TimedRun, qualities: list[float], total: int = 40) -> list[int]:
     taken = []
     values = iter(qualities)
     run.warm_up(lambda batch: None, [])
-    run.start_clock(train_samples=100, eval_samples=5, hyperparameters={})
+    run.start_clock(RunInfo(train_samples=100, eval_samples=5, hyperparameters={}))
     time.sleep(0.002)  # a run takes some time, however fast the disk is
     for block in run.blocks(total):
         for number in run.steps(block):
@@ -93,7 +94,7 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
     stop = ShutdownRequest()
 
     with make_run(config, BERT, stop=stop, checkpoints=tmp_path / "saved", check_every=1) as run:
-        run.start_clock(train_samples=100, eval_samples=5, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=100, eval_samples=5, hyperparameters={}))
         for block in run.blocks(40):
             for number in run.steps(block):
                 if number == stop_after - 1:

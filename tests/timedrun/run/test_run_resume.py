@@ -17,8 +17,10 @@ from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 IN_SAMPLES = BenchmarkSpec(
     title="test",
@@ -33,10 +35,10 @@ IN_SAMPLES = BenchmarkSpec(
 
 @pytest.fixture(params=["epoch", "samples"])
 def kind(request: pytest.FixtureRequest, toy_config: Callable[..., RunConfig]) -> dict[str, Any]:
-    """Config and card of a run that counts epochs, and of one that counts samples."""
+    """Config and spec of a run that counts epochs, and of one that counts samples."""
     if request.param == "epoch":
         return {"config": toy_config()}
-    return {"config": toy_config(evaluation=EvaluationConfig(target=0.9, every=22, first=22)), "card": IN_SAMPLES}
+    return {"config": toy_config(evaluation=EvaluationConfig(target=0.9, every=22, first=22)), "spec": IN_SAMPLES}
 
 
 def course(log: Path) -> list[tuple[str, Any, Any]]:
@@ -62,7 +64,7 @@ def whole(make_run: MakeRun, kind: dict[str, Any], tmp_path: Path) -> Program:
 
 def all_checks(kind: dict[str, Any]) -> int:
     """12 steps, the ends of epochs (or of blocks), and after each evaluation but the last."""
-    return 4 * STEPS + (4 if "card" not in kind else 3) + (1 if "card" not in kind else 2)
+    return 4 * STEPS + (4 if "spec" not in kind else 3) + (1 if "spec" not in kind else 2)
 
 
 @pytest.mark.parametrize("steps_after", [0, 3])
@@ -187,5 +189,5 @@ def test_a_resumed_run_that_never_warmed_up_is_restored_all_the_same(make_run: M
     program = Program()
     with make_run(log=RunLog(None, started=True), resume_from=newest_on_all(tmp_path / "checkpoint", ALONE)) as run:
         run.track(model=program.model, optimizer=program.optimizer, methods=program.methods)
-        run.start_clock(train_samples=12, eval_samples=5, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=12, eval_samples=5, hyperparameters={}))
         assert torch.equal(program.model[0].weight, state["state"]["parts"]["model"]["0.weight"])

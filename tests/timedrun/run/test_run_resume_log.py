@@ -14,8 +14,9 @@ from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_in, resume
 from timedrun.config import RunConfig
 from timedrun.run import clock_check
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import newest_on_all
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 
 
 def kill_after(checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None) -> None:

@@ -15,8 +15,10 @@ from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 SHAPES = 60
 IN_SAMPLES = BenchmarkSpec(
@@ -45,7 +47,7 @@ class Shape:
 
     def train(self, run: TimedRun, stop: ShutdownRequest) -> None:
         run.warm_up(lambda batch: None, [])
-        run.start_clock(train_samples=100, eval_samples=10, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=100, eval_samples=10, hyperparameters={}))
 
         def step() -> None:
             self.clock.advance(1.0)
@@ -72,7 +74,7 @@ class Shape:
         folder.mkdir()
         path = folder / "result_0.txt"
         options = {"checkpoints": folder / "checkpoint", "check_every": 1, "monotonic": self.clock}
-        options |= {"card": IN_SAMPLES} if self.in_samples else {}
+        options |= {"spec": IN_SAMPLES} if self.in_samples else {}
         log = RunLog(path, clock=self.clock)
         state = None
         for _ in itertools.count():

@@ -22,9 +22,10 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.methods import NoEffect
-from timedrun.run.blocks import plan_blocks
+from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
 
@@ -57,7 +58,7 @@ class Toy:
         run.warm_up(self.step, (torch.randn(4, 4) for _ in range(warm_up)))
         self.losses.clear()
         run.start_clock(
-            train_samples=12, eval_samples=5, hyperparameters={"opt_name": "sgd"}, methods=["none: nothing"]
+            RunInfo(train_samples=12, eval_samples=5, hyperparameters={"opt_name": "sgd"}, methods=["none: nothing"])
         )
         for block in run.blocks(self.epochs):
             for epoch in run.epochs(block):
@@ -269,7 +270,7 @@ def test_an_evaluation_that_measures_nothing_is_an_error(
 ) -> None:
     class Silent(Toy):
         def train(self, run: TimedRun, *arguments: Any, **options: Any) -> None:
-            run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+            run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
             for block in run.blocks(1):
                 with run.evaluation(block):
                     pass
@@ -284,7 +285,7 @@ def test_a_method_without_effect_keeps_a_run_from_counting(make_run: MakeRun, tm
         raise NoEffect("ema changed nothing")
 
     with pytest.raises(NoEffect), make_run() as run:
-        run.start_clock(train_samples=1, eval_samples=1, hyperparameters={})
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
         for block in run.blocks(2):
             with run.evaluation(block, before_success=refuse) as measurement:
                 measurement.value = 1.0

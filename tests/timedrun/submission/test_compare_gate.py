@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mlevents.record import read, result_files
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
 from timedrun.submission.compare import NotComparable, compare_sets
 
@@ -20,7 +20,7 @@ MakeSet = Callable[..., Path]
 
 
 def runs(folder: Path) -> list[RunSummary]:
-    return [read(path).summary for path in result_files(folder)]
+    return [summarize(read(path)) for path in result_files(folder)]
 
 
 def change_json(paths: list[Path], **values: Any) -> None:

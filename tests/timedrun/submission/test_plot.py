@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from mlevents.record import read, result_files
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
 from timedrun.submission import plot
 from timedrun.submission.plot import PlotError, plot_quality
@@ -20,7 +20,7 @@ WriteRun = Callable[..., Path]
 
 
 def _runs(folder: Path) -> list[RunSummary]:
-    return [read(path).summary for path in result_files(folder)]
+    return [summarize(read(path)) for path in result_files(folder)]
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def test_what_cannot_be_drawn_is_said_and_nothing_written(
     tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bert = (
-        [read(write_run(tmp_path / "a", 0)).summary],
-        [read(write_run(tmp_path / "b", 0, benchmark="bert")).summary],
+        [summarize(read(write_run(tmp_path / "a", 0)))],
+        [summarize(read(write_run(tmp_path / "b", 0, benchmark="bert")))],
     )
-    empty = [read(write_run(tmp_path / "c", 0, qualities=())).summary]
+    empty = [summarize(read(write_run(tmp_path / "c", 0, qualities=())))]
     out = tmp_path / "figure.png"
     for sets, name, match in (
         ({"a": good, "b": bert}, "figure.png", "bert and resnet have different metrics"),

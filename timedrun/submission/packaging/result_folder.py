@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mlevents import keys
 from mlevents.record import RunRecord, natural, read, result_files
-from mlevents.summary import SHARED
+from mlevents.summary import SHARED, summarize
 from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object
 from timedrun.submission.packaging.safe_files import (
@@ -229,10 +229,10 @@ def _score(
     Results").
     """
     score = partial(score_set, submitter=submitter, system=system, benchmark=benchmark, ruleset=ruleset)
-    scored = score([record.summary for record in records], windows=True)
+    scored = score([summarize(record) for record in records], windows=True)
     if scored.window is None:
         return scored, []
-    kept = [record.summary for record in records if record.path.name in scored.window]
+    kept = [summarize(record) for record in records if record.path.name in scored.window]
     return score(kept), [record.path.name for record in records if record.path.name not in scored.window]
 
 

@@ -81,7 +81,7 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
 
 def _is_hidden_or_cache(name: str) -> bool:
     parts = name.split("/")
-    return any(part.startswith(".") or part == CACHE for part in parts) or name.endswith((".pyc", ".part"))
+    return any(part.startswith(".") or part == CACHE for part in parts) or name.endswith((".pyc", ".draft"))
 
 
 def _import_root(source: Path, benchmark: str) -> Path:

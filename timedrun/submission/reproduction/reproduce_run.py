@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any, Final, Literal
 
 from mlevents.record import read
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.submission.compare import Ratio, compare
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
@@ -134,18 +134,18 @@ def compare_runs(
     unit = ""
     runs: list[Repeat] = []
     differs: dict[str, dict[str, list[Any]]] = {"hardware": {}, "versions": {}, "origin": {}}
-    not_repeated = [run_result(read(original.log).summary) for original in rest]
+    not_repeated = [run_result(summarize(read(original.log))) for original in rest]
     points = [one.progress for one in not_repeated if one.reached and one.progress is not None]
     intervals: list[float] = []
     for original, again, problem in results:
-        old = read(original.log).summary
+        old = summarize(read(original.log))
         rules, _ = rules_of(old.benchmark or "", _round(old))
         unit = unit or (rules.unit if rules else "")
         intervals.append(_interval(old))
         then = run_result(old)
         now, course, words = None, "unknown", ""
         if again is not None and not problem:
-            new = read(again.log).summary
+            new = summarize(read(again.log))
             now = run_result(new)
             course, words = compared_courses(old, new, unit)
             for groups in (differences(original, again), _not_recorded(original)):

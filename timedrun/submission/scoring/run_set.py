@@ -10,7 +10,7 @@ from mlevents.checks.result_set import check_set
 from mlevents.event import short
 from mlevents.record import natural, read
 from mlevents.rounds import RULESETS
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from timedrun.errors import UsageError
 from timedrun.storage.result_files import existing
 
@@ -54,7 +54,7 @@ def only_set(path: Path) -> list[RunSummary]:
     """
     folders: dict[Path, list[RunSummary]] = {}
     for file in existing(path):
-        folders.setdefault(file.parent, []).append(read(file).summary)
+        folders.setdefault(file.parent, []).append(summarize(read(file)))
     sets = [
         (name, runs) for folder, found in folders.items() for name, runs in sets_of(folder.resolve(), found).items()
     ]

@@ -14,7 +14,7 @@ from mlevents.event import is_number
 from mlevents.record import read, result_files
 from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
-from mlevents.summary import RunSummary
+from mlevents.summary import RunSummary, summarize
 from timedrun.submission.scoring.olympic import as_summarized, mean_interval
 from timedrun.submission.scoring.power import has_power, set_energies
 from timedrun.submission.scoring.run_selection import RunSelection, select_runs
@@ -128,7 +128,9 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
             folder=os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else "",
         )
         for folder, files in folders.items()
-        for (submitter, system, benchmark), summaries in sets_of(folder, [read(file).summary for file in files]).items()
+        for (submitter, system, benchmark), summaries in sets_of(
+            folder, [summarize(read(file)) for file in files]
+        ).items()
     ]
 
 

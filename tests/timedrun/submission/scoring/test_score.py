@@ -11,6 +11,7 @@ import pytest
 
 from mlevents import keys
 from mlevents.record import read
+from mlevents.summary import summarize
 from timedrun.submission.scoring import run_status, score_table
 from timedrun.submission.scoring import score as scores
 
@@ -169,7 +170,7 @@ def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun)
     path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
     (one,) = scores.score([tmp_path])
     assert one.runs == [None] and one.reason == "no rules are known for a benchmark 'chess'"
-    assert run_status.target(read(path).summary) == 0.1 and not run_status.reached(read(path).summary)
+    assert run_status.target(summarize(read(path))) == 0.1 and not run_status.reached(summarize(read(path)))
 
 
 def test_every_score_is_told_as_unverified(tmp_path: Path, write_run: WriteRun) -> None:

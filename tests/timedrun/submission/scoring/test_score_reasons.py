@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
+from mlevents.summary import summarize
 from timedrun.submission.scoring.run_status import failure
 from timedrun.submission.scoring.score import score, score_set
 from timedrun.submission.scoring.score_table import as_csv, as_json, table
@@ -44,8 +45,8 @@ def written(folder: Path, write_run: WriteRun, **change: object) -> Path:
 def test_why_a_run_did_not_reach_its_target(
     tmp_path: Path, write_run: WriteRun, change: dict[str, object], why: str
 ) -> None:
-    assert failure(read(write_run(tmp_path, 0)).summary) is None
-    assert failure(read(write_run(tmp_path, 1, **change)).summary) == why
+    assert failure(summarize(read(write_run(tmp_path, 0)))) is None
+    assert failure(summarize(read(write_run(tmp_path, 1, **change)))) == why
 
 
 def test_every_part_of_a_quality_must_reach_its_target(tmp_path: Path, write_run: WriteRun) -> None:
@@ -57,7 +58,7 @@ def test_every_part_of_a_quality_must_reach_its_target(tmp_path: Path, write_run
     for number, parts in enumerate((enough, enough | {second: 0.1}, {first: enough[first]})):
         path = write_run(tmp_path, number, benchmark="maskrcnn", qualities=(0.123456,))
         path.write_text(path.read_text().replace("0.123456", json.dumps(parts)))
-    found = [failure(read(path).summary, "2.0.0") for path in result_files(tmp_path)]
+    found = [failure(summarize(read(path)), "2.0.0") for path in result_files(tmp_path)]
     assert found[0] is None
     assert f"{second} 0.1" in (found[1] or "") and f"{second} nothing" in (found[2] or "")
 
@@ -95,19 +96,19 @@ def test_no_damage_to_a_log_is_a_traceback(
 def test_a_log_of_nothing_and_one_without_an_end_have_no_time(tmp_path: Path, write_run: WriteRun) -> None:
     path = write_run(tmp_path, 0)
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "run_stop" not in line))
-    assert (failure(read(path).summary) or "").startswith("has no time to train")
+    assert (failure(summarize(read(path))) or "").startswith("has no time to train")
     other = write_run(tmp_path, 1)
     other.write_text(other.read_text().replace('"success"', '"done"'))
-    assert failure(read(other).summary) == "ended with status 'done'"
+    assert failure(summarize(read(other))) == "ended with status 'done'"
     path.write_text("nothing")
-    assert failure(read(path).summary) == "is not an MLPerf log"
+    assert failure(summarize(read(path))) == "is not an MLPerf log"
 
 
 def test_a_lower_is_better_metric_is_judged_by_its_direction(tmp_path: Path, write_run: WriteRun) -> None:
     for number, quality in enumerate((3.2, 3.4)):
         write_run(tmp_path, number, benchmark="llama31_8b", qualities=(9.0, quality))
-    assert failure(read(tmp_path / "result_0.txt").summary) is None
-    assert failure(read(tmp_path / "result_1.txt").summary) == "ended at 3.4 and its target is 3.3"
+    assert failure(summarize(read(tmp_path / "result_0.txt"))) is None
+    assert failure(summarize(read(tmp_path / "result_1.txt"))) == "ended at 3.4 and its target is 3.3"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_the_order_of_the_logs_does_not_matter(
     tmp_path_factory: pytest.TempPathFactory, write_run: WriteRun, order: random.Random
 ) -> None:
     folder = written(tmp_path_factory.mktemp("set"), write_run)
-    summaries = [read(path).summary for path in result_files(folder)]
+    summaries = [summarize(read(path)) for path in result_files(folder)]
     names = {"submitter": "a", "system": "b", "benchmark": "resnet"}
     one, other = score_set(summaries, **names), score_set(order.sample(summaries, 5), **names)
     for field in ("score_minutes", "mean", "median", "interval", "fastest", "slowest"):

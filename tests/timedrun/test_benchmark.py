@@ -1,0 +1,108 @@
+"""Benchmarks of the tree satisfy the protocols; configs and nested benchmarks are found by name, without torch."""
+
+import importlib.util
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timedrun import benchmark
+from timedrun.benchmark import find, nearby
+from timedrun.config import RunConfig
+from timedrun.errors import UsageError
+
+HOOKS = [
+    ("train", benchmark.TrainModule.train),
+    ("run_info", benchmark.RunInfoModule.plan),
+    ("datasets", benchmark.DatasetsModule.preflight),
+    ("datasets", benchmark.DatasetsModule.data_digest),
+    ("datasets", benchmark.HardwareModule.unavailable),
+    ("bench", benchmark.BenchModule.loader),
+]
+REQUIRED = {"train", "preflight", "data_digest"}
+SPEC = (
+    "from timedrun.benchmark import BenchmarkSpec\nSPEC = BenchmarkSpec(title='t', mlperf_benchmark='resnet',"
+    " ruleset='2.0.0', dataset='d', metric='m', unit='epoch', default_data='toy')\n"
+)
+
+
+@pytest.mark.parametrize("name", nearby())
+def test_each_benchmark_has_the_functions_of_the_protocols(name: str) -> None:
+    found = find(name)
+    for module, hook in HOOKS:
+        function = found.hook(module, hook.__name__)
+        if function is None:
+            assert hook.__name__ not in REQUIRED, f"{name}.{module}.{hook.__name__}"
+            continue
+        wanted = [parameter for parameter in inspect.signature(hook).parameters if parameter != "self"]
+        assert list(inspect.signature(function).parameters) == wanted, f"{name}.{module}.{hook.__name__}"
+    if prepare := found.hook("prepare", "prepare"):
+        parameters = inspect.signature(prepare).parameters
+        assert list(parameters)[:2] == ["config", "folder"]
+        assert {"decode", "workers"} <= parameters.keys()
+
+
+@pytest.mark.parametrize("name", nearby())
+def test_config_names_are_those_of_the_functions_and_each_config_has_its_own(name: str) -> None:
+    found = find(name)
+    for config_name, docstring in found.config_names.items():
+        config = found.config(config_name)
+        assert isinstance(config, RunConfig)
+        assert (config.name, bool(docstring)) == (config_name, True)
+
+
+def test_list_does_not_import_torch() -> None:
+    probe = "import sys, timedrun.cli; timedrun.cli.main(['list']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "digits_baseline " in done.stdout
+
+
+@pytest.fixture
+def nested(make_package: Callable[[str, str], str], tmp_path: Path) -> str:
+    """A benchmark `outer_benchmark` with a benchmark `inner_benchmark` in it."""
+    make_package("outer_benchmark", SPEC + "MOVED_CONFIGS = {'toy_deep': 'inner_benchmark deep --data toy'}\n")
+    inner = tmp_path / "outer_benchmark" / "inner_benchmark"
+    inner.mkdir()
+    (inner / "__init__.py").write_text(SPEC)
+    for folder in (inner.parent, inner):
+        (folder / "train.py").touch()
+        (folder / "configs.py").write_text("def toy_flat():\n    '''Flat.'''\ndef _hidden(): pass\n")
+    return "outer_benchmark.inner_benchmark"
+
+
+def test_a_nested_benchmark_is_found_by_its_last_component(nested: str) -> None:
+    assert nested in nearby()
+    assert find("inner_benchmark").name == find(nested).name == nested
+    assert find(nested).config_names == {"toy_flat": "Flat."}
+
+
+def test_a_moved_config_is_refused_with_its_new_command(nested: str) -> None:
+    outer = find("outer_benchmark")
+    with pytest.raises(UsageError, match="use `timedrun run inner_benchmark deep --data toy`"):
+        outer.config("deep")
+    with pytest.raises(UsageError, match="use `timedrun run inner_benchmark old.json`"):
+        outer.require_own({"benchmark": "outer_benchmark", "name": "toy_deep"}, Path("old.json"))
+
+
+def test_an_unknown_config_names_the_nearest(nested: str) -> None:
+    with pytest.raises(UsageError, match="no config 'toy_flut'. Did you mean toy_flat"):
+        find(nested).config("flut")
+
+
+def test_a_config_of_another_benchmark_is_refused(nested: str) -> None:
+    values: dict[str, Any] = {"benchmark": "outer_benchmark", "name": "x"}
+    find("outer_benchmark").require_own(values, Path("x.json"))
+    find(nested).require_own(values, Path("x.json"))  # written before the nested benchmark was one of its own
+    with pytest.raises(UsageError, match="x.json is a config of benchmark 'outer_benchmark', not of image_classific"):
+        find("image_classification").require_own(values, Path("x.json"))
+
+
+def test_a_benchmark_without_a_spec_is_refused(make_package: Callable[[str, str], str]) -> None:
+    with pytest.raises(UsageError, match="defines no SPEC"):
+        find(make_package("specless", ""))
+    assert importlib.util.find_spec("specless")
