@@ -20,10 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from language_model.architecture import BERT_LARGE, BertArchitecture
-from language_model.batch import MaskedBatch
-from language_model.encoder import SpeedUps, build_bert
+from language_model.collator import MaskedBatch
+from language_model.encoder import build_bert
 from language_model.model import build_reference, import_transformers
+from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps
 from language_model.text.synthetic_store import sampled_lengths
 from timedrun.training.sampling import stream_seed
 

@@ -129,12 +129,12 @@ def accuracy(model: nn.Module, data: ImageData, precision: Precision, ranks: Pro
     """
     counts = torch.zeros(2, dtype=torch.int64, device=ranks.device)
     model.eval()
-    ranks.share_buffers(model)
+    ranks.broadcast_buffers(model)
     with torch.inference_mode():
         for batch in data.evaluation():
             counts[0] += count_correct(model, batch, precision)
             counts[1] += len(batch.labels)
-    correct, seen = ranks.sum(counts).tolist()
+    correct, seen = ranks.all_reduce_sum(counts).tolist()
     if seen != expected:
         raise RuntimeError(f"evaluation saw {seen} images, but the set has {expected}; its accuracy would be wrong.")
     return float(correct / seen)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from language_model.architecture import BertArchitecture
+from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
 from language_model.weights import IGNORED, check, load_safetensors, shapes
 from timedrun.errors import DataError

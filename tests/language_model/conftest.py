@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from language_model.architecture import BertArchitecture
-from language_model.batch import MaskedBatch
+from language_model.collator import MaskedBatch
 from language_model.configs import BertRunConfig, topics_baseline
-from language_model.datasets import TextDataConfig
 from language_model.model import import_transformers
 from language_model.prepare import TextSettings, prepare_text
+from language_model.settings import BertArchitecture, TextDataConfig
 from language_model.text.store import read_manifest
 from language_model.weights import shapes
 from tests.language_model.text_samples import plain_text, write_vocabulary

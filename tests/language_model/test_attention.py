@@ -160,11 +160,11 @@ def test_a_backend_that_is_asked_for_is_used(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "device", "dtype", "dropout", "words"),
     [
-        ("varlen", CPU, torch.bfloat16, 0.0, "needs a CUDA device, and the model is on cpu. Use 'sdpa_grouped'"),
+        ("varlen", CPU, torch.bfloat16, 0.0, "needs a CUDA device; the model is on cpu. Use 'sdpa_grouped'"),
         ("flash_attn", CPU, torch.bfloat16, 0.0, "needs a CUDA device"),
         ("varlen", CUDA, torch.float32, 0.0, "the precision is float32. Use 'sdpa_padded'"),
-        ("sdpa_grouped", CUDA, torch.float32, 0.0, "reads the lengths on the host"),
-        ("flash", CPU, torch.float32, 0.0, "'flash' does not exist; choose from auto, eager"),
+        ("sdpa_grouped", CUDA, torch.float32, 0.0, "reads lengths on the host"),
+        ("flash", CPU, torch.float32, 0.0, "unknown attention 'flash'; choose from auto, eager"),
     ],
 )
 def test_an_unavailable_backend_says_why_and_what_to_use(
@@ -176,7 +176,7 @@ def test_an_unavailable_backend_says_why_and_what_to_use(
 
 def test_varlen_says_that_it_has_no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    with pytest.raises(UsageError, match="has no dropout, and the model's is 0.1"):
+    with pytest.raises(UsageError, match="does not support dropout; the model has 0.1"):
         choose("varlen", CUDA, torch.bfloat16, 0.1)
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch._dynamo.backends.debugging import aot_eager
 from torch.utils.flop_counter import FlopCounterMode
 
-from language_model.architecture import BERT_LARGE, BertArchitecture
-from language_model.batch import MaskedBatch
-from language_model.encoder import Bert, SpeedUps, build_bert
+from language_model.collator import MaskedBatch
+from language_model.encoder import Bert, build_bert
 from language_model.model import ReferenceBert, build_reference
+from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps
 from language_model.weights import ALIASES, from_own, load_into
 from timedrun.errors import UsageError
 

@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from language_model.architecture import BertArchitecture
 from language_model.model import ReferenceBert, build_reference, import_transformers
+from language_model.settings import BertArchitecture
 from language_model.weights import load_into
 from timedrun.errors import UsageError
 

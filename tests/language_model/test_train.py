@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from language_model import SPEC
+from language_model.batches import TextBatches, open_batches
+from language_model.build import build_model
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
-from language_model.datasets import CHECKPOINT, TextData
-from language_model.encoder import SpeedUps
+from language_model.datasets import CHECKPOINT
 from language_model.prepare import prepare
-from language_model.train import accuracy, build_model, train
+from language_model.settings import SpeedUps
+from language_model.train import accuracy, train
 from language_model.weights import save_safetensors
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
@@ -106,9 +108,9 @@ def test_accuracy_counts_every_masked_token_once_whatever_the_batch(
     model = build_model(tiny_config)
     precision = Precision("fp32", ALONE.device)
 
-    def opened(eval_batch: int) -> TextData:
+    def opened(eval_batch: int) -> TextBatches:
         data = replace(tiny_config.data, eval_batch=eval_batch)
-        return TextData(replace(tiny_config, data=data), tiny_store, ALONE)
+        return open_batches(replace(tiny_config, data=data), tiny_store, ALONE)
 
     whole = accuracy(model, opened(10_000), precision, ALONE)
     assert whole == accuracy(model, opened(7), precision, ALONE)
@@ -120,8 +122,8 @@ def test_an_evaluation_that_misses_sequences_is_an_error(
     tiny_config: BertRunConfig, tiny_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with run_of(tiny_config, tiny_store, RunLog(None)) as run:
-        original = TextData.evaluation
-        monkeypatch.setattr(TextData, "evaluation", lambda self: list(original(self))[:-1])
+        original = TextBatches.evaluation
+        monkeypatch.setattr(TextBatches, "evaluation", lambda self: list(original(self))[:-1])
         with pytest.raises(RuntimeError, match="evaluation saw"):
             train(tiny_config, run)
 
@@ -142,7 +144,7 @@ def test_a_run_starts_from_the_checkpoint_beside_its_data_and_says_which(
     with run_of(config, store, RunLog(tmp_path / "result_0.txt")) as run:
         train(config, run)
     assert record.read(tmp_path / "result_0.txt").value("initial_weights") == found["checkpoint_sha256"]
-    data = TextData(config, store, ALONE)
+    data = open_batches(config, store, ALONE)
     assert found["checkpoint_accuracy"] == accuracy(other, data, Precision("fp32", ALONE.device), ALONE)
 
 

@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from language_model.architecture import BERT_LARGE
-from language_model.encoder import Bert, SpeedUps
+from language_model.encoder import Bert
 from language_model.model import ReferenceBert
+from language_model.settings import BERT_LARGE, SpeedUps
 from language_model.weights import (
     ALIASES,
     WORD,
@@ -164,7 +164,7 @@ def test_a_file_that_transformers_saved_loads(transformers: ModuleType, tiny, li
 def test_a_file_is_never_overwritten(tiny, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"precious")
-    with pytest.raises(DataError, match="was left as it is"):
+    with pytest.raises(DataError, match="was not overwritten"):
         save_safetensors(Bert(tiny), path)
     assert path.read_bytes() == b"precious"
 

@@ -37,16 +37,13 @@ def race(arguments: argparse.Namespace) -> ExitCode:
     names = [config.name for config in configs]
     if len(set(names)) != len(names):
         raise UsageError(f"a config can race only once: {', '.join(names)}.")
-    if len({id(benchmark.spec_of(config)) for config in configs}) > 1:
-        raise UsageError(f"{', '.join(names)} train different tasks; the ratio of their times has no meaning.")
     folder = new_folder(arguments.results, Path("runs") / benchmark.name, "race")
     sets, interrupted = run_all(arguments, names, folder)
     if not sets:
         raise KeyboardInterrupt
     figure = folder / "quality_over_time.png"
     plot.plot_quality(sets, figure)
-    spec = benchmark.spec_of(configs[0])
-    why_no_package = "the race was interrupted" if interrupted else package_obstacle(spec, arguments.runs)
+    why_no_package = "the race was interrupted" if interrupted else package_obstacle(benchmark.spec, arguments.runs)
     report = None
     if not why_no_package:
         report = package.package(

@@ -143,7 +143,7 @@ class RunState:
         """
         step, older = self.position.step, self.checkpoints.newest
         self.replicas.require_same(step)
-        if (reason := self.checkpoints.save(step, self._content)) is not None:
+        if (reason := self.checkpoints.save(step, self.train_state.live_state, self._about)) is not None:
             then = "the run cannot be resumed" if older is None else f"the run can be resumed from step {older} only"
             raise CheckpointError(
                 f"stopped by signal at step {step}, whose checkpoint could not be saved ({reason}); {then}."
@@ -159,17 +159,16 @@ class RunState:
         if self.checkpoints.newest == step:
             return None
         self.replicas.require_same(step)
-        reason = self.checkpoints.save(step, self._content)
+        reason = self.checkpoints.save(step, self.train_state.live_state, self._about)
         why = {} if reason is None else {"reason": reason}
         self.log.event(keys.CHECKPOINT, step, seconds=self._monotonic() - began, **why)
         return reason
 
-    def _content(self) -> dict[str, Any]:
-        """What this rank needs to go on from here; rank 0 also how far the log is."""
+    def _about(self) -> dict[str, Any]:
+        """Return the entries of this rank's checkpoint beside the state; rank 0 also marks its place in the log."""
         return {
             "run": self._identity,
             "rank": self.ranks.rank,
-            "state": self.train_state.live_state(),
             "position": asdict(self.position),
             "announced": self._announced,
             "throughput": self.throughput.state(self.position.samples, self._monotonic()),

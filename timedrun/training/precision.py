@@ -15,7 +15,7 @@ class Precision:
     """Autocast, backward and optimizer step for one precision; its state is the loss scale."""
 
     def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
-        if name == "fp16" and device.type != "cuda":
+        if name == "fp16" and device.type not in ("cuda", "meta"):
             raise UsageError(
                 "precision fp16 needs a CUDA device for its loss scale; use --precision bf16 or fp32 here."
             )

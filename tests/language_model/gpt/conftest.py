@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from language_model.gpt.configs import GptRunConfig, gpt_shakespeare_baseline
+from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.tokens import TokenStore, prepare_tokens
 from timedrun.config import EvaluationConfig
 from timedrun.training.sampling import random_bits
@@ -79,7 +79,7 @@ def gpt2_files() -> tuple[Path, Path]:
 @pytest.fixture
 def small(store: TokenStore) -> Callable[..., GptRunConfig]:
     """Makes configs of a run of a few steps on `store`: fields of the config, or of its model, by name."""
-    base = gpt_shakespeare_baseline()
+    base = shakespeare_baseline()
     base = replace(
         base,
         dataset="synthetic",

@@ -81,7 +81,7 @@ def test_a_missing_or_broken_encoding_is_named(tmp_path: Path, byte_pairs: tuple
         BytePairs(tmp_path / "none.json", byte_pairs[1])
     broken = tmp_path / "encoder.json"
     broken.write_text("{}")
-    with pytest.raises(DataError, match=r"encoder\.json and .* are no GPT-2 encoding"):
+    with pytest.raises(DataError, match=r"encoder\.json and .* are not a GPT-2 encoding"):
         BytePairs(broken, byte_pairs[1])
 
 

@@ -8,15 +8,14 @@ import torch
 import torch.nn.functional as F
 
 from language_model.gpt.model import (
-    GPT2_125M,
     Decoder,
     Gpt2,
-    GptConfig,
     build_model,
     rotary_angles,
     rotate,
     token_losses,
 )
+from language_model.gpt.settings import GPT2_125M, GptConfig
 
 SMALL: dict[str, Any] = {"layers": 2, "hidden": 24, "heads": 3, "context": 12, "vocabulary": 40, "dropout": 0.0}
 VARIANTS: list[dict[str, Any]] = [
@@ -153,7 +152,7 @@ def test_softcap_bounds_the_logits() -> None:
 
 
 def test_sequences_longer_than_the_context_are_refused() -> None:
-    with pytest.raises(ValueError, match="13 tokens are longer than the model's context of 12"):
+    with pytest.raises(ValueError, match="13 tokens exceed the model's context of 12"):
         made(implementation="modern")(torch.zeros(1, 13, dtype=torch.int64))
 
 

@@ -76,4 +76,8 @@ def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(s
     log = record.read(tmp_path / "node0" / "result_1.txt")
     assert len(log.all(keys.RESUMED)) == 1
     assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [1, 4, 6]
-    assert {path.name for path in (tmp_path / "node1" / "run_1" / "checkpoint").iterdir()} == {"rank_2", "rank_3"}
+    assert {path.name for path in (tmp_path / "node1" / "run_1" / "checkpoint").iterdir()} == {
+        "rank_2",
+        "rank_3",
+        "replicated_2",
+    }

@@ -16,8 +16,7 @@ from image_classification.configs import synthetic_smoke
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.launch_env import find as find_place
-from timedrun.distributed.rendezvous import form_group
+from timedrun.distributed.rendezvous import init_process_group
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
 from timedrun.preflight import checks
@@ -29,7 +28,7 @@ Usage = namedtuple("Usage", "total used free")
 
 
 def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) -> list[str]:
-    place = options.pop("place", None) or find_place(ranks, "none")
+    place = options.pop("place", None) or LaunchEnv.detect(ranks, "none")
     options = {"paths": ResultPaths(folder, 0), **options}
     try:
         checks.check(find("image_classification"), config, LaunchOptions(**options), place)
@@ -68,7 +67,7 @@ def test_a_results_folder_without_rights_is_found(tmp_path: Path) -> None:
     assert "is not writable (Permission denied)" in failure
 
 
-def test_room_is_asked_for_the_checkpoints_of_all_ranks_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_of_a_node_need_room_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ResNet-50 with SGD's momentum: 25,557,032 parameters, two numbers each, in fp32."""
     benchmark = find("image_classification")
     config = benchmark.config("imagenet_baseline")
@@ -81,7 +80,7 @@ def test_room_is_asked_for_the_checkpoints_of_all_ranks_here(tmp_path: Path, mon
 
     assert asked(config, 0, 1) == one
     assert asked(config, 10, 1) == one * 3  # the newest two and the one being written
-    assert asked(config, 10, 4, nodes=2) == one * 3 * 4
+    assert asked(config, 10, 4, nodes=2) == one * 3  # once a node
     with_average = replace(config, methods=(*config.methods, EMA()))
     assert asked(with_average, 0, 1) == one * 3 // 2
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda path: Usage(0, 0, 200 * 2**20))
@@ -241,9 +240,9 @@ def test_too_few_open_files_for_so_many_ranks_are_found_before_the_run(tmp_path:
     try:
         assert failures(synthetic_smoke(), tmp_path) == []
         (failure,) = failures(synthetic_smoke(), tmp_path, ranks=2)
-        with pytest.raises(TimedrunError, match="raise the limit") as raised:  # where another launcher starts ranks
-            form_group(find_place(2, "none", 2, 0, "127.0.0.1:1"), torch.device("cpu"), 1.0)
+        with pytest.raises(TimedrunError, match="raise it") as raised:  # where another launcher starts ranks
+            init_process_group(LaunchEnv.detect(2, "none", 2, 0, "127.0.0.1:1"), torch.device("cpu"), 1.0)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert "70 files and connections open here, and 2 ranks need up to 72; raise the limit (ulimit -n" in failure
-    assert "70 files" in str(raised.value)
+    assert "the limit of open files is 70 here, and 2 ranks need up to 72; raise it (ulimit -n" in failure
+    assert "limit of open files is 70" in str(raised.value)

@@ -51,7 +51,7 @@ def really_run(name: str, folder: Path) -> RunRecord:
     benchmark, config = small(name)
     run = TimedRun(
         config,
-        benchmark.spec_of(config),
+        benchmark.spec,
         ranks(),
         RunLog(folder / "result_0.txt"),
         platform="1xCPU-x",
@@ -137,7 +137,7 @@ def test_no_budget_ends_a_rehearsal(budget: float, tmp_path: Path) -> None:
         ("image_classification", "imagenet_baseline", 25_557_032, 90),
         ("image_classification", "imagenet_methods", 25_557_032, 28),
         ("language_model", "wikipedia_methods", 335_174_458 + 6 * 1024, 6000 * 448),
-        ("language_model", "gpt_125m_modern", 162_184_704, 5600 * 512),
+        ("language_model.gpt", "openwebtext_modern", 162_184_704, 5600 * 512),
     ],
 )
 def test_a_large_config_is_rehearsed_without_its_weights_or_its_data(
@@ -150,7 +150,7 @@ def test_a_large_config_is_rehearsed_without_its_weights_or_its_data(
     assert plan.total == total
     assert "--data-folder" in plan.missing
     assert hyperparameters["model_parameters"] == parameters
-    spec = benchmark.spec_of(config)
+    spec = benchmark.spec
     write_log(spec, config, plan, tmp_path / "result_0.txt", "x", SimulatedClock())
     report = check(tmp_path / "result_0.txt", spec.ruleset)
     assert [one for one in report.findings if one.level == "error"] == []

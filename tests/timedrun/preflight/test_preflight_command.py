@@ -30,7 +30,9 @@ def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes: Any) -> PreflightReport:
     """What a pre-flight finds in the config `name` with some settings changed."""
-    benchmark = find("image_classification" if name.startswith(("imagenet", "digits")) else "language_model")
+    places = {"imagenet": "image_classification", "digits": "image_classification"}
+    places |= {"openwebtext": "language_model.gpt", "shakespeare": "language_model.gpt"}
+    benchmark = find(places.get(name.partition("_")[0], "language_model"))
     config = benchmark.config(name)
     for field, value in changes.items():
         nested = isinstance(value, dict)
@@ -66,7 +68,7 @@ def words(one: PreflightReport, rule: str) -> str:
     [
         ("imagenet_methods", 8, "pass", {"device", "data", "evaluation-interval"}),
         ("wikipedia_baseline", 8, "pass", {"device", "data", "evaluation-interval"}),
-        ("gpt_125m_baseline", 8, "not run", {"device", "data", "official", "evaluation-interval"}),
+        ("openwebtext_baseline", 8, "not run", {"device", "data", "official", "evaluation-interval"}),
         ("digits_methods", 1, "pass", {"demonstration"}),
     ],
 )
@@ -92,7 +94,7 @@ def test_a_real_config_passes_with_exactly_the_notes_it_must_have(
         ("image_classification", "imagenet_baseline"),
         ("language_model", "wikipedia_methods"),
         ("language_model", "topics_methods"),
-        ("language_model", "gpt_shakespeare_modern"),
+        ("language_model.gpt", "shakespeare_modern"),
     ],
 )
 def test_the_other_configs_pass_all_checks_of_their_logs(
