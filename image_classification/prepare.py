@@ -25,7 +25,7 @@ from image_classification.stores.manifest import (
 )
 from mlevents.terminal_escape import printable
 from timedrun.errors import DataError, UsageError
-from timedrun.storage.worker_pool import Progress, results
+from timedrun.storage.worker_pool import TaskProgress, results
 
 _INSPECTED_AT_ONCE = 64  # images
 _LISTED = 20  # broken images in a message
@@ -189,7 +189,7 @@ def decode_all(source: Source, workers: int) -> Mapping[str, int]:
     tasks = [items[begin : begin + _INSPECTED_AT_ONCE] for begin in range(0, len(items), _INSPECTED_AT_ONCE)]
     kinds: Counter[str] = Counter()
     broken: list[str] = []
-    progress = Progress(to_standard_error, unit="images", tasks="groups")
+    progress = TaskProgress(to_standard_error, unit="images", tasks="groups")
     for task, found in results(
         tasks,
         start_inspecting,

@@ -1,17 +1,11 @@
-"""BERT masked language modelling, trained to a fixed accuracy on the clock (MLPerf Training v2.1, open division), and
-GPT-125M beside it."""
+"""BERT masked language modelling, timed to a target accuracy (MLPerf Training v2.1, open division)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from timedrun.benchmark import BenchmarkSpec
 
-if TYPE_CHECKING:
-    from timedrun.config import RunConfig
-
 SPEC = BenchmarkSpec(
-    title="Language modelling: BERT-Large on Wikipedia to 0.720 masked-token accuracy; GPT-125M beside it",
+    title="Language modelling: BERT-Large on Wikipedia to 0.720 masked-token accuracy",
     mlperf_benchmark="bert",
     ruleset="2.1.0",
     dataset="wikipedia",
@@ -20,20 +14,12 @@ SPEC = BenchmarkSpec(
     default_data="topics",
 )
 
-GPT = BenchmarkSpec(
-    title="Language modelling: GPT-125M to a validation loss",
-    mlperf_benchmark="gpt_125m",
-    ruleset="beyond_mlperf",
-    dataset="openwebtext",
-    metric="validation loss",
-    direction="<=",
-    unit="samples",
-    default_data="gpt_shakespeare",
-)
-
-
-def spec_of(config: RunConfig) -> BenchmarkSpec:
-    """The card of what `config` trains: this folder holds two tasks."""
-    from language_model.gpt.configs import GptRunConfig  # not at import: a card is read without torch
-
-    return GPT if isinstance(config, GptRunConfig) else SPEC
+MOVED_CONFIGS = {
+    "gpt_125m_baseline": "gpt baseline --data openwebtext",
+    "gpt_125m_methods": "gpt methods --data openwebtext",
+    "gpt_125m_modern": "gpt modern --data openwebtext",
+    "gpt_shakespeare_nanogpt": "gpt nanogpt --data shakespeare",
+    "gpt_shakespeare_baseline": "gpt baseline --data shakespeare",
+    "gpt_shakespeare_modern": "gpt modern --data shakespeare",
+}
+"""Former configs of this benchmark, with the arguments of `timedrun run` that replace their names."""

@@ -1,4 +1,4 @@
-"""Attention within each sequence of a ragged batch: interchangeable backends over rows of queries, keys and values."""
+"""Attention within each sequence of a ragged batch: interchangeable backends over rows of queries, keys, values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
-from language_model.batch import MaskedBatch
+from language_model.collator import MaskedBatch
 from timedrun.errors import UsageError
 
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
@@ -25,9 +25,9 @@ HALF = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rows belong to which sequence. Rows beyond a sequence's length, or beyond all, are padding.
+    """Assignment of rows to sequences. Rows after a sequence's length, or after the last sequence, are padding.
 
-    A padding row's output is some finite number that nothing may use; it never reaches another row.
+    The output of a padding row is finite and unspecified; it never affects another row.
     """
 
     rows: int
@@ -36,11 +36,11 @@ class Layout:
     longest: int
     padded: bool
     row_multiple: int = 1
-    """The padding behind the last sequence is shorter than this."""
+    """Upper bound, exclusive, of the padding after the last sequence."""
 
     @classmethod
     def of(cls, batch: MaskedBatch, row_multiple: int = 1) -> Layout:
-        """The layout of `batch`. Raises ValueError where a padded batch does not have B * longest rows."""
+        """Return the layout of `batch`. Raises ValueError unless a padded batch has B * longest rows."""
         rows, count = batch.tokens.numel(), batch.lengths.numel()
         if batch.padded and rows != count * batch.longest:
             raise ValueError(f"a padded batch of {count} sequences has {rows} rows, not {count} * {batch.longest}")
@@ -48,9 +48,9 @@ class Layout:
 
 
 def boundaries(layout: Layout) -> Tensor:
-    """(2 B + 2,) int32: the rows cut into alternately true tokens and padding, each a sequence of its own to a kernel.
+    """Return (2 B + 2,) int32 boundaries that cut the rows into alternating true tokens and padding.
 
-    Every row is then in exactly one piece, padding sees only padding, and nothing depends on values: no host sync.
+    To a kernel each piece is a sequence, so padding attends to padding only. Needs no host synchronization.
     """
     start = layout.offsets[:-1]
     cuts = torch.stack((start, start + layout.lengths), 1).flatten()
@@ -59,8 +59,9 @@ def boundaries(layout: Layout) -> Tensor:
 
 
 def padded_rows(layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
-    """How to pad a ragged batch without asking for values: (B, longest) row of each slot, (T,) slot of each row, and
-    (B, longest) bool, whether a slot holds a token. A slot without one repeats some row; a sequence shows at least one.
+    """Return the indices that pad a ragged batch, without host synchronization: the row of each slot (B, longest), the
+    slot of each row (T,), and a bool (B, longest) that is True for slots with a token. Empty slots repeat some row;
+    every sequence has at least one True.
     """
     device, count = layout.offsets.device, layout.lengths.numel()
     place = torch.arange(layout.longest, device=device)
@@ -73,7 +74,7 @@ def padded_rows(layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _padded(layout: Layout, core: Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]) -> Attend:
-    """A backend from `core` over (B, heads, longest, width) and a (B, 1, 1, longest) mask of the keys."""
+    """Make a backend from `core`, which takes (B, heads, longest, width) and a key mask (B, 1, 1, longest)."""
     count, longest = layout.lengths.numel(), layout.longest
     if layout.padded:
         present = torch.arange(longest, device=layout.lengths.device) < layout.lengths[:, None].clamp(min=1)
@@ -96,7 +97,7 @@ def _padded(layout: Layout, core: Callable[[Tensor, Tensor, Tensor, Tensor, floa
 
 
 def eager(layout: Layout) -> Attend:
-    """Scores, softmax and weighted sum as separate padded operations, as transformers' eager attention has them."""
+    """Separate padded operations for scores, softmax and weighted sum, as in transformers' eager attention."""
 
     def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
         scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
@@ -109,7 +110,7 @@ def eager(layout: Layout) -> Attend:
 
 
 def sdpa_padded(layout: Layout) -> Attend:
-    """torch's scaled_dot_product_attention over the padded batch with a mask of the keys, on any device."""
+    """scaled_dot_product_attention over the padded batch with a key mask, on any device."""
 
     def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v, mask, dropout)
@@ -118,7 +119,7 @@ def sdpa_padded(layout: Layout) -> Attend:
 
 
 def sdpa_loop(layout: Layout) -> Attend:
-    """One call of scaled_dot_product_attention for each sequence: what the others are compared with. Reads lengths."""
+    """One scaled_dot_product_attention call per sequence, the reference for the others. Reads lengths on the host."""
     pieces = boundaries(layout).diff().tolist()
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
@@ -133,14 +134,14 @@ def sdpa_loop(layout: Layout) -> Attend:
 
 
 CALL_COST = 700_000
-"""What one more attention call costs on a CPU, forward and backward: the time of so many products of a query's and a
-key's element. Measured: 0.13 ms a call, 0.19 ns a product on one core."""
+"""Cost of one more attention call on a CPU, forward and backward, in multiply-adds of query and key elements.
+Measured: 0.13 ms a call, 0.19 ns a multiply-add on one core."""
 
 
 def groups(lengths: list[int], call_cost: float) -> list[list[int]]:
-    """Sequences (indices) in groups of similar length that minimise sum(size * longest^2 + call_cost).
+    """Group sequences (indices) of similar length to minimize sum(size * longest^2 + call_cost).
 
-    Sorted by length an optimal group is an interval, so dynamic programming over the sorted lengths is exact.
+    An optimal group is an interval of the sorted lengths, so dynamic programming over them is exact.
     """
     order = np.argsort(lengths, kind="stable")
     ordered = np.asarray(lengths, np.float64)[order]
@@ -159,14 +160,14 @@ def groups(lengths: list[int], call_cost: float) -> list[list[int]]:
 
 
 class _Groups:
-    """Where the rows of each group's sequences go, for attention of `width` = heads * head width."""
+    """Row indices of each group's sequences, for attention of `width` = heads * head width."""
 
     def __init__(self, layout: Layout, width: int) -> None:
         pieces, starts = layout.lengths.tolist(), layout.offsets[:-1].numpy()
         whole = [index for index, length in enumerate(pieces) if length]
         chosen = groups([pieces[index] for index in whole], CALL_COST / width)
         if len(chosen) == len(whole):
-            chosen.sort()  # alone in their groups, sequences stay where they are
+            chosen.sort()  # groups of one sequence keep the order of the batch
         gather, self.masks, self.shapes = [], [], []
         back, filled = np.zeros(layout.rows, np.int64), 0
         for group in chosen:
@@ -201,8 +202,8 @@ class _Groups:
 
 
 def sdpa_grouped(layout: Layout) -> Attend:
-    """Sequences in few groups, each padded to its own longest: for CPUs, where reading lengths waits for nothing."""
-    plan: list[_Groups] = []  # made when the width is known; the same for all layers
+    """Few groups of sequences, each padded to its longest; for CPUs, where reading lengths needs no synchronization."""
+    plan: list[_Groups] = []  # made once the width is known, then shared by all layers
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         if not plan:
@@ -213,22 +214,22 @@ def sdpa_grouped(layout: Layout) -> Attend:
 
 
 def varlen(layout: Layout) -> Attend:
-    """torch.nn.attention.varlen (FlashAttention-2 kernels): CUDA, 16-bit, no dropout. Other input is cast to bf16."""
+    """torch.nn.attention.varlen (FlashAttention-2): CUDA, 16-bit, no dropout. Other dtypes are cast to bf16."""
     cuts, longest = boundaries(layout), max(layout.longest, layout.row_multiple)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         if dropout:
-            raise UsageError(f"attention 'varlen' has no dropout, and {dropout} was asked for; use 'flash_attn'.")
+            raise UsageError(f"attention 'varlen' does not support dropout {dropout}; use 'flash_attn'.")
         dtype = q.dtype if q.dtype in HALF else torch.bfloat16
         out = varlen_attn(q.to(dtype), k.to(dtype), v.to(dtype), cuts, cuts, longest, longest)
-        assert isinstance(out, Tensor)  # a pair only where auxiliary output is asked for
+        assert isinstance(out, Tensor)  # a pair only with auxiliary output
         return out.to(q.dtype)
 
     return attend
 
 
 def flash_attn(layout: Layout) -> Attend:
-    """The flash-attn package's variable-length kernel: CUDA, 16-bit, with dropout. Other input is cast to bf16."""
+    """Variable-length kernel of flash-attn: CUDA, 16-bit, with dropout. Other dtypes are cast to bf16."""
     kernel = importlib.import_module("flash_attn").flash_attn_varlen_func
     cuts, longest = boundaries(layout), max(layout.longest, layout.row_multiple)
 
@@ -242,7 +243,7 @@ def flash_attn(layout: Layout) -> Attend:
 
 BACKENDS: dict[str, Callable[[Layout], Attend]] = {
     backend.__name__: backend
-    for backend in (eager, sdpa_padded, sdpa_grouped, sdpa_loop, varlen, flash_attn)  # each plans once a batch
+    for backend in (eager, sdpa_padded, sdpa_grouped, sdpa_loop, varlen, flash_attn)  # called once per batch
 }
 
 
@@ -255,30 +256,32 @@ def _importable(module: str) -> bool:
 
 
 def obstacle(name: str, device: torch.device, dtype: torch.dtype, dropout: float) -> str | None:
-    """Why backend `name` cannot be used there, or None. Raises UsageError for a name that does not exist."""
+    """Return the reason why a backend is unavailable, or None. Raises UsageError for an unknown name."""
     if name not in BACKENDS:
-        raise UsageError(f"attention '{name}' does not exist; choose from {', '.join([AUTO, *BACKENDS])}.")
+        raise UsageError(f"unknown attention '{name}'; choose from {', '.join([AUTO, *BACKENDS])}.")
     if name == "sdpa_grouped" and device.type != "cpu":
-        return f"it reads the lengths on the host, for which a {device.type} device would have to be waited for"
+        return f"it reads lengths on the host, which would synchronize with the {device.type} device every step"
     if name in ("varlen", "flash_attn"):
         if device.type != "cuda":
-            return f"it needs a CUDA device, and the model is on {device.type}"
+            return f"it needs a CUDA device; the model is on {device.type}"
         if dtype not in HALF:
-            return f"it computes in bfloat16 or float16, and the precision is {str(dtype).removeprefix('torch.')}"
+            return f"it needs bfloat16 or float16; the precision is {str(dtype).removeprefix('torch.')}"
         if torch.cuda.get_device_capability(device) < (8, 0):
             return "it needs an Ampere GPU (compute capability 8.0) or newer"
     if name == "varlen" and dropout:
-        return f"it has no dropout, and the model's is {dropout}"
+        return f"it does not support dropout; the model has {dropout}"
     if name == "flash_attn" and not _importable("flash_attn"):
         return "the package flash-attn is not installed"
     return None
 
 
 def choose(name: str, device: torch.device, dtype: torch.dtype, dropout: float = 0.0) -> str:
-    """The backend to use where a config asks for `name`; "auto" is the fastest that is available, to be logged.
+    """Return the backend for the config's `name`; "auto" is the fastest available one.
 
-    `dtype` is the one that matrix products have, so autocast's where it is on. Raises UsageError where a backend that
-    was asked for by name is unavailable: why, and which one to use.
+    `dtype` is that of matrix products: under autocast, autocast's.
+
+    Raises:
+        UsageError: the named backend is unknown or unavailable; the message has the reason and an alternative.
     """
     order = ("varlen", "flash_attn", "sdpa_grouped", "sdpa_padded")
     best = next(candidate for candidate in order if obstacle(candidate, device, dtype, dropout) is None)
@@ -289,5 +292,5 @@ def choose(name: str, device: torch.device, dtype: torch.dtype, dropout: float =
     return name
 
 
-# Compiled code is compiled for one device and precision: what was chosen for them is a constant in it.
+# Code is compiled for one device and precision, so the choice is a constant in it.
 torch.compiler.assume_constant_result(choose)  # type: ignore[no-untyped-call]

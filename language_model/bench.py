@@ -1,36 +1,59 @@
-"""`timedrun bench loader language_model`: sequences a second from one worker process and more."""
+"""Rates of the text loader, for `timedrun bench loader language_model`: masked, collated batches from warm pages."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import statistics
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
 
+import torch
+
+from language_model.batches import TextBatches, open_batches
 from language_model.configs import BertRunConfig
-from language_model.loader_benchmark import LOADERS, measure
-from timedrun.bench.loader_benchmark import BenchOptions, Goal, LoaderComparison, LoaderRates
-from timedrun.config import RunConfig
-from timedrun.errors import UsageError
+from language_model.text.store import read_manifest
+from language_model.text.synthetic_store import write_synthetic_store
+from timedrun.bench.loader_benchmark import (
+    BenchOptions,
+    Goal,
+    LoaderComparison,
+    LoaderPass,
+    LoaderRates,
+    interleaved,
+    measured_pass,
+)
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import DataError, UsageError
 
-NEED = 1_000
-"""Sequences a second that one H200 trains on, of the lengths of MLPerf's BERT data."""
-TIMES = 20
-LONGEST = 512
-"""Tokens of the longest of those sequences."""
+LOADERS = ("unpadded", "padded")
+"""Layouts of a batch: sequences end to end, or each in `data.longest` rows."""
+H200_RATE = 1_000
+"""Sequences/s of MLPerf's BERT data that one H200 trains on."""
+GOAL_FACTOR = 20
+GOAL_LONGEST = 512
+"""Longest of those sequences, in tokens."""
+SYNTHETIC_SEQUENCES = 50_000
 
 
-def loader(config: RunConfig, options: BenchOptions) -> LoaderComparison:
+def loader(config: BertRunConfig, options: BenchOptions) -> LoaderComparison:
     """Measure the loader with one worker process and with `options.workers`, on the store in `options.data_folder` or
     on a synthetic one.
 
     Raises:
-        UsageError: a config of another task than BERT, a name of --loaders that is none, or images.
+        UsageError: an unknown name in --loaders, or options for images.
         DataError: the store is missing or damaged.
     """
-    if not isinstance(config, BertRunConfig):
-        raise UsageError(f"{config.name}: only the loader of BERT's store is measured; give one of its configs.")
     if options.images or options.stores:
-        raise UsageError("--images and --stores are for images; a store of text is given with --data-folder.")
+        raise UsageError("--images and --stores are for image loaders; use --data-folder for a text store.")
     if unknown := [name for name in options.loaders if name not in LOADERS]:
-        raise UsageError(f"no loader {', '.join(unknown)}; there are: {', '.join(LOADERS)}.")
+        raise UsageError(f"unknown loader {', '.join(unknown)}; choose from {', '.join(LOADERS)}.")
     rows: list[LoaderRates] = []
     for workers in sorted({1, options.workers}):
         rows += measure(
@@ -53,13 +76,117 @@ def loader(config: RunConfig, options: BenchOptions) -> LoaderComparison:
 
 
 def goal(rows: list[LoaderRates]) -> Goal:
-    """That two cores feed an H200 many times over."""
-    text = f"{TIMES} times the {NEED:,} sequences/s that an H200 takes, from 2 cores"
-    at_two = [row for row in rows if row.workers <= 2 and row.loader == "unpadded" and row.size == LONGEST]
+    """Compare the unpadded loader's rate on at most two cores with 20 times an H200's training rate."""
+    text = f"{GOAL_FACTOR} times the {H200_RATE:,} sequences/s that an H200 takes, from 2 cores"
+    at_two = [row for row in rows if row.workers <= 2 and row.loader == "unpadded" and row.size == GOAL_LONGEST]
     if not at_two:
-        words = f"needs the unpadded loader and a config of {LONGEST} tokens, such as wikipedia_methods"
-        return Goal(text, None, words)
+        reason = f"needs the unpadded loader and a config of {GOAL_LONGEST} tokens, such as wikipedia_methods"
+        return Goal(text, None, reason)
     best = max(at_two, key=lambda row: row.workers)
     rates = best.per_second
-    words = f"{statistics.median(rates):,.0f}/s, {min(rates):,.0f} to {max(rates):,.0f}, with {best.workers} workers"
-    return Goal(text, statistics.median(rates) >= TIMES * NEED, words)
+    result = f"{statistics.median(rates):,.0f}/s, {min(rates):,.0f} to {max(rates):,.0f}, with {best.workers} workers"
+    return Goal(text, statistics.median(rates) >= GOAL_FACTOR * H200_RATE, result)
+
+
+def measure(
+    config: BertRunConfig,
+    store: Path | None,
+    *,
+    count: int,
+    batch: int,
+    repeats: int,
+    workers: int,
+    loaders: Sequence[str] = LOADERS,
+) -> list[LoaderRates]:
+    """Measure `loaders`, interleaved, in `workers` processes of one thread each, which divide every global batch of
+    `batch` sequences as ranks do. Covers the host's part of a step: everything up to the copy to a device.
+
+    The first, uncounted pass reads the tokens into memory; later passes take the same number of other sequences.
+
+    Args:
+        config: masking and collation.
+        store: a text store; None: a synthetic one of SYNTHETIC_SEQUENCES sequences with MLPerf BERT's mix of lengths.
+        count: sequences in a pass, rounded up to whole batches.
+
+    Raises:
+        DataError: the store is incomplete or does not fit `config`, or a loading process failed.
+    """
+    if batch % workers:
+        raise DataError(f"a batch of {batch} cannot be divided over {workers} processes; nothing was measured")
+    steps = -(-count // batch)
+    with ExitStack() as stack:
+        if store is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timedrun-")))
+            data, store, name = config.data, folder / "store", "synthetic"
+            vocabulary = config.architecture.vocabulary
+            write_synthetic_store(store, max(SYNTHETIC_SEQUENCES, batch), longest=data.longest, vocabulary=vocabulary)
+        else:
+            name = "text_store"
+            manifest = read_manifest(store)
+            if manifest.longest > config.data.longest:
+                raise DataError(
+                    f"{store} has sequences of {manifest.longest} tokens, data.longest is {config.data.longest};"
+                    " nothing was measured; raise --data.longest"
+                )
+            if (available := manifest.splits["train"].sequences) < batch:
+                raise DataError(
+                    f"{store} has {available} training sequences, fewer than a batch of {batch}; nothing was"
+                    " measured; use a smaller batch"
+                )
+        configs = {loader: _with_layout(config, loader, batch) for loader in loaders}
+        spawn = multiprocessing.get_context("spawn")  # a process forked with torch's threads may hang
+        processes = [stack.enter_context(ProcessPoolExecutor(1, spawn)) for _ in range(workers)]
+        opened_with = configs[loaders[0]]
+        _load_all(processes, opened_with, opened_with, store, range(0))  # starts the processes and opens the store
+
+        def one_pass(loader: str, repeat: int) -> LoaderPass:
+            part = range(repeat * steps, (repeat + 1) * steps)
+            return measured_pass(
+                lambda: _load_all(processes, opened_with, configs[loader], store, part), memory=repeat == 0
+            )
+
+        passes = interleaved(list(loaders), repeats, one_pass, name=str)
+    cores = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return [
+        LoaderRates(loader, name, config.data.longest, "sequences", workers, cores, first, counted)
+        for loader, (first, counted) in zip(loaders, passes, strict=True)
+    ]
+
+
+def _with_layout(config: BertRunConfig, loader: str, batch: int) -> BertRunConfig:
+    speed = replace(config.speed, unpadding=loader == "unpadded")
+    return replace(config, device="cpu", global_batch=batch, micro_batch=batch, speed=speed)
+
+
+@cache
+def _open(config: BertRunConfig, store: Path, rank: int, world_size: int) -> TextBatches:
+    torch.set_num_threads(1)
+    return open_batches(config, store, ProcessGroup(rank, world_size, rank, torch.device("cpu")))
+
+
+def _load(
+    opened_with: BertRunConfig, config: BertRunConfig, store: Path, rank: int, world_size: int, steps: range
+) -> int:
+    """Load `steps` in a loading process. Returns the number of sequences.
+
+    The layouts share one open store, because its index may take gigabytes; they differ in `config` only.
+    """
+    batches = _open(opened_with, store, rank, world_size)
+    batches.config = config
+    filler = int(config.speed.unpadding and config.speed.row_multiple > 1)  # padding tokens, as one more sequence
+    loaded = islice(batches.train(steps.start), len(steps))
+    return sum(len(batch.lengths) - filler for step in loaded for batch in step)
+
+
+def _load_all(
+    processes: Sequence[Executor], opened_with: BertRunConfig, config: BertRunConfig, store: Path, steps: range
+) -> int:
+    """Return the number of sequences of `steps` that all processes together loaded."""
+    size = len(processes)
+    running = [
+        process.submit(_load, opened_with, config, store, rank, size, steps) for rank, process in enumerate(processes)
+    ]
+    try:
+        return sum(one.result() for one in running)
+    except Exception as error:
+        raise DataError(f"a loading process failed ({type(error).__name__}: {error}); nothing was measured") from error

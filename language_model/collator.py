@@ -1,14 +1,52 @@
-"""From masked sequences to one batch of rows, padded or end to end; and how a global batch is dealt out to ranks."""
+"""Collation of masked sequences into one batch of rows, and division of a global batch by sequence length."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from language_model.batch import MaskedBatch
 from language_model.text.store import MaskedSequences
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """B sequences in T rows. Unpadded, the rows are the tokens; padded, every sequence has `longest` rows."""
+
+    tokens: Tensor
+    """(T,) int64: vocabulary ids after masking; 0 in padding rows."""
+    segments: Tensor
+    """(T,) int64: 0 for [CLS] A [SEP], 1 for B [SEP]."""
+    positions: Tensor
+    """(T,) int64: position in the sequence, from 0."""
+    offsets: Tensor
+    """(B + 1,) int32: rows offsets[i] to offsets[i + 1] belong to sequence i."""
+    lengths: Tensor
+    """(B,) int32: true lengths; the rest of a sequence's rows is padding."""
+    masked: Tensor
+    """(M,) int64: rows of the tokens to predict, in increasing order."""
+    labels: Tensor
+    """(M,) int64: true tokens of those rows."""
+    longest: int
+    """Maximum sequence length, constant over a run so that shapes and kernels do not depend on the batch."""
+    padded: bool
+    global_samples: int
+    """Sequences of the optimizer step over all ranks and micro-batches."""
+    global_masked: int
+    """Predicted tokens of the optimizer step over all ranks and micro-batches; the loss is their mean."""
+
+    def to(self, device: torch.device) -> Self:
+        """Return the batch on `device`; the copy is asynchronous from pinned memory."""
+        moved: dict[str, Any] = {
+            field.name: value.to(device, non_blocking=True)
+            for field in fields(self)
+            if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        return replace(self, **moved)
 
 
 def collate(
@@ -21,10 +59,11 @@ def collate(
     global_masked: int,
     pin: bool = False,
 ) -> MaskedBatch:
-    """The sequences as one row of tokens, on the CPU (pinned on request).
+    """Collate sequences into one batch on the CPU, in pinned memory with `pin`.
 
-    Padded: each in `longest` rows. Otherwise end to end, up to a multiple of `row_multiple` rows: the rest, even if it
-    is empty (compiled code shall not see two numbers of sequences), is a sequence of its own of padding tokens.
+    Padded, each sequence has `longest` rows. Unpadded, sequences are concatenated and filled up to a multiple of
+    `row_multiple` rows. The filler is a sequence of padding tokens; it is added even if it is empty, because compiled
+    code must see one number of sequences.
     """
     lengths = sequences.lengths
     starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -33,8 +72,8 @@ def collate(
     if padded:
         spans = np.full(len(lengths), longest, np.int64)
     else:
-        rest = -len(sequences.tokens) % row_multiple
-        lengths = np.append(lengths, rest) if row_multiple > 1 else lengths
+        filler = -len(sequences.tokens) % row_multiple
+        lengths = np.append(lengths, filler) if row_multiple > 1 else lengths
         spans = lengths
     offsets = np.concatenate([[0], np.cumsum(spans)])
     rows = within + np.repeat(offsets[: len(sequences.lengths)], sequences.lengths)
@@ -46,9 +85,9 @@ def collate(
         positions[rows] = within
         positions[len(rows) :] = np.arange(len(positions) - len(rows)) % longest
 
-    def tensor(values: NDArray[np.integer], kind: torch.dtype) -> Tensor:
-        made = torch.from_numpy(np.ascontiguousarray(values)).to(kind)
-        return made.pin_memory() if pin else made
+    def tensor(values: NDArray[np.integer], dtype: torch.dtype) -> Tensor:
+        converted = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
+        return converted.pin_memory() if pin else converted
 
     return MaskedBatch(
         tokens=tensor(tokens, torch.int64),
@@ -66,11 +105,11 @@ def collate(
 
 
 def balanced_parts(lengths: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
-    """The places 0 .. n - 1 dealt out to `parts` hands of nearly equal number and nearly equal sum of `lengths`.
+    """Divide the indices 0 .. n - 1 into `parts` of nearly equal size and nearly equal sum of `lengths`.
 
-    Longest first, back and forth (a, b, c, c, b, a, a, b ...); each hand in increasing order of place.
+    Sequences are dealt longest first, back and forth (a, b, c, c, b, a, a, b ...); each part is sorted by index.
     """
     by_length = np.argsort(-lengths, kind="stable")
     turn, seat = np.divmod(np.arange(len(lengths)), parts)
-    hand = np.where(turn % 2 == 0, seat, parts - 1 - seat)
-    return [np.sort(by_length[hand == part]) for part in range(parts)]
+    part_of = np.where(turn % 2 == 0, seat, parts - 1 - seat)
+    return [np.sort(by_length[part_of == part]) for part in range(parts)]

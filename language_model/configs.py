@@ -1,42 +1,15 @@
-"""Named configs: `<data>_<config>`. A `methods` function changes how its baseline is computed and nothing of what."""
+"""Named configs of BERT: `<data>_<config>`. A `methods` config computes the same run as its baseline, faster."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from language_model.architecture import BERT_LARGE, BertArchitecture
-from language_model.datasets import TextDataConfig
-from language_model.encoder import SpeedUps
-from language_model.gpt.configs import (
-    gpt_125m_baseline,
-    gpt_125m_methods,
-    gpt_125m_modern,
-    gpt_shakespeare_baseline,
-    gpt_shakespeare_modern,
-    gpt_shakespeare_nanogpt,
-)
+from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps, TextDataConfig
 from language_model.text.topics_store import WORDPIECES as TOPICS_WORDPIECES
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.training.schedule import StepSchedule
-
-__all__ = [
-    "BertRunConfig",
-    "gpt_125m_baseline",
-    "gpt_125m_methods",
-    "gpt_125m_modern",
-    "gpt_shakespeare_baseline",
-    "gpt_shakespeare_modern",
-    "gpt_shakespeare_nanogpt",
-    "topics_baseline",
-    "topics_baseline_sdpa",
-    "topics_methods",
-    "wikipedia_baseline",
-    "wikipedia_methods",
-    "wikipedia_small_baseline",
-    "wikipedia_small_methods",
-]
 
 MLPERF_MILESTONES = (400, 600, 650, 800, 850, 900, 950, 1000, 1100, 1150)
 MLPERF_LATE_MILESTONES = (1200, 1225, 1250, 1275, 1300, 1325, 1350, 1375, 1400, 1600)
@@ -57,7 +30,6 @@ ALL_SPEED_UPS = SpeedUps(
 )
 """For a GPU in bf16."""
 
-
 CPU_SPEED_UPS = replace(
     ALL_SPEED_UPS,
     fused_dropout_add_norm=False,
@@ -66,36 +38,37 @@ CPU_SPEED_UPS = replace(
     pad_vocabulary=1,
     row_multiple=1,
 )
-"""For a CPU in fp32: without what saves memory only there, and widths need no multiple."""
+"""For a CPU in fp32, where the fused operations save memory only and no width needs a multiple."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BertRunConfig(RunConfig):
-    """A run of BERT masked language modelling."""
+    """Settings of a BERT run."""
 
     architecture: BertArchitecture
     data: TextDataConfig
     schedule: StepSchedule
     max_samples: int
-    """Where the run gives up."""
+    """Maximum length of the run."""
     start: Literal["random", "checkpoint"] = "random"
-    """checkpoint: the weights in `initial_checkpoint/` of the data folder (TensorFlow's of MLPerf, or safetensors)."""
+    """checkpoint: from `initial_checkpoint/` in the data folder (MLPerf's TensorFlow files, or safetensors)."""
     implementation: Literal["transformers", "timedrun"]
-    """Whose model computes the same BERT."""
+    """Implementation of the model; both compute the same BERT."""
     speed: SpeedUps = SpeedUps()
-    """What timedrun's model does to be faster; with transformers' only `attention` (eager or sdpa) can be chosen."""
+    """Speed-ups of timedrun's model; transformers' has only `attention` (eager or sdpa) and `fused_optimizer`."""
 
     @property
     def speed_ups(self) -> list[str]:
-        """Names of the speed-ups that are asked for."""
+        """Names of the enabled speed-ups."""
         off = SpeedUps()
         on = [field.name for field in fields(off) if getattr(self.speed, field.name) != getattr(off, field.name)]
         return on + (["compile"] if self.compile else [])
 
     def effective_speed_ups(self, ranks: ProcessGroup, attention: str) -> list[str]:
-        """Those that change anything in a run of so many ranks there, `attention` being the backend that was chosen."""
+        """Return the names of the enabled speed-ups that take effect with this world size, device and attention
+        backend."""
         speed = self.speed
-        idle = {
+        without_effect = {
             "attention": attention == "eager",
             "balance_lengths": ranks.world_size == 1,
             "low_precision_residual": self.precision == "fp32",
@@ -104,26 +77,24 @@ class BertRunConfig(RunConfig):
             or ranks.device.type != "cuda"
             or not (speed.fused_dropout_add_norm or speed.fused_dense_gelu_dense),
         }
-        return [name for name in self.speed_ups if not idle.get(name, False)]
+        return [name for name in self.speed_ups if not without_effect.get(name, False)]
 
     def problems(self) -> list[str]:
-        """What of these settings does not go together, or does nothing although it is asked for."""
+        """Return the settings that contradict each other or have no effect, as messages."""
         found = []
         speed = self.speed
         if self.implementation == "transformers":
             if speed.attention not in ("eager", "sdpa"):
-                found.append(f"transformers' model has attention eager or sdpa, not {speed.attention!r}.")
+                found.append(f"transformers' model supports attention eager or sdpa, not {speed.attention!r}.")
             if others := [name for name in self.speed_ups if name not in ("attention", "fused_optimizer", "compile")]:
                 found.append(f"transformers' model has no {', '.join(others)}; use --implementation timedrun.")
         if speed.fused_optimizer and self.optimizer.kind not in ("adamw", "decoupled_adamw"):
             found.append(f"optimizer {self.optimizer.kind} has no fused form; use --speed.no-fused-optimizer.")
-        if strange := [method.name for method in self.methods if method.name != "ema"]:
-            found.append(
-                f"{', '.join(strange)} cannot be applied to BERT; its speed-ups are settings (--speed.unpadding ...)."
-            )
+        if unsupported := [method.name for method in self.methods if method.name != "ema"]:
+            found.append(f"{', '.join(unsupported)} cannot be applied to BERT; use --speed.* options.")
         if self.schedule.steps * self.global_batch < self.max_samples:
             found.append(
-                f"max_samples {self.max_samples:,} is more than the schedule's {self.schedule.steps:,} steps of"
+                f"max_samples {self.max_samples:,} exceeds the schedule's {self.schedule.steps:,} steps of"
                 f" {self.global_batch}; raise --schedule.steps or lower --max-samples."
             )
         return found
@@ -161,17 +132,17 @@ def topics_baseline() -> BertRunConfig:
 
 
 def topics_baseline_sdpa() -> BertRunConfig:
-    """The baseline with the attention that transformers takes by default today."""
+    """The baseline with sdpa attention, today's default in transformers."""
     return replace(topics_baseline(), name="topics_baseline_sdpa", speed=SpeedUps(attention="sdpa"))
 
 
 def topics_methods() -> BertRunConfig:
-    """The same run, computed without padding, on masked positions only, with fused operations."""
+    """The baseline computed without padding, on masked positions only, with fused operations."""
     return replace(topics_baseline(), name="topics_methods", implementation="timedrun", speed=CPU_SPEED_UPS)
 
 
 def wikipedia_small_baseline() -> BertRunConfig:
-    """A small BERT from random weights on any Wikipedia text in sequences of 128: for comparisons on one machine."""
+    """A small BERT with random initial weights on Wikipedia text in sequences of 128, for one machine."""
     return BertRunConfig(
         benchmark="language_model",
         name="wikipedia_small_baseline",
@@ -202,7 +173,7 @@ def wikipedia_small_baseline() -> BertRunConfig:
 
 
 def wikipedia_small_methods() -> BertRunConfig:
-    """The same run, computed without padding, on masked positions only, with fused operations."""
+    """The baseline computed without padding, on masked positions only, with fused operations."""
     return replace(
         wikipedia_small_baseline(),
         name="wikipedia_small_methods",
@@ -212,7 +183,7 @@ def wikipedia_small_methods() -> BertRunConfig:
 
 
 def wikipedia_baseline() -> BertRunConfig:
-    """BERT-Large on Wikipedia as v2.1's open baseline trained it: transformers' model, eager attention, padded."""
+    """BERT-Large on Wikipedia as in v2.1's open baseline: transformers' model, eager attention, padded."""
     return BertRunConfig(
         benchmark="language_model",
         name="wikipedia_baseline",
@@ -245,7 +216,7 @@ def wikipedia_baseline() -> BertRunConfig:
 
 
 def wikipedia_methods() -> BertRunConfig:
-    """The same run, computed without padding, on masked positions only, with fused kernels, compiled."""
+    """The baseline computed without padding, on masked positions only, with fused kernels, compiled."""
     return replace(
         wikipedia_baseline(),
         name="wikipedia_methods",

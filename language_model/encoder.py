@@ -1,55 +1,18 @@
-"""BERT as an own encoder over rows of tokens, padded or not: transformers' numbers, every speed-up a switch."""
+"""A BERT encoder over rows of tokens, padded or unpadded: the results of transformers', with switchable speed-ups."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from language_model.architecture import BertArchitecture
 from language_model.attention import BACKENDS, Attend, Layout, choose
-from language_model.batch import MaskedBatch
+from language_model.collator import MaskedBatch
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
+from language_model.settings import BertArchitecture, SpeedUps
 from language_model.weights import Weights, from_own, initial_weights, load_into, to_own
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpeedUps:
-    """What computes the same BERT faster. All off is the arithmetic of the baseline."""
-
-    unpadding: bool = False
-    """Batches hold true tokens only (the collator's part; the model takes both kinds)."""
-    attention: str = "eager"
-    """A backend of `attention.BACKENDS`, or "auto"."""
-    fused_qkv: bool = False
-    """One matrix for queries, keys and values."""
-    masked_head: bool = False
-    """The head computes scores at masked positions only."""
-    last_layer_subset: bool = False
-    """The last layer computes what follows its attention at masked positions only; so does the head then."""
-    fused_dropout_add_norm: bool = False
-    """`fused.dropout_add_layer_norm` after attention and feed-forward."""
-    fused_dense_gelu_dense: bool = False
-    """`fused.dense_gelu_dense` for the feed-forward: less memory."""
-    compiled_regions: bool = False
-    """On a CUDA device the two fused pieces run through torch.compile where the model as a whole does not."""
-    low_precision_residual: bool = False
-    """Under autocast, hidden states stay 16-bit between layers and through layer norms. Nothing in fp32."""
-    fused_optimizer: bool = False
-    """One kernel for the optimizer's step (its builder's part)."""
-    balance_lengths: bool = False
-    """A global batch is dealt to ranks so that each has about as many tokens (the sampler's part)."""
-    pad_vocabulary: int = 1
-    """Rows of the vocabulary's matrices are filled up to a multiple of this; those rows change no number."""
-    row_multiple: int = 1
-    """Rows of an unpadded batch are filled up to a multiple of this (the collator's part)."""
-
-    def __post_init__(self) -> None:
-        if min(self.pad_vocabulary, self.row_multiple) < 1:
-            raise ValueError(f"multiples must be at least 1: {self.pad_vocabulary=}, {self.row_multiple=}")
 
 
 class Embeddings(nn.Module):
@@ -64,7 +27,7 @@ class Embeddings(nn.Module):
         self.norm = nn.LayerNorm(architecture.hidden, architecture.layer_norm_epsilon)
 
     def forward(self, batch: MaskedBatch) -> Tensor:
-        """(T, hidden), before the norm. Position and segment are one look-up: fewer passes over T rows."""
+        """Return (T, hidden), before the norm. Position and segment are one look-up, for fewer passes over T rows."""
         hidden = self.position.weight.shape[1]
         table = (self.segment.weight[:, None] + self.position.weight).view(-1, hidden)
         index = batch.segments * self.position.num_embeddings + batch.positions
@@ -73,7 +36,7 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Projections around an attention backend."""
+    """Query, key, value and output projections around an attention backend."""
 
     def __init__(self, architecture: BertArchitecture, fused_qkv: bool) -> None:
         super().__init__()
@@ -88,7 +51,7 @@ class SelfAttention(nn.Module):
         self.norm = nn.LayerNorm(hidden, architecture.layer_norm_epsilon)
 
     def forward(self, hidden: Tensor, attend: Attend) -> Tensor:
-        """(T, hidden) -> (T, hidden): every row's mixture of values, before the output projection."""
+        """(T, hidden) -> (T, hidden): attention before the output projection."""
         rows = hidden.shape[0]
         if self.fused:
             q, k, v = self.qkv(hidden).view(rows, 3, self.heads, -1).unbind(1)
@@ -98,7 +61,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two dense layers with a GELU between them, and the norm behind."""
+    """Two dense layers with a GELU between them, followed by a norm."""
 
     def __init__(self, architecture: BertArchitecture) -> None:
         super().__init__()
@@ -128,7 +91,7 @@ class Layer(nn.Module):
         self.speed_ups = speed_ups
 
     def forward(self, hidden: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:
-        """(T, hidden) -> (T, hidden); with `rows` (M,), what follows attention at those rows only -> (M, hidden)."""
+        """(T, hidden) -> (T, hidden), or (M, hidden) if only `rows` (M,) are computed after attention."""
         mixed = self.attention(hidden, attend)
         if rows is not None:
             mixed, hidden = mixed.index_select(0, rows), hidden.index_select(0, rows)
@@ -146,7 +109,7 @@ class Layer(nn.Module):
 
 
 def layer_norm(x: Tensor, norm: nn.LayerNorm, low_precision: bool) -> Tensor:
-    """`norm` of x; with `low_precision` in x's own dtype, where autocast would return fp32 (statistics are fp32)."""
+    """Apply `norm`; with `low_precision` in x's dtype, where autocast would return fp32. Statistics are fp32."""
     if not low_precision or x.dtype == norm.weight.dtype:
         result: Tensor = norm(x)
         return result
@@ -155,7 +118,7 @@ def layer_norm(x: Tensor, norm: nn.LayerNorm, low_precision: bool) -> Tensor:
 
 
 class Head(nn.Module):
-    """Dense, GELU and norm; the scores come from the word embeddings and a bias (Devlin et al. 2018, section 3.1)."""
+    """Masked-token head: dense, GELU, norm, then scores from word embeddings and a bias (Devlin et al. 2018, 3.1)."""
 
     def __init__(self, architecture: BertArchitecture) -> None:
         super().__init__()
@@ -165,7 +128,7 @@ class Head(nn.Module):
         self.activation = architecture.activation
 
     def forward(self, hidden: Tensor, words: Tensor, low_precision: bool) -> Tensor:
-        """(M, hidden) and the (rows, hidden) embeddings -> (M, rows) scores; those of padding rows are -inf."""
+        """(M, hidden) and word embeddings (rows, hidden) -> (M, rows) scores, -inf for padding rows."""
         x = layer_norm(gelu(self.dense(hidden), self.activation), self.norm, low_precision)
         bias = functional.pad(self.bias, (0, words.shape[0] - self.bias.shape[0]), value=float("-inf"))
         return functional.linear(x, words, bias)
@@ -184,14 +147,14 @@ class Bert(nn.Module):
         self.head = Head(architecture)
 
     def attention_backend(self, device: torch.device) -> str:
-        """Name of the attention backend on `device` under the present autocast. Raises UsageError: see `choose`."""
+        """Return the attention backend on `device` under the current autocast. Raises UsageError; see `choose`."""
         dtype = self.embeddings.word.weight.dtype
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
         return choose(self.speed_ups.attention, device, dtype, self.architecture.dropout)
 
     def hidden(self, batch: MaskedBatch) -> Tensor:
-        """(T, hidden) states after the last layer; (M, hidden), at masked rows, with `last_layer_subset`."""
+        """Return (T, hidden) states after the last layer; with `last_layer_subset` (M, hidden), at masked rows."""
         device, low_precision = batch.tokens.device, self.speed_ups.low_precision_residual
         attend = BACKENDS[self.attention_backend(device)](Layout.of(batch, self.speed_ups.row_multiple))
         hidden = self.embeddings(batch)
@@ -209,7 +172,7 @@ class Bert(nn.Module):
         return scores
 
     def forward(self, batch: MaskedBatch) -> Tensor:
-        """Cross-entropy summed over the masked tokens (not averaged): a 0-dimensional tensor."""
+        """Return the cross-entropy summed over the masked tokens, a 0-dimensional tensor."""
         hidden = self.hidden(batch)
         if self.speed_ups.last_layer_subset:
             labels = batch.labels
@@ -221,7 +184,7 @@ class Bert(nn.Module):
 
     @torch.no_grad()
     def count_correct(self, batch: MaskedBatch) -> Tensor:
-        """Masked tokens whose highest score is the right one's: 0-dimensional int64."""
+        """Return the number of masked tokens whose highest score is the label's, a 0-dimensional int64 tensor."""
         hidden = self.hidden(batch)
         if not self.speed_ups.last_layer_subset and self.speed_ups.masked_head:
             hidden = hidden.index_select(0, batch.masked)
@@ -231,17 +194,17 @@ class Bert(nn.Module):
         return (scores.argmax(-1) == batch.labels).sum()
 
     def weights(self) -> Weights:
-        """The weights under transformers' names, tied ones once."""
+        """Return the weights under transformers' names, tied ones once."""
         return from_own(self.state_dict(), self.architecture)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Take checked weights; see `weights.load_into`."""
+        """Load checked weights; see `weights.load_into`."""
         names = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
         self.load_state_dict(to_own(weights, names, self.architecture))
 
 
 def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | None = None) -> Bert:
-    """The encoder with weights from `seed` alone, the same whatever the speed-ups; no random generator is touched."""
+    """Build the encoder with initial weights from `seed`, the same for all speed-ups. No global generator is used."""
     with torch.device("meta"):
         model = Bert(architecture, speed_ups)
     model.to_empty(device="cpu")

@@ -1,4 +1,4 @@
-"""Two fused pieces of a BERT layer with own backward passes: dropout-add-layer-norm, and dense-GELU-dense."""
+"""Fused operations of a BERT layer with hand-written backward passes: dropout-add-layer-norm, dense-GELU-dense."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ APPROXIMATION: dict[Activation, str] = {"gelu_tanh": "tanh", "gelu": "none"}
 
 
 def gelu(x: Tensor, activation: Activation) -> Tensor:
-    """The architecture's form of GELU (Hendrycks and Gimpel 2016, section 2), element by element."""
+    """Apply the architecture's form of GELU (Hendrycks and Gimpel 2016, section 2) elementwise."""
     return functional.gelu(x, approximate=APPROXIMATION[activation])
 
 
 @cache
 def region(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` through torch.compile, for any number of rows: compiled at its first call, which takes a while."""
+    """Return `function` compiled for any number of rows. Its first call compiles, which takes seconds."""
     return torch.compile(function, fullgraph=True, dynamic=True)
 
 
@@ -35,10 +35,11 @@ def dropout_add_layer_norm(
     training: bool,
     compiled: bool = False,
 ) -> Tensor:
-    """layer_norm(dropout(x, p) + residual) over the last dimension, in the dtype of `residual`.
+    """Compute layer_norm(dropout(x, p) + residual) over the last dimension, in the dtype of `residual`.
 
-    x, residual (..., width); weight, bias (width,). With dropout it keeps a byte an element where a CPU's plain
-    operations keep four; without, as much as they do. `compiled` makes one kernel of it where none runs it eagerly.
+    x, residual (..., width); weight, bias (width,). With dropout it saves one byte an element for the backward pass,
+    where the separate operations save four on a CPU; without, the same as they. With `compiled` it is one compiled
+    kernel, unless it is being compiled with the model.
     """
     if compiled and not torch.compiler.is_compiling():
         with torch.autocast(x.device.type, enabled=False):
@@ -60,7 +61,7 @@ def _plain_dropout_add_layer_norm(
 
 
 class _DropoutAddLayerNorm(torch.autograd.Function):
-    """Keeps the sum, two statistics a row and, with dropout, one byte an element."""
+    """Saves the sum, two statistics a row and, with dropout, one byte an element."""
 
     @staticmethod
     def forward(
@@ -71,7 +72,7 @@ class _DropoutAddLayerNorm(torch.autograd.Function):
         if p:
             keep = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - p)
             x = torch.where(keep, x, 0) * (1 / (1 - p))
-        with torch.autocast(x.device.type, enabled=False):  # it would make the norm fp32
+        with torch.autocast(x.device.type, enabled=False):  # autocast would compute the norm in fp32
             total = x.to(residual.dtype) + residual
             scale, shift = weight.to(total.dtype), bias.to(total.dtype)
             output, mean, deviation = torch.native_layer_norm(total, ctx.width, scale, shift, epsilon)
@@ -100,13 +101,13 @@ def dense_gelu_dense(
     activation: Activation,
     compiled: bool = False,
 ) -> Tensor:
-    """linear(gelu(linear(x, weight1, bias1)), weight2, bias2), keeping the input and the GELU's input only.
+    """Compute linear(gelu(linear(x, weight1, bias1)), weight2, bias2), saving the input and the GELU's input only.
 
-    x (rows, width), weight1 (inner, width), weight2 (width, inner). The backward pass computes the GELU again; with
-    `compiled` in one kernel with its derivative. Under autocast all products have its dtype.
+    x (rows, width), weight1 (inner, width), weight2 (width, inner). The backward pass recomputes the GELU; with
+    `compiled`, in one kernel with its derivative. Under autocast all matrix products have its dtype.
 
-    The GELU is no part of the first product (torch._addmm_activation): that gives no input of the GELU to keep, and it
-    is the error function's form on a CPU, with nothing gained there, and the tanh form on CUDA.
+    The first product does not use torch._addmm_activation, which does not return the GELU's input, uses the exact form
+    on a CPU, where it is no faster, and the tanh form on CUDA.
     """
     output: Tensor = _DenseGeluDense.apply(  # type: ignore[no-untyped-call]
         x, weight1, bias1, weight2, bias2, APPROXIMATION[activation], compiled
@@ -115,13 +116,13 @@ def dense_gelu_dense(
 
 
 def _through_gelu(gradient: Tensor, inner: Tensor, approximate: str) -> tuple[Tensor, Tensor, Tensor]:
-    """gelu(inner), the gradient at `inner` for `gradient` at its output, and that summed over rows."""
+    """Return gelu(inner), the gradient of `inner` given that of the output, and its sum over rows."""
     d_inner = torch.ops.aten.gelu_backward(gradient, inner, approximate=approximate)
     return functional.gelu(inner, approximate=approximate), d_inner, d_inner.sum(0)
 
 
 class _DenseGeluDense(torch.autograd.Function):
-    """The GELU's output, four times as wide as a hidden state, is not kept."""
+    """Does not save the GELU's output, which is four times as wide as a hidden state."""
 
     @staticmethod
     def forward(

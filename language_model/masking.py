@@ -1,4 +1,4 @@
-"""Dynamic masking: which tokens of a sequence are to be predicted, drawn anew each epoch."""
+"""Dynamic masking: the tokens to predict are drawn anew for each sequence and epoch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from timedrun.training import sampling
 
 
 def prediction_counts(lengths: NDArray[np.int64], fraction: float, cap: int) -> NDArray[np.int64]:
-    """How many tokens of sequences of these lengths (special tokens included) are predicted.
+    """Return the number of predicted tokens for sequences of these lengths, which include special tokens.
 
-    min(cap, max(1, round(length * fraction))), as in BERT's reference data, and never more than there are words. A
-    function of lengths alone, so every rank knows the count of a global batch without asking.
+    min(cap, max(1, round(length * fraction))), as in BERT's reference data, and at most length - 3. The counts depend
+    on lengths alone, so every rank knows the total of a global batch without communication.
     """
     wanted = np.minimum(cap, np.maximum(1, np.rint(lengths * fraction).astype(np.int64)))
     counts: NDArray[np.int64] = np.minimum(wanted, lengths - 3)  # [CLS] and two [SEP] are never predicted
@@ -31,26 +31,26 @@ def mask(
     mask_id: int,
     vocabulary: int,
 ) -> MaskedSequences:
-    """`sequences`, the samples `indices` of the training set, masked for `epoch`.
+    """Mask `sequences`, the samples `indices` of the training set, for `epoch`.
 
-    Of the tokens chosen, 80 % become [MASK], 10 % any token of the vocabulary, 10 % stay (Devlin et al. 2018, 3.1). A
-    pure function of (seed, epoch, sample): neither batch nor rank nor padding has a part in it.
+    Of the chosen tokens 80 % become [MASK], 10 % a random token of the vocabulary, and 10 % stay (Devlin et al. 2018,
+    section 3.1). A pure function of (seed, epoch, sample), independent of batch, rank and padding.
     """
     lengths, width = sequences.lengths, int(sequences.lengths.max(initial=0))
-    place = np.arange(width)[None, :]
+    position = np.arange(width)[None, :]
     length, first = lengths[:, None], sequences.first[:, None]
-    word = (place > 0) & (place < length - 1) & (place != first - 1)
+    is_word = (position > 0) & (position < length - 1) & (position != first - 1)
     drawn = sampling.random_bits(seed, epoch, indices, "masked", width)
-    drawn[~word] = np.iinfo(np.uint64).max
+    drawn[~is_word] = np.iinfo(np.uint64).max
     counts = prediction_counts(lengths, fraction, cap)
-    last = np.take_along_axis(np.sort(drawn, axis=1), counts[:, None] - 1, axis=1)
-    chosen = drawn <= last
-    rows = chosen[place < length].nonzero()[0]  # row-major: sequence after sequence, place after place
-    fate = sampling.random_uniform(seed, epoch, indices, "replaced", width)[chosen]
+    threshold = np.take_along_axis(np.sort(drawn, axis=1), counts[:, None] - 1, axis=1)
+    chosen = drawn <= threshold
+    rows = chosen[position < length].nonzero()[0]  # row-major: by sequence, then by position
+    uniform = sampling.random_uniform(seed, epoch, indices, "replaced", width)[chosen]
     labels = sequences.tokens[rows]
-    anything = np.minimum((fate - 0.9) * 10 * vocabulary, vocabulary - 1).astype(np.int64)
+    random_tokens = np.minimum((uniform - 0.9) * 10 * vocabulary, vocabulary - 1).astype(np.int64)
     tokens = sequences.tokens.copy()
-    tokens[rows] = np.where(fate < 0.8, mask_id, np.where(fate < 0.9, labels, anything))
+    tokens[rows] = np.where(uniform < 0.8, mask_id, np.where(uniform < 0.9, labels, random_tokens))
     return MaskedSequences(
         tokens=tokens, lengths=lengths, first=sequences.first, masked=rows, masked_counts=counts, labels=labels
     )

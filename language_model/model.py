@@ -1,4 +1,4 @@
-"""The baseline: transformers' BertForMaskedLM as it comes, on padded batches, with logits at every position."""
+"""The baseline model: transformers' unmodified BertForMaskedLM on padded batches, with logits at every position."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from language_model.architecture import BertArchitecture
-from language_model.batch import MaskedBatch
+from language_model.collator import MaskedBatch
+from language_model.settings import BertArchitecture
 from language_model.weights import ALIASES, Weights, initial_weights, load_into
 from timedrun.errors import UsageError
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 BERT_MODULE = "transformers.models.bert.modeling_bert"
 IGNORE = -100
-"""Label of a position that is not predicted, as transformers and torch have it."""
+"""Label of positions that are not predicted, as in transformers and torch."""
 
 
 def import_transformers() -> ModuleType:
-    """transformers with its BERT loaded. Raises UsageError where it is not installed.
+    """Import transformers and its BERT. Raises UsageError if it is not installed.
 
-    A torchvision that cannot be imported beside this torch (a CPU build has none of its operators) would stop
-    transformers' import; it is hidden while that lasts.
+    A torchvision that cannot be imported (one without operators for this build of torch) would make the import of
+    transformers fail; it is hidden during the import.
     """
     loaded = sys.modules.get("transformers")
     if loaded and BERT_MODULE in sys.modules:
@@ -52,7 +52,7 @@ def _importable(name: str) -> bool:
     before = set(sys.modules)
     try:
         importlib.import_module(name)
-    except Exception:  # RuntimeError where operators are missing, ImportError where it is absent
+    except Exception:  # RuntimeError if operators are missing, ImportError if it is absent
         for module in set(sys.modules) - before:
             if module.split(".")[0] == name:
                 del sys.modules[module]
@@ -82,15 +82,17 @@ class ReferenceBert(nn.Module):
             layer_norm_eps=architecture.layer_norm_epsilon,
             attn_implementation=attention,
         )
-        with torch.random.fork_rng(devices=[]):  # its own initial weights are replaced: they must not cost randomness
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # its initial weights, which are replaced, must not advance the generator
             self.model: Any = transformers.BertForMaskedLM(config)
 
     def logits(self, batch: MaskedBatch) -> Tensor:
-        """(T, vocabulary) scores at every row of a padded batch. Raises UsageError for an unpadded one."""
+        """Return (T, vocabulary) scores at every row of a padded batch. Raises UsageError for an unpadded one."""
         if not batch.padded:
             raise UsageError(
-                "the transformers baseline takes padded batches only, and this one is unpadded; the step was not "
-                "computed. Collate with padding, or use the own encoder for unpadding."
+                "the transformers baseline takes padded batches only; this step's batch is unpadded and was not "
+                "computed. Collate with padding, or use --implementation timedrun."
             )
         shape = (batch.lengths.numel(), batch.longest)
         place = torch.arange(batch.longest, device=batch.lengths.device)
@@ -103,21 +105,21 @@ class ReferenceBert(nn.Module):
         return scores
 
     def forward(self, batch: MaskedBatch) -> Tensor:
-        """Cross-entropy summed over the masked tokens (not averaged): a 0-dimensional tensor."""
+        """Return the cross-entropy summed over the masked tokens, a 0-dimensional tensor."""
         labels = torch.full_like(batch.tokens, IGNORE).index_copy(0, batch.masked, batch.labels)
         return cross_entropy(self.logits(batch).float(), labels, ignore_index=IGNORE, reduction="sum")
 
     @torch.no_grad()
     def count_correct(self, batch: MaskedBatch) -> Tensor:
-        """Masked tokens whose highest score is the right one's: 0-dimensional int64."""
+        """Return the number of masked tokens whose highest score is the label's, a 0-dimensional int64 tensor."""
         return (self.logits(batch)[batch.masked].argmax(-1) == batch.labels).sum()
 
     def weights(self) -> Weights:
-        """The weights under transformers' names, tied ones once."""
+        """Return the weights under transformers' names, tied ones once."""
         return {name: tensor for name, tensor in self.model.state_dict().items() if name not in ALIASES}
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Take checked weights; see `weights.load_into`."""
+        """Load checked weights; see `weights.load_into`."""
         tied = {alias: weights[name] for alias, name in ALIASES.items()}
         self.model.load_state_dict({**weights, **tied})
 
@@ -125,7 +127,7 @@ class ReferenceBert(nn.Module):
 def build_reference(
     architecture: BertArchitecture, seed: int, attention: Literal["eager", "sdpa"] = "eager"
 ) -> ReferenceBert:
-    """The baseline with weights from `seed` alone: those of `encoder.build_bert` with the same seed."""
+    """Build the baseline with the initial weights of `encoder.build_bert` for the same seed."""
     model = ReferenceBert(architecture, attention)
     load_into(model, initial_weights(architecture, seed))
     return model

@@ -1,18 +1,16 @@
-"""Makes text ready for BERT before any run: documents to sentences to WordPieces to pairs, in a ragged store."""
+"""Preparation of text for BERT: documents to sentences to WordPieces to pairs, in a ragged store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from language_model.batches import open_batches
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
-from language_model.datasets import CHECKPOINT, TextData, resolve
+from language_model.datasets import CHECKPOINT, resolve
 from language_model.encoder import build_bert
-from language_model.gpt import datasets as gpt_data
-from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.tokens import TokenStore, prepare_tokens
 from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, record, self_check
 from language_model.text.corpus import Corpus
 from language_model.text.corpus_split import Corpora
@@ -28,13 +26,12 @@ from language_model.text.store_builder import (
 from language_model.text.vocabulary import read_vocabulary, train_vocabulary
 from language_model.train import accuracy
 from language_model.weights import load_into
-from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import UsageError
 from timedrun.training.precision import Precision
 
 SELF_CHECK_TOLERANCE = 0.01
-"""Of MLPerf's initial accuracy: half a percent for sequences that are paired anew from its text, and bf16."""
+"""Tolerance for MLPerf's initial accuracy: half a percent is due to newly paired sequences and to bf16."""
 
 
 def prepare_text(
@@ -48,14 +45,14 @@ def prepare_text(
     report: Report | None = None,
     settings: TextSettings | None = None,
 ) -> dict[str, Any]:
-    """A store in `out` from text files or folders of them; what it holds, as plain values.
+    """Build a store in `out` from text files, or folders of them. Returns a description of it as plain values.
 
-    Without `evaluation_paths` documents are held out; without `vocabulary` one of `vocabulary_size` WordPieces is
-    trained on the training documents. The bytes do not depend on `workers`, nor on how often the work was interrupted.
+    Without `evaluation_paths`, documents are held out; without `vocabulary`, one of `vocabulary_size` WordPieces is
+    trained on the training documents. The bytes depend neither on `workers` nor on interruptions.
 
     Raises:
-        DataError: text or vocabulary cannot be used, or `out` holds something else; no store was written.
-        UsageError: settings that cannot be.
+        DataError: text or vocabulary cannot be used, or `out` holds other files; no store was written.
+        UsageError: invalid settings.
     """
     settings = settings or TextSettings()
     evaluation = Corpus(evaluation_paths) if evaluation_paths else None
@@ -80,7 +77,7 @@ def prepare_text(
 
 
 def prepare(
-    config: RunConfig,
+    config: BertRunConfig,
     folder: Path | None,
     *,
     decode: bool,
@@ -88,32 +85,24 @@ def prepare(
     text: Sequence[Path] = (),
     evaluation_text: Sequence[Path] = (),
     vocabulary: Path | None = None,
-    merges: Path | None = None,
 ) -> dict[str, Any]:
-    """Make the store that `config` trains on, in `folder` from `text`; without text, check the one that is there, with
-    `decode` every byte of it.
+    """Build the store of `config` in `folder` from `text`; without text, check the existing store, with `decode` every
+    byte of it.
 
     Raises:
         DataError: text or store cannot be used.
-        UsageError: no folder, text for a source that has its own, or files that do not go together.
+        UsageError: no folder, text for a source that has its own, or options that need --text.
     """
-    if isinstance(config, GptRunConfig):
-        if evaluation_text:
-            raise UsageError("--evaluation-text is not for GPT: the last tenth of --text is; nothing was prepared.")
-        return prepare_gpt(config, folder, decode=decode, text=text, vocabulary=vocabulary, merges=merges)
-    assert isinstance(config, BertRunConfig)  # the package has no third kind of config
-    if merges:
-        raise UsageError("--merges is for GPT's byte pairs; BERT's WordPieces are --vocabulary alone.")
     if not text and (evaluation_text or vocabulary):
-        raise UsageError("--evaluation-text and --vocabulary go with --text; nothing was prepared.")
+        raise UsageError("--evaluation-text and --vocabulary need --text; nothing was prepared.")
     if config.data.source == "topics" and text:
         raise UsageError(
-            f"{config.name} trains on Python's own help topics and has no use for other text; nothing was prepared."
-            " Give a config with data source text_store, such as wikipedia_small_baseline."
+            f"{config.name} trains on Python's own help topics and does not use other text; nothing was prepared."
+            " Use a config with data source text_store, such as wikipedia_small_baseline."
         )
     if text:
         if folder is None:
-            raise UsageError("--text needs --data-folder, where the prepared text shall lie; nothing was prepared.")
+            raise UsageError("--text needs --data-folder for the prepared text; nothing was prepared.")
         longest = config.data.longest
         return prepare_text(
             text,
@@ -136,11 +125,11 @@ def prepare(
 
 
 def check_initial_checkpoint(config: BertRunConfig, store: Path, *, evaluate: bool) -> dict[str, Any]:
-    """What the initial checkpoint is; with `evaluate`, its masked-token accuracy on the evaluation set too, which for
-    MLPerf's checkpoint has to be the known one (for BERT-Large this wants a GPU).
+    """Describe the initial checkpoint as plain values; with `evaluate`, measure its masked-token accuracy too, which
+    for MLPerf's checkpoint must be the known one. A GPU is advisable for BERT-Large.
 
     Raises:
-        DataError: the checkpoint is missing, damaged, of another model, or does not measure what MLPerf's must.
+        DataError: the checkpoint is missing, damaged or of another model, or MLPerf's has another accuracy.
     """
     path = store / CHECKPOINT
     weights = load_initial_checkpoint(path, config.architecture)
@@ -155,40 +144,9 @@ def check_initial_checkpoint(config: BertRunConfig, store: Path, *, evaluate: bo
         ranks = ProcessGroup(0, 1, 0, choose_device(config.device))
         model = build_bert(config.architecture, config.seed, CPU_SPEED_UPS)
         load_into(model, weights)
-        data = TextData(replace(config, implementation="timedrun", speed=CPU_SPEED_UPS), store, ranks)
-        measured = accuracy(model.to(ranks.device), data, Precision(config.precision, ranks.device), ranks)
+        batches = open_batches(replace(config, implementation="timedrun", speed=CPU_SPEED_UPS), store, ranks)
+        measured = accuracy(model.to(ranks.device), batches, Precision(config.precision, ranks.device), ranks)
         facts["checkpoint_accuracy"] = measured
         if about.is_mlperf:
             self_check(measured, SELF_CHECK_TOLERANCE)
     return facts
-
-
-def prepare_gpt(
-    config: GptRunConfig,
-    folder: Path | None,
-    *,
-    decode: bool,
-    text: Sequence[Path],
-    vocabulary: Path | None,
-    merges: Path | None,
-) -> dict[str, Any]:
-    """A token store in `folder`: characters, or GPT-2's byte pairs where `vocabulary` and `merges` are given. Without
-    text the one that is there is checked, with `decode` every byte of it.
-
-    Raises:
-        DataError: text or store cannot be used.
-        UsageError: no folder, or one of the two files without the other.
-    """
-    if folder is None:
-        raise UsageError(
-            f"{config.name} needs --data-folder: where its tokens lie, or shall lie; nothing was prepared."
-        )
-    if text:
-        encoding: Literal["characters", "gpt2"] = "gpt2" if vocabulary or merges else "characters"
-        prepare_tokens(text, folder, encoding=encoding, encoder=vocabulary, merges=merges)
-    elif vocabulary or merges:
-        raise UsageError("--vocabulary and --merges go with --text; nothing was prepared.")
-    elif decode:
-        TokenStore(folder).verify()
-    known = gpt_data.facts(folder, config.model.context)
-    return {"store": str(folder), **asdict(known)}

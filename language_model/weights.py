@@ -1,4 +1,4 @@
-"""A BERT's weights under transformers' names: drawn from a seed, checked, converted both ways, saved as safetensors."""
+"""BERT weights under transformers' names: initialization, checks, conversion, safetensors files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from language_model.architecture import BertArchitecture
+from language_model.settings import BertArchitecture
 from timedrun.errors import DataError, UsageError
 from timedrun.storage.atomic_file import write_file
 from timedrun.training.sampling import stream_seed
@@ -20,9 +20,9 @@ Shape = tuple[int, ...]
 
 WORD = "bert.embeddings.word_embeddings.weight"
 ALIASES = {"cls.predictions.decoder.weight": WORD, "cls.predictions.decoder.bias": "cls.predictions.bias"}
-"""Tied names: one tensor each, saved under either name or under both."""
+"""Tied names; a file may have either or both."""
 IGNORED = ("bert.pooler.", "cls.seq_relationship.", "bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-"""What a BertForPreTraining file holds besides: unused when only masked tokens are predicted."""
+"""Other tensors of a BertForPreTraining file, unused for masked-token prediction."""
 
 OUTSIDE = {
     "embeddings.word": "bert.embeddings.word_embeddings",
@@ -47,7 +47,7 @@ PROJECTIONS = ("query", "key", "value")
 
 
 class Loadable(Protocol):
-    """A model that gives and takes its weights under transformers' names."""
+    """A model that exports and loads its weights under transformers' names."""
 
     architecture: BertArchitecture
 
@@ -57,7 +57,7 @@ class Loadable(Protocol):
 
 
 def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
-    """Name and shape of every tensor of transformers' BertForMaskedLM, tied ones once, in its own order."""
+    """Return name and shape of every tensor of transformers' BertForMaskedLM, in its order, tied ones once."""
     hidden, inner = architecture.hidden, architecture.intermediate
     found: dict[str, Shape] = {
         WORD: (architecture.vocabulary, hidden),
@@ -80,9 +80,9 @@ def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
 
 
 def initial_weights(architecture: BertArchitecture, seed: int) -> Weights:
-    """Initial weights from `seed` alone: normal with the architecture's range, biases 0, norms 1, [PAD]'s row 0.
+    """Draw initial weights from `seed`: normal with the architecture's range, biases 0, norms 1, [PAD]'s row 0.
 
-    This is transformers' law (BERT's own truncates the normal); torch's global generator is not touched.
+    This is transformers' initialization (BERT's own truncates the normal). torch's global generator is not used.
     """
     generator = torch.Generator().manual_seed(stream_seed(seed, "model"))
     weights = {}
@@ -96,9 +96,10 @@ def initial_weights(architecture: BertArchitecture, seed: int) -> Weights:
 
 
 def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> tuple[Weights, list[str]]:
-    """The tensors that a BertForMaskedLM needs, tied ones once, and the names of those it has no use for.
+    """Return the tensors of a BertForMaskedLM, tied ones once, and the names of ignored ones.
 
-    Raises DataError, naming every tensor that is missing, unexpected or of a wrong shape, and where tied names differ.
+    Raises:
+        DataError: tensors are missing, unexpected, of a wrong shape, or tied but different; each is named.
     """
     wanted = shapes(architecture)
     found: Weights = {}
@@ -132,9 +133,10 @@ def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> tupl
 
 
 def load_into(model: Loadable, tensors: Mapping[str, Tensor]) -> list[str]:
-    """Put `tensors`, under transformers' names, into `model`; returns the names that it has no use for.
+    """Load `tensors`, under transformers' names, into `model`. Returns the names of ignored tensors.
 
-    Raises DataError, before any weight changes, where names or shapes do not fit.
+    Raises:
+        DataError: names or shapes do not fit; no weight was changed.
     """
     weights, ignored = check(tensors, model.architecture)
     model.load_weights(weights)
@@ -142,7 +144,7 @@ def load_into(model: Loadable, tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def theirs(name: str) -> str:
-    """transformers' name of an own parameter (query, key and value apart): "head.bias" -> "cls.predictions.bias"."""
+    """Return transformers' name of a parameter (without fused_qkv): "head.bias" -> "cls.predictions.bias"."""
     module, _, leaf = name.rpartition(".")
     if module.startswith("layers."):
         _, layer, inner = module.split(".", 2)
@@ -153,7 +155,7 @@ def theirs(name: str) -> str:
 def to_own(
     weights: Mapping[str, Tensor], names: Mapping[str, Shape], architecture: BertArchitecture
 ) -> dict[str, Tensor]:
-    """State of the own encoder, whose parameter names and shapes are `names`, from checked `weights`.
+    """Convert checked `weights` to the state of `encoder.Bert` with these parameter names and shapes.
 
     A name "...attention.qkv..." joins query, key and value; rows that pad the vocabulary are zero.
     """
@@ -172,7 +174,7 @@ def to_own(
 
 
 def from_own(state: Mapping[str, Tensor], architecture: BertArchitecture) -> Weights:
-    """The inverse of `to_own`, also of gradients under the parameters' names."""
+    """Invert `to_own`, also for gradients under the parameters' names."""
     weights: Weights = {}
     for name, tensor in state.items():
         if ".qkv." in name:
@@ -184,19 +186,19 @@ def from_own(state: Mapping[str, Tensor], architecture: BertArchitecture) -> Wei
 
 
 def import_safetensors() -> ModuleType:
-    """safetensors.torch, or UsageError where it is not installed."""
+    """Import safetensors.torch. Raises UsageError if it is not installed."""
     try:
         import safetensors.torch
     except ImportError as error:
         raise UsageError(
-            "safetensors files can be neither read nor written: safetensors is not installed. "
+            "safetensors files cannot be read or written: safetensors is not installed. "
             "Install it: pip install 'timedrun[language]'"
         ) from error
     return safetensors.torch
 
 
 def load_safetensors(path: Path) -> Weights:
-    """All tensors of a safetensors file, on the CPU. Raises DataError where it is absent or damaged."""
+    """Load all tensors of a safetensors file on the CPU. Raises DataError if it is missing or damaged."""
     module = import_safetensors()
     try:
         tensors: Weights = module.load_file(path)
@@ -206,12 +208,13 @@ def load_safetensors(path: Path) -> Weights:
 
 
 def save_safetensors(model: Loadable, path: Path) -> None:
-    """Write the model's weights under transformers' names, whole or not at all.
+    """Save the model's weights atomically under transformers' names.
 
-    Raises DataError where `path` exists: weights are never overwritten.
+    Raises:
+        DataError: `path` exists; weights are never overwritten.
     """
     module = import_safetensors()
     if path.exists():
-        raise DataError(f"{path} exists and was left as it is; the weights were not saved. Choose another name.")
+        raise DataError(f"{path} exists; it was not overwritten and the weights were not saved. Choose another name.")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights().items()}
     write_file(path, module.save(tensors, metadata={"format": "pt"}))

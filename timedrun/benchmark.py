@@ -88,11 +88,6 @@ class Benchmark:
     spec: BenchmarkSpec
     package: ModuleType
 
-    def spec_of(self, config: RunConfig) -> BenchmarkSpec:
-        """Return the spec of the task that `config` trains."""
-        choose: Callable[[RunConfig], BenchmarkSpec] | None = getattr(self.package, "spec_of", None)
-        return choose(config) if choose else self.spec
-
     def module(self, name: str) -> ModuleType:
         """Import the benchmark's submodule `name`."""
         return importlib.import_module(f"{self.name}.{name}")
@@ -153,7 +148,7 @@ class Benchmark:
         Raises:
             UsageError: the benchmark has none.
         """
-        function = self.hook("run_info", "plan") or self.hook("train", "rehearse")
+        function = self.hook("run_info", "plan")
         if function is None:
             raise UsageError(
                 f"{self.name}.run_info has no plan(config, ranks, data_folder), so no dry run was made; add it."
@@ -216,9 +211,6 @@ def _config_names(path: Path) -> dict[str, str]:
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             names[node.name] = ast.get_docstring(node) or ""
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").endswith(".gpt.configs"):
-            below = _config_names(path.parent / "gpt" / "configs.py")
-            names |= {alias.name: below[alias.name] for alias in node.names if alias.name in below}
     return names
 
 

@@ -36,8 +36,8 @@ from image_classification.stores.manifest import (
 from image_classification.stores.store_format import FinishedShard, SourceItem
 from timedrun.errors import DataError, TimedrunError
 from timedrun.storage.atomic_file import StoredFile, write_file
-from timedrun.storage.folder_lock import claimed
-from timedrun.storage.worker_pool import Progress, results
+from timedrun.storage.folder_lock import locked
+from timedrun.storage.worker_pool import TaskProgress, results
 
 SHARD_IMAGES = 1024
 SHARD_BYTES = 128 << 20
@@ -178,7 +178,7 @@ class _Build:
         if not tasks:
             self.report("already prepared from the same images and settings")
             return
-        progress = Progress(self.report, unit="images", tasks="shards")
+        progress = TaskProgress(self.report, unit="images", tasks="shards")
         total, done = sum(task.source_bytes for task in tasks), 0
         broken: dict[str, None] = {}  # an image is inspected once for each split that it is in
         for task, outcome in results(
@@ -273,7 +273,7 @@ def _work_folder(out: Path) -> Iterator[None]:
     """Lock `out` and make its work folder, which is removed if it holds nothing to resume."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(claimed(out, [MANIFEST, WORK]))
+            stack.enter_context(locked(out, [MANIFEST, WORK]))
             (out / WORK).mkdir(exist_ok=True)
         except OSError as error:
             raise DataError(

@@ -9,6 +9,7 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -99,8 +100,10 @@ def _files(stream: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo, IO[b
             stream.seek(archive.offset)
             complete = stream.read(_BLOCK) == bytes(_BLOCK)
     except (tarfile.TarError, EOFError, ValueError) as error:
-        stream.seek(0)
-        head = stream.read(_BLOCK)
+        head = b""
+        with suppress(tarfile.ReadError):  # a truncated inner file
+            stream.seek(0)
+            head = stream.read(_BLOCK)
         for begin, command in _COMPRESSED.items():
             if head.startswith(begin):
                 raise DataError(

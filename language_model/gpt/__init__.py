@@ -1,1 +1,16 @@
-"""GPT-125M: causal language modelling to a validation loss, beside BERT."""
+"""GPT-125M causal language modelling, timed to a target validation loss."""
+
+from __future__ import annotations
+
+from timedrun.benchmark import BenchmarkSpec
+
+SPEC = BenchmarkSpec(
+    title="Language modelling: GPT-125M on OpenWebText to a validation loss of 3.1826 nats a token",
+    mlperf_benchmark="gpt_125m",
+    ruleset="beyond_mlperf",
+    dataset="openwebtext",
+    metric="validation loss",
+    direction="<=",
+    unit="samples",
+    default_data="shakespeare",
+)

@@ -1,4 +1,4 @@
-"""From text files to token ids: read as strict UTF-8 in pieces, encoded as characters or by GPT-2's byte-level BPE."""
+"""Encoding of text files as token ids: strict UTF-8 in pieces, as characters or by GPT-2's byte-level BPE."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LARGEST_VOCABULARY = 1 << 16
 PIECE_BYTES = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
 _CUT = re.compile(r"\S\n(?=\S)")
-"""After a newline with no other white space beside it, GPT-2's pre-tokenizer always begins a new word."""
+"""GPT-2's pre-tokenizer always starts a new word after a newline without adjacent white space."""
 
 
 class Encoding(Protocol):
-    """What turns text into token ids."""
+    """Encoding of text as token ids."""
 
     @property
     def vocabulary(self) -> int: ...
@@ -32,13 +32,13 @@ class Encoding(Protocol):
 
 
 class Characters:
-    """One token a character: its place in the sorted alphabet, as nanoGPT's character-level data has it."""
+    """One token a character: its index in the sorted alphabet, as in nanoGPT's character-level data."""
 
     def __init__(self, alphabet: str) -> None:
         if len(alphabet) > LARGEST_VOCABULARY:
             raise DataError(
-                f"the text has {len(alphabet):,} different characters, a token store holds {LARGEST_VOCABULARY:,};"
-                " encode it with gpt2."
+                f"the text has {len(alphabet):,} different characters; a token store is limited to"
+                f" {LARGEST_VOCABULARY:,}. Encode it with gpt2."
             )
         self.alphabet = "".join(sorted(set(alphabet)))
         self._codes = np.array([ord(character) for character in self.alphabet], dtype=np.uint32)
@@ -49,21 +49,21 @@ class Characters:
         return len(self.alphabet)
 
     def encode(self, text: str) -> Tokens:
-        """The tokens of `text`.
+        """Encode `text`.
 
         Raises:
-            DataError: a character that the alphabet does not have.
+            DataError: a character is not in the alphabet.
         """
         codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
         if missing := set(text) - set(self.alphabet):
-            raise DataError(f"characters that are not in the store's alphabet: {''.join(sorted(missing))!r}")
+            raise DataError(f"characters missing from the store's alphabet: {''.join(sorted(missing))!r}")
         return np.searchsorted(self._codes, codes).astype(np.uint16)
 
 
 class BytePairs:
-    """GPT-2's byte-level BPE (Radford et al. 2019) from its own `encoder.json` and `vocab.bpe`, by `tokenizers`.
+    """GPT-2's byte-level BPE (Radford et al. 2019) from its `encoder.json` and `vocab.bpe`, by `tokenizers`.
 
-    The text `<|endoftext|>` is ordinary text here; only `end_of_text` is the token of that name.
+    `<|endoftext|>` within text is encoded as ordinary text; `end_of_text` is the token of that name.
     """
 
     def __init__(self, encoder: Path, merges: Path) -> None:
@@ -81,28 +81,28 @@ class BytePairs:
             self._tokenizer = ByteLevelBPETokenizer(str(encoder), str(merges))
             self.end_of_text = int(ranks[END_OF_TEXT])
         except Exception as error:  # the library raises plain Exception for a file it cannot read
-            raise DataError(f"{encoder} and {merges} are no GPT-2 encoding: {error}") from error
+            raise DataError(f"{encoder} and {merges} are not a GPT-2 encoding: {error}") from error
         self._vocabulary: int = max(ranks.values()) + 1
         if self._vocabulary > LARGEST_VOCABULARY:
-            raise DataError(f"{encoder} has {self._vocabulary:,} tokens, a token store holds {LARGEST_VOCABULARY:,}.")
+            raise DataError(f"{encoder} has {self._vocabulary:,} tokens; the limit is {LARGEST_VOCABULARY:,}.")
 
     @property
     def vocabulary(self) -> int:
-        """One more than the largest token id: 50,257 for GPT-2."""
+        """Largest token id plus one: 50,257 for GPT-2."""
         return self._vocabulary
 
     def encode(self, text: str) -> Tokens:
-        """The tokens of `text`."""
+        """Encode `text`."""
         return np.array(self._tokenizer.encode(text).ids, dtype=np.uint16)
 
 
 def read_text(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
-    """The text of `path` in pieces of about `piece_bytes`; line ends stay what they are.
+    """Yield the text of `path` in pieces of about `piece_bytes`, with line ends unchanged.
 
     Raises:
-        DataError: the file cannot be read, or is not UTF-8; the byte is named, counted from 0.
+        DataError: the file cannot be read, or is not UTF-8; the message has the offset, counted from 0.
     """
-    left, start = b"", 0  # bytes not decoded yet, and where in the file they begin
+    left, start = b"", 0  # undecoded bytes and their offset in the file
     try:
         with path.open("rb") as file:
             while True:
@@ -122,13 +122,13 @@ def read_text(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
 
 
 def encode_pieces(encoding: Encoding, pieces: Iterator[str]) -> Iterator[Tokens]:
-    """The tokens of the text that `pieces` make up together, the same wherever it was cut into pieces."""
+    """Yield the tokens of the concatenated `pieces`; they do not depend on the piece boundaries."""
     if isinstance(encoding, Characters):
         for piece in pieces:
             yield encoding.encode(piece)
         return
-    held: list[str] = []  # not encoded yet: there is no cut in it
-    tail = ""  # its last characters: a cut may lie across two pieces
+    held: list[str] = []  # not yet encoded; contains no cut
+    tail = ""  # its last characters, because a cut may span two pieces
     for piece in pieces:
         held.append(piece)
         seen = tail + piece

@@ -1,67 +1,17 @@
-"""Causal language models: transformers' GPT-2, and a decoder of our own with what came after it, each part a switch."""
+"""Causal language models: transformers' GPT-2, and a modern decoder in which each part is a switch."""
 
 from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from language_model.gpt.settings import GptConfig
 from language_model.model import import_transformers
 from timedrun.run.train_state import seed_everything
-
-
-@dataclass(frozen=True, kw_only=True)
-class GptConfig:
-    """A causal language model. What is marked "modern" concerns our own decoder only; GPT-2's choices are fixed."""
-
-    implementation: Literal["gpt2", "modern"]
-    """gpt2: transformers' GPT2LMHeadModel."""
-    layers: int = 12
-    hidden: int = 768
-    heads: int = 12
-    context: int = 1024
-    """Tokens in a sequence."""
-    vocabulary: int = 50_257
-    dropout: float = 0.1
-    """Of embeddings, attention weights and residual branches alike."""
-    attention: Literal["eager", "sdpa"] = "sdpa"
-    """gpt2: transformers' implementation; modern always uses torch's scaled_dot_product_attention."""
-    positions: Literal["rotary", "learned"] = "rotary"
-    """modern: rotary embedding (Su et al. 2021, arXiv 2104.09864) or a learned vector a position."""
-    normalisation: Literal["rms", "layer"] = "rms"
-    """modern: RMSNorm (Zhang and Sennrich 2019, arXiv 1910.07467) or LayerNorm, before each branch and the head."""
-    activation: Literal["relu_squared", "gelu"] = "relu_squared"
-    """modern: of the MLP (So et al. 2021, arXiv 2109.08668)."""
-    query_key_norm: bool = True
-    """modern: RMSNorm without gain of each head's queries and keys (Henry et al. 2020, arXiv 2010.04245)."""
-    zero_projections: bool = True
-    """modern: each branch's output projection starts at zero, so every block starts as the identity."""
-    tied_head: bool = False
-    """modern: the head uses the token embedding's matrix."""
-    logit_softcap: float = 0.0
-    """modern: logits become cap * tanh(logits / cap), as in Gemma 2; 0: as they are."""
-    vocabulary_multiple: int = 1
-    """modern: the head's outputs are rounded up to a multiple; the extra ones never are the target."""
-
-    def __post_init__(self) -> None:
-        sizes = (self.layers, self.hidden, self.heads, self.context, self.vocabulary, self.vocabulary_multiple)
-        if min(sizes) < 1:
-            raise ValueError(f"every size of a GPT must be at least 1: {self}")
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden size {self.hidden} is not divisible by {self.heads} attention heads")
-        if self.positions == "rotary" and self.implementation == "modern" and self.hidden // self.heads % 2:
-            raise ValueError(f"rotary positions need heads of even size, not {self.hidden // self.heads}")
-        if not 0 <= self.dropout < 1 or self.logit_softcap < 0:
-            raise ValueError(f"dropout {self.dropout} must be in [0, 1) and softcap {self.logit_softcap} 0 or more")
-
-
-GPT2_125M = GptConfig(implementation="gpt2")
-"""124,439,808 parameters, the head's being the token embedding's."""
 
 
 class Gpt2(nn.Module):
@@ -88,31 +38,31 @@ class Gpt2(nn.Module):
         self.gpt2 = modeling.GPT2LMHeadModel(settings)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, L) int64 tokens -> (B, L, vocabulary) logits of the token after each."""
+        """(B, L) int64 tokens -> (B, L, vocabulary) logits of the next token."""
         logits: Tensor = self.gpt2(tokens).logits
         return logits
 
 
 def rotary_angles(length: int, size: int, base: float = 10_000.0) -> tuple[Tensor, Tensor]:
-    """Cosine and sine (length, size / 2) of position * base^(-2 i / size), for pair i of a head of `size`."""
+    """Return cosine and sine, (length, size / 2) each, of position * base^(-2 i / size) for pair i of a head."""
     rates = base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return angles.cos().float(), angles.sin().float()
 
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn each pair (i, i + size / 2) of the heads (B, H, L, size) by its position's angle."""
+    """Rotate each pair (i, i + size / 2) of the heads (B, H, L, size) by the angle of its position."""
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1).to(x.dtype)
 
 
 class CausalAttention(nn.Module):
-    """Multi-head self-attention in which a token sees itself and those before it."""
+    """Causal multi-head self-attention."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.heads, self.dropout, self.query_key_norm = config.heads, config.dropout, config.query_key_norm
-        # Three matrices, not one: Muon makes each of them orthogonal.
+        # Separate matrices, because Muon orthogonalizes each of them.
         self.query = nn.Linear(config.hidden, config.hidden, bias=False)
         self.key = nn.Linear(config.hidden, config.hidden, bias=False)
         self.value = nn.Linear(config.hidden, config.hidden, bias=False)
@@ -134,7 +84,7 @@ class CausalAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two layers, the inner one four times as wide."""
+    """MLP of two linear layers with an inner width of four times the hidden size."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
@@ -150,7 +100,7 @@ class FeedForward(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Attention, then the MLP, each on a normalised input and added to the residual stream."""
+    """Pre-norm attention and MLP, each added to the residual stream."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
@@ -166,7 +116,7 @@ class DecoderBlock(nn.Module):
 
 
 def normalisation(config: GptConfig) -> nn.Module:
-    """The normalisation layer that `config` names, over the hidden size, without bias."""
+    """Return the configured normalisation over the hidden size, without bias."""
     if config.normalisation == "rms":
         return nn.RMSNorm(config.hidden, eps=1e-6)
     return nn.LayerNorm(config.hidden, bias=False)
@@ -198,8 +148,8 @@ class Decoder(nn.Module):
 
     @torch.no_grad()
     def _initialise(self, config: GptConfig) -> None:
-        """N(0, 0.02^2) as in GPT-2, in the blocks N(0, 0.02^2 * 768 / hidden), which is the same at GPT-2's width; the
-        projections into the residual stream zero, or divided by sqrt(2 * layers) as in GPT-2.
+        """Draw weights from N(0, 0.02^2) as in GPT-2; in the blocks from N(0, 0.02^2 * 768 / hidden), which is the same
+        at GPT-2's width. Projections into the residual stream are zero, or divided by sqrt(2 * layers) as in GPT-2.
         """
         for name, parameter in self.named_parameters():
             if parameter.dim() < 2:
@@ -210,10 +160,10 @@ class Decoder(nn.Module):
             nn.init.normal_(parameter, std=deviation)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(B, L) int64 tokens -> (B, L, outputs) logits of the token after each; L at most `context`."""
+        """(B, L) int64 tokens -> (B, L, outputs) logits of the next token; L is at most `context`."""
         length = tokens.shape[1]
         if length > self.context:
-            raise ValueError(f"sequences of {length} tokens are longer than the model's context of {self.context}")
+            raise ValueError(f"sequences of {length} tokens exceed the model's context of {self.context}")
         x = self.embedding(tokens)
         rotary = None
         if self.positions is None:
@@ -229,16 +179,16 @@ class Decoder(nn.Module):
         return logits
 
     def hidden_matrices(self) -> list[Tensor]:
-        """The weights of the blocks' linear layers: what Muon is meant for."""
+        """Return the weights of the blocks' linear layers, the parameters that Muon trains."""
         return [layer.weight for layer in self.blocks.modules() if isinstance(layer, nn.Linear)]
 
 
 def build_model(config: GptConfig, seed: int) -> Gpt2 | Decoder:
-    """The network with weights drawn from `seed` alone, whatever was drawn before."""
+    """Build the network with initial weights that depend on `seed` alone. Sets the global seed."""
     seed_everything(seed)
     return Gpt2(config) if config.implementation == "gpt2" else Decoder(config)
 
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
-    """Sum over all tokens of the cross-entropy in nats of `logits` (B, L, K) for `targets` (B, L), in float32."""
+    """Return the cross-entropy in nats, summed over all tokens, of logits (B, L, K) for targets (B, L), in float32."""
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")

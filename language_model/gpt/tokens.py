@@ -1,4 +1,4 @@
-"""Token stores: training and validation text as raw token ids in memory-mapped files, and a manifest of them."""
+"""Token stores: training and validation text as raw token ids in memory-mapped files, with a manifest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOKEN_TYPE = np.dtype("<u2")
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One split: its file beside the manifest, and what must be in it."""
+    """File of one split, in the manifest's folder."""
 
     file: str
     tokens: int
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A text file that the store was made from."""
+    """A text file from which the store was made."""
 
     name: str
     bytes: int
@@ -52,35 +52,33 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a token store holds."""
+    """Content of a token store."""
 
     format: Literal["timedrun tokens 1"] = "timedrun tokens 1"
     encoding: Literal["characters", "gpt2"]
     vocabulary: int
     alphabet: str
-    """characters: one a token, in order; otherwise empty."""
+    """Encoding characters: the character of each token, in order; otherwise empty."""
     validation_fraction: float
     sources: tuple[Source, ...]
     train: Part
     validation: Part
 
     def part(self, split: Split) -> Part:
-        """The split of that name."""
+        """Return the file of a split."""
         return self.train if split == "train" else self.validation
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything the manifest says."""
+        """SHA-256 of the manifest's content."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 class TokenStore:
-    """A folder that `prepare_tokens` wrote. Opening it reads the manifest and the sizes of the files, and no token."""
+    """A folder written by `prepare_tokens`. Opening it reads the manifest and file sizes, but no tokens."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises:
-        DataError: no store, an edited manifest, or a file that is missing or of another size.
-        """
+        """Raise DataError unless `folder` is a store with an intact manifest and files of the right size."""
         self.folder = folder
         self.manifest = read_manifest(folder)
         for split in SPLITS:
@@ -91,46 +89,46 @@ class TokenStore:
             found, expected = path.stat().st_size, part.tokens * TOKEN_TYPE.itemsize
             if found != expected:
                 raise DataError(
-                    f"{path} has {found:,} bytes, its manifest says {expected:,}: it is cut short or was changed;"
+                    f"{path} has {found:,} bytes instead of {expected:,}: it is truncated or was changed;"
                     " copy it again or prepare it again."
                 )
 
     @property
     def files(self) -> list[Path]:
-        """Where the tokens of all splits lie."""
+        """Token files of all splits."""
         return [self.folder / self.manifest.part(split).file for split in SPLITS]
 
     def tokens(self, split: Split) -> Tokens:
-        """The ids of a split (N,) uint16, mapped into memory: only what is used is read."""
+        """Return the token ids of a split, (N,) uint16, mapped into memory."""
         part = self.manifest.part(split)
         mapped: Tokens = np.memmap(self.folder / part.file, dtype=TOKEN_TYPE, mode="r", shape=(part.tokens,))
         return mapped
 
     def verify(self) -> None:
-        """Read every byte and compare with the manifest.
+        """Read every byte and compare it with the manifest.
 
         Raises:
-            DataError: a file does not have its SHA-256, or holds a token outside the vocabulary.
+            DataError: a file has another SHA-256, or a token outside the vocabulary.
         """
         for split in SPLITS:
             part, path = self.manifest.part(split), self.folder / self.manifest.part(split).file
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if digest != part.sha256:
-                raise DataError(f"{path} is not what was prepared (its SHA-256 differs); prepare it again.")
+                raise DataError(f"{path} was changed after its preparation (its SHA-256 differs); prepare it again.")
             if int(self.tokens(split).max(initial=0)) >= self.manifest.vocabulary:
-                raise DataError(f"{path} holds a token outside the vocabulary of {self.manifest.vocabulary:,}.")
+                raise DataError(f"{path} has a token outside the vocabulary of {self.manifest.vocabulary:,}.")
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of the store in `folder`.
+    """Read the manifest of the store in `folder`.
 
     Raises:
-        DataError: there is none, or it was damaged or edited.
+        DataError: it is missing, damaged or edited.
     """
     path = folder / MANIFEST
     if not path.is_file():
-        raise DataError(f"{folder}: no {MANIFEST}; this is no token store. Make one with `timedrun prepare`.")
+        raise DataError(f"{folder} has no {MANIFEST}, so it is not a token store; make one with `timedrun prepare`.")
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         digest = stored.pop("sha256")
@@ -155,31 +153,32 @@ def prepare_tokens(
     validation_fraction: float = 0.1,
     piece_bytes: int = PIECE_BYTES,
 ) -> Manifest:
-    """Make a token store in `out` of the texts in `paths`, end to end in the order given; the same input gives the same
-    bytes.
+    """Build a token store in `out` from the concatenated texts in `paths`; the same input gives the same bytes.
 
     The first int(characters * (1 - validation_fraction)) characters are for training, the rest for validation, as
-    nanoGPT splits tinyshakespeare. With gpt2 each file is a document and ends with the token <|endoftext|>. Memory
-    stays bounded: files are read twice, in pieces of `piece_bytes`. The manifest comes last: a store is whole or none.
+    nanoGPT splits tinyshakespeare. With gpt2 each file is a document and ends with the token <|endoftext|>. Memory is
+    bounded: files are read twice, in pieces of `piece_bytes`. The manifest is written last, so no store is partial.
 
     Raises:
-        UsageError: arguments that do not fit together, or `out` holds a store already.
-        DataError: a file is missing or not UTF-8 (the byte is named), or there is too little text.
+        UsageError: contradicting arguments, or `out` already has a store.
+        DataError: a file is missing or not UTF-8, or there is too little text.
     """
     if not paths:
-        raise UsageError("no text file to prepare tokens from; name at least one.")
+        raise UsageError("no text file given; name at least one.")
     if not 0 < validation_fraction < 1:
         raise UsageError(f"validation fraction {validation_fraction} is not between 0 and 1.")
     names: dict[Split, str] = {split: f"{split}.tokens" for split in SPLITS}
     if taken := [name for name in (MANIFEST, *names.values()) if (out / name).exists()]:
-        raise UsageError(f"{out} has {', '.join(taken)} already, left as it is. Choose another folder or delete it.")
+        raise UsageError(
+            f"{out} already has {', '.join(taken)}; nothing was changed. Choose another folder or delete it."
+        )
     scanned = [_scan(path, piece_bytes) for path in paths]
     sources = tuple(source for source, _ in scanned)
     coder: Encoding
     if encoding == "characters":
         coder = Characters("".join(set().union(*(alphabet for _, alphabet in scanned))))
     elif encoder is None or merges is None:
-        raise UsageError("encoding gpt2 needs the paths of GPT-2's encoder.json and vocab.bpe (its merges).")
+        raise UsageError("encoding gpt2 needs GPT-2's encoder.json (--vocabulary) and vocab.bpe (--merges).")
     else:
         coder = BytePairs(encoder, merges)
     total = sum(source.characters for source in sources)
@@ -231,7 +230,7 @@ def _scan(path: Path, piece_bytes: int) -> tuple[Source, set[str]]:
 
 
 def _spans(lengths: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int, int, bool]]:
-    """What of each file lies in characters [begin, end) of all: file, first, last, whether that is the file's end."""
+    """Yield the part of each file in characters [begin, end) of all: file, first, last, True at the file's end."""
     start = 0
     for number, length in enumerate(lengths):
         first, last = max(begin - start, 0), min(end - start, length)
@@ -241,7 +240,7 @@ def _spans(lengths: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, 
 
 
 def _document(coder: Encoding, path: Path, first: int, last: int, whole: bool, piece_bytes: int) -> Iterator[Tokens]:
-    """The tokens of characters [first, last) of a file; with BPE, <|endoftext|> where that is the file's end."""
+    """Yield the tokens of characters [first, last) of a file; with BPE, <|endoftext|> at the file's end."""
     yield from encode_pieces(coder, _between(read_text(path, piece_bytes), first, last))
     if whole and isinstance(coder, BytePairs):
         yield np.array([coder.end_of_text], dtype=np.uint16)

@@ -1,4 +1,4 @@
-"""The weights that MLPerf's BERT starts from: TensorFlow's own files or safetensors, under transformers' names."""
+"""Initial weights of MLPerf's BERT, from TensorFlow's files or safetensors, under transformers' names."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from language_model.architecture import BertArchitecture
+from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
 from language_model.weights import IGNORED, check, load_safetensors, shapes
 from timedrun.errors import DataError
 
 OPTIMIZER_STATE = ("adam_m", "adam_v", "LAMB", "LAMB_1", "global_step", "beta1_power", "beta2_power")
-"""Last parts of names that are no weights."""
+"""Last name components of tensors that are not weights."""
 UNUSED = ("bert/pooler/", "cls/seq_relationship/")
-"""Weights of the next-sentence task, which predicting masked tokens does not use."""
+"""Weights of the next-sentence task, unused by masked-token prediction."""
 
 MLPERF_INDEX_MD5 = "f97de3ae180eb8d479555c939d50d048"
-"""Of model.ckpt-28252.index (tf1), as MLPerf's reference publishes it (training/language_model/tensorflow/bert/README).
-The index holds a checksum of every tensor, and those are verified: whoever has this index has MLPerf's weights."""
+"""MD5 of model.ckpt-28252.index (tf1), from MLPerf's reference (training/language_model/tensorflow/bert/README).
+The index holds a checksum of every tensor, and those are verified, so this index implies MLPerf's weights."""
 
 SELF_CHECK_ACCURACY = 0.34085
-"""Masked-token accuracy of MLPerf's checkpoint, untrained further, on MLPerf's 10,000 evaluation sequences: what other
-loaders are held against (tinygrad's external_test_checkpoint_loading.py, which gives MLPerf's README as its source)."""
+"""Masked-token accuracy of MLPerf's untrained checkpoint on MLPerf's 10,000 evaluation sequences: the reference value
+for loaders (tinygrad's external_test_checkpoint_loading.py, which cites MLPerf's README)."""
 
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """Where an initial checkpoint was found, and what it is."""
+    """Location and kind of an initial checkpoint."""
 
     kind: Literal["tensorflow", "safetensors"]
     path: Path
@@ -44,7 +44,7 @@ class CheckpointFiles:
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """What was read, for a log or a submission; holds no path."""
+    """Description of a checkpoint for a log or a submission; contains no path."""
 
     kind: str
     files: dict[str, int]
@@ -52,18 +52,18 @@ class CheckpointRecord:
     tensors: int
     parameters: int
     sha256: str
-    """Of the weights under transformers' names, whatever kind of file they came from: see `weights_sha256`."""
+    """SHA-256 of the weights under transformers' names, independent of the file format: see `weights_sha256`."""
     unused: tuple[str, ...]
-    """Tensors in the files that the model has no use for."""
+    """Tensors in the files that the model does not use."""
     is_mlperf: bool
-    """The files are MLPerf's published checkpoint, told by its index. Never so for safetensors."""
+    """True if the index is that of MLPerf's published checkpoint; always False for safetensors."""
 
 
 def find(path: Path) -> CheckpointFiles:
-    """The checkpoint at `path`: a TensorFlow prefix or its .index, a .safetensors file, or a folder holding one.
+    """Find the checkpoint at `path`: a TensorFlow prefix or its .index, a .safetensors file, or a folder holding one.
 
     Raises:
-        DataError: there is none, or there are several.
+        DataError: no checkpoint, or more than one.
     """
     if path.is_dir():
         found = sorted([*path.glob("*.index"), *path.glob("*.safetensors")])
@@ -86,11 +86,11 @@ def find(path: Path) -> CheckpointFiles:
 
 
 def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
-    """The weights at `path` (see `find`): names and shapes of `weights.shapes`, float32, on the CPU, tied ones once.
+    """Load the weights at `path` (see `find`): names and shapes of `weights.shapes`, float32, CPU, tied ones once.
 
     Raises:
-        DataError: there is no checkpoint, it is damaged, or it is not one of `architecture`: then everything that is
-            missing, unexpected or of another shape or type is named.
+        DataError: the checkpoint is absent, damaged or not of `architecture`; all missing, unexpected and mismatched
+            tensors are listed.
         UsageError: safetensors is not installed.
     """
     files = find(path)
@@ -110,14 +110,14 @@ def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[
 
 
 def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
-    """The weights of a TensorFlow BERT in PREFIX.index and PREFIX.data-*, under transformers' names, float32.
+    """Read the weights of a TensorFlow BERT in PREFIX.index and PREFIX.data-* as float32 under transformers' names.
 
     Kernels are transposed: TensorFlow multiplies from the left, (in, out), torch keeps (out, in). The decoder is the
     word embeddings in both. Optimizer state and the next-sentence task's weights (`UNUSED`) are not read.
 
     Raises:
         BundleError: the files are missing or damaged.
-        DataError: names, shapes or types are not those of `architecture`; all are named, and nothing was read.
+        DataError: names, shapes or types do not match `architecture`; all differences are listed, nothing was read.
     """
     bundle = TensorBundle.open(prefix)
     wanted = {mlperf_name(name): (name, shape) for name, shape in shapes(architecture).items()}
@@ -138,14 +138,14 @@ def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict
         )
     weights = {}
     for source, (name, _) in wanted.items():
-        # A copy in any case: what is mapped can neither be written to nor outlive the file.
+        # Always copy: a mapped array is read-only and does not outlive the file.
         tensor = torch.from_numpy(np.array(bundle.read(source)))
         weights[name] = tensor.t().contiguous() if source.endswith("/kernel") else tensor
     return weights
 
 
 def mlperf_name(name: str) -> str:
-    """The name that MLPerf's TensorFlow reference gives a tensor of transformers' BertForMaskedLM."""
+    """Return the name in MLPerf's TensorFlow reference for a tensor of transformers' BertForMaskedLM."""
     if name == "cls.predictions.bias":
         return "cls/predictions/output_bias"
     module, _, leaf = re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).rpartition(".")
@@ -157,7 +157,7 @@ def mlperf_name(name: str) -> str:
 
 
 def record(path: Path, weights: Mapping[str, Tensor]) -> CheckpointRecord:
-    """What `load_initial_checkpoint(path)` read to get `weights`.
+    """Describe the checkpoint from which `load_initial_checkpoint(path)` read `weights`.
 
     Raises:
         DataError: there is no checkpoint at `path`.
@@ -183,7 +183,7 @@ def record(path: Path, weights: Mapping[str, Tensor]) -> CheckpointRecord:
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 over all tensors by name: a line of JSON with name, type and shape, then the bytes, row by row."""
+    """Return the SHA-256 over all tensors by name: a JSON line with name, type and shape, then the bytes by row."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         values = weights[name].detach().cpu().contiguous().numpy()
@@ -193,15 +193,15 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
 
 
 def self_check(accuracy: float, tolerance: float) -> None:
-    """Hold the accuracy of MLPerf's checkpoint on MLPerf's evaluation set, before any training, against the known one.
+    """Compare the untrained accuracy of MLPerf's checkpoint on MLPerf's evaluation set with the published value.
 
     Raises:
         DataError: they differ by more than `tolerance`.
     """
     if not abs(accuracy - SELF_CHECK_ACCURACY) <= tolerance:  # so that NaN fails
         raise DataError(
-            f"before training the masked-token accuracy is {accuracy:.5f}; of MLPerf's checkpoint on MLPerf's"
-            f" evaluation set it is {SELF_CHECK_ACCURACY} (give or take {tolerance}). Checkpoint, evaluation set or"
+            f"before training the masked-token accuracy is {accuracy:.5f}; for MLPerf's checkpoint and evaluation"
+            f" set it is {SELF_CHECK_ACCURACY} +- {tolerance}. Checkpoint, evaluation set or"
             " model is not MLPerf's; a run would not be comparable."
         )
 
@@ -215,7 +215,7 @@ def _index(prefix: Path) -> Path:
 
 
 def _current(name: str) -> str:
-    """The name of today for one that transformers gave layer norms in files of 2018 and 2019."""
+    """Return today's name for a layer norm tensor in transformers files of 2018 and 2019."""
     return re.sub(r"LayerNorm\.(gamma|beta)$", lambda found: f"LayerNorm.{_LEAF[found[1]]}", name)
 
 

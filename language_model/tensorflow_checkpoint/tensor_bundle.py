@@ -1,11 +1,13 @@
-"""Reads TensorFlow's checkpoints (version 2, "tensor bundle") without TensorFlow: PREFIX.index and PREFIX.data-*-of-*.
+"""Reader of TensorFlow checkpoints (version 2, "tensor bundle") without TensorFlow.
 
-The index is a LevelDB table (LevelDB's doc/table_format.md) from tensor names to protocol buffers
+A checkpoint is PREFIX.index and PREFIX.data-*-of-*. The index is a LevelDB
+table (LevelDB's doc/table_format.md) from tensor names to protocol buffers
 (tensorflow/core/protobuf/tensor_bundle.proto); the data files hold the tensors' bytes and nothing else.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,34 +17,33 @@ from typing import Any, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from language_model.tensorflow_checkpoint.crc32c import crc32c, mask
-from language_model.tensorflow_checkpoint.snappy import decompress
-from timedrun.errors import DataError
+from timedrun.errors import DataError, UsageError
 
 TABLE_MAGIC = 0xDB4775248B80FB57
 DTYPES = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "<u1", 5: "<i2", 6: "<i1", 8: "<c8", 9: "<i8", 10: "?", 17: "<u2", 18: "<c16",
     19: "<f2", 22: "<u4", 23: "<u8",
 }  # fmt: skip
-"""numpy's names of TensorFlow's DataType (tensorflow/core/framework/types.proto), as far as numpy has the type."""
+"""TensorFlow's DataType (tensorflow/core/framework/types.proto) to numpy's names, for the types numpy has."""
 
 _OTHER_DTYPES = {7: "string", 14: "bfloat16", 20: "resource", 21: "variant"}
 _FOOTER = 48
+_MASK_DELTA = 0xA282EAD8
 _BLOCK_TRAILER = 5
 _SNAPPY = 1
-"""TensorFlow's public builds read packed indexes but write none. MLPerf's must be one: its tensors and LAMB's slots
-make 1,197 entries, 45 kB unpacked by this format, and the published file has 17,371 bytes."""
+"""TensorFlow's public builds read compressed indexes but write none. MLPerf's must be one: its tensors and LAMB's slots
+make 1,197 entries, 45 kB uncompressed in this format, and the published file has 17,371 bytes."""
 _BUNDLE_VERSION = 1
 _AGAIN = "Nothing was read from it; copy or download the checkpoint again."
 
 
 class BundleError(DataError):
-    """A TensorFlow checkpoint is missing, damaged, or of a kind that is not read here."""
+    """Raised if a TensorFlow checkpoint is missing, damaged or of an unsupported kind."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the index says of a tensor (BundleEntryProto)."""
+    """Index entry of a tensor (BundleEntryProto)."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -52,21 +53,22 @@ class Entry:
     crc: int
     """CRC-32C of the tensor's bytes, masked."""
     sliced: bool
-    """Saved in parts by a partitioned variable: shape is the whole's, the rest means nothing."""
+    """True for a partitioned variable: shape is the whole variable's, the other fields are unused."""
 
 
 class TensorBundle:
-    """A checkpoint whose index was read and held against its data files, which are mapped and not loaded."""
+    """Checkpoint with a validated index and memory-mapped data files."""
 
     def __init__(self, prefix: Path, entries: dict[str, Entry], shards: list[npt.NDArray[np.uint8]]) -> None:
         self.prefix, self._entries, self._shards = prefix, entries, shards
 
     @classmethod
     def open(cls, prefix: Path) -> Self:
-        """The checkpoint PREFIX.index and PREFIX.data-00000-of-0000n; every byte of the index is checked.
+        """Open the checkpoint PREFIX.index and PREFIX.data-00000-of-0000n and verify every byte of the index.
 
         Raises:
-            BundleError: a file is missing, cut off or damaged, or the index and the data files do not fit together.
+            BundleError: a file is missing, truncated or damaged, or index and data files disagree.
+            UsageError: google-crc32c or cramjam is not installed.
         """
         index = prefix.with_name(prefix.name + ".index")
         try:
@@ -74,7 +76,7 @@ class TensorBundle:
         except OSError as error:
             raise BundleError(f"{index}: the checkpoint's index cannot be read ({error.strerror}).") from error
         if b"" not in table:
-            raise BundleError(f"{index}: has no header entry, so it is a LevelDB table but no checkpoint.")
+            raise BundleError(f"{index}: has no header entry, so it is a LevelDB table but not a checkpoint.")
         shards = _shards(prefix, _header(index, table.pop(b"")))
         # Keys that begin with a zero byte are parts of partitioned tensors, encoded; the whole has its own entry.
         entries = {_name(index, key): _entry(index, key, value) for key, value in table.items() if key[0]}
@@ -84,11 +86,11 @@ class TensorBundle:
         return cls(prefix, entries, shards)
 
     def names(self) -> list[str]:
-        """All tensors, sorted."""
+        """Return all tensor names, sorted."""
         return sorted(self._entries)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The tensor's shape.
+        """Return the tensor's shape.
 
         Raises:
             BundleError: there is no such tensor.
@@ -96,7 +98,7 @@ class TensorBundle:
         return self._entry(name).shape
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """The tensor's type.
+        """Return the tensor's type.
 
         Raises:
             BundleError: there is no such tensor, or numpy has no such type.
@@ -104,34 +106,51 @@ class TensorBundle:
         number = self._entry(name).dtype
         if number not in DTYPES:
             kind = _OTHER_DTYPES.get(number, "unknown to this reader")
-            raise BundleError(f"{self.prefix}: tensor {name} has TensorFlow's type {number} ({kind}): not read here.")
+            raise BundleError(
+                f"{self.prefix}: tensor {name} has TensorFlow's type {number} ({kind}), which is not supported."
+            )
         return np.dtype(DTYPES[number])
 
     def read(self, name: str, verify: bool = True) -> npt.NDArray[Any]:
-        """The tensor as a read-only view of the mapped file; `verify` holds its bytes against the index's checksum.
+        """Return the tensor as a read-only view of the mapped file; `verify` checks its bytes against the checksum.
 
         Raises:
-            BundleError: there is no such tensor, its type is not read here, it is sliced, or its checksum is wrong.
+            BundleError: there is no such tensor, its type is unsupported, it is sliced, or its checksum is wrong.
         """
         entry, dtype = self._entry(name), self.dtype(name)
         if entry.sliced:
             raise BundleError(
-                f"{self.prefix}: tensor {name} was saved in slices (a partitioned variable), which is not read here;"
+                f"{self.prefix}: tensor {name} was saved in slices (a partitioned variable), which is not supported;"
                 " save the checkpoint again without partitions."
             )
         raw = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
-        if verify and mask(crc32c(raw)) != entry.crc:
+        if verify and _masked_crc32c(raw.tobytes()) != entry.crc:
             path, end = _shard_path(self.prefix, entry.shard, len(self._shards)), entry.offset + entry.size
             raise BundleError(
-                f"{path}: tensor {name}, bytes {entry.offset} to {end}, does not have its checksum (CRC-32C): damaged."
+                f"{path}: tensor {name}, bytes {entry.offset} to {end}, does not match its checksum (CRC-32C): damaged."
                 f" {_AGAIN}"
             )
         return raw.view(dtype).reshape(entry.shape)
 
     def _entry(self, name: str) -> Entry:
         if name not in self._entries:
-            raise BundleError(f"{self.prefix}: has no tensor {name}, but {len(self._entries)} others.")
+            raise BundleError(f"{self.prefix}: contains no tensor {name} (it has {len(self._entries)} others).")
         return self._entries[name]
+
+
+def _codec(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(
+            f"TensorFlow checkpoints cannot be read: {name} is not installed; pip install 'timedrun[language]'"
+        ) from error
+
+
+def _masked_crc32c(data: bytes) -> int:
+    """Return the CRC-32C rotated right by 15 bits plus a constant, as LevelDB stores it (LevelDB's crc32c.h)."""
+    crc: int = _codec("google_crc32c").value(data)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def _shard_path(prefix: Path, shard: int, shards: int) -> Path:
@@ -153,7 +172,7 @@ def _shards(prefix: Path, count: int) -> list[npt.NDArray[np.uint8]]:
 
 def _check_extent(prefix: Path, name: str, entry: Entry, shards: list[npt.NDArray[np.uint8]]) -> None:
     if not 0 <= entry.shard < len(shards):
-        raise BundleError(f"{prefix}: tensor {name} lies in data file {entry.shard}, there are {len(shards)}. {_AGAIN}")
+        raise BundleError(f"{prefix}: tensor {name} is in data file {entry.shard} of {len(shards)}. {_AGAIN}")
     end, length = entry.offset + entry.size, len(shards[entry.shard])
     if min(entry.offset, entry.size) < 0 or end > length:
         path = _shard_path(prefix, entry.shard, len(shards))
@@ -163,19 +182,21 @@ def _check_extent(prefix: Path, name: str, entry: Entry, shards: list[npt.NDArra
         if entry.size != expected:
             kind = np.dtype(DTYPES[entry.dtype]).name
             raise BundleError(
-                f"{prefix}: tensor {name} is said to take {entry.size} bytes, but {kind} {list(entry.shape)} takes"
+                f"{prefix}: tensor {name} has {entry.size} bytes in the index, but {kind} {list(entry.shape)} needs"
                 f" {expected}. {_AGAIN}"
             )
 
 
 def _header(index: Path, value: bytes) -> int:
-    """The number of data files (BundleHeaderProto)."""
+    """Return the number of data files (BundleHeaderProto)."""
     fields = dict(_fields(index, value))
     if fields.get(2, 0) != 0:
-        raise BundleError(f"{index}: the checkpoint was written on a big-endian machine, which is not read here.")
+        raise BundleError(f"{index}: the checkpoint was written on a big-endian machine, which is not supported.")
     version = dict(_fields(index, _bytes(index, fields.get(3, b""))))
     if _int(index, version.get(2, 0)) > _BUNDLE_VERSION:
-        raise BundleError(f"{index}: needs a reader of tensor bundles of version {version[2]!r}, newer than this one.")
+        raise BundleError(
+            f"{index}: needs a reader of tensor bundles of version {version[2]!r}, newer than this one supports."
+        )
     return _int(index, fields.get(1, 0))
 
 
@@ -196,7 +217,7 @@ def _entry(index: Path, key: bytes, value: bytes) -> Entry:
         elif number == 7:
             sliced = True
     if min(shape, default=0) < 0:
-        raise BundleError(f"{index}: tensor {_name(index, key)} has a shape that is not known. {_AGAIN}")
+        raise BundleError(f"{index}: tensor {_name(index, key)} has an unknown shape. {_AGAIN}")
     return Entry(shape=tuple(shape), sliced=sliced, **fields)
 
 
@@ -208,7 +229,7 @@ def _name(index: Path, key: bytes) -> str:
 
 
 def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """All entries of a LevelDB table, whose keys must increase."""
+    """Yield all entries of a LevelDB table, whose keys must increase."""
     if len(data) < _FOOTER:
         raise BundleError(f"{path}: {len(data)} bytes are too few for an index: truncated. {_AGAIN}")
     if int.from_bytes(data[-8:], "little") != TABLE_MAGIC:
@@ -218,7 +239,7 @@ def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         )
     footer = data[-_FOOTER:-8]
     position = 0
-    for _ in range(2):  # the first handle, of the meta index, is read over
+    for _ in range(2):  # skip the first handle, of the meta index
         _, position = _varint(path, footer, position)
     blocks = _block(path, data, footer[position:])
     last: bytes | None = None
@@ -231,28 +252,29 @@ def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(path: Path, data: bytes, handle: bytes) -> bytes:
-    """A block's content, held against its checksum."""
+    """Return a block's content after verifying its checksum."""
     offset, position = _varint(path, handle, 0)
     size, _ = _varint(path, handle, position)
     end = offset + size
     if end + _BLOCK_TRAILER > len(data) - _FOOTER:
         _damaged(path, f"a block ends at byte {end}, of a file of {len(data)}")
-    if mask(crc32c(data[offset : end + 1])) != int.from_bytes(data[end + 1 : end + _BLOCK_TRAILER], "little"):
-        _damaged(path, f"the block at byte {offset} does not have its checksum (CRC-32C)")
+    if _masked_crc32c(data[offset : end + 1]) != int.from_bytes(data[end + 1 : end + _BLOCK_TRAILER], "little"):
+        _damaged(path, f"the block at byte {offset} does not match its checksum (CRC-32C)")
     content, compression = data[offset:end], data[end]
     if compression == 0:
         return content
     if compression != _SNAPPY:
         kind = {2: "zstd"}.get(compression, f"type {compression}")
-        raise BundleError(f"{path}: the index is compressed ({kind}), as TensorFlow never writes it: not read here.")
+        raise BundleError(f"{path}: the index is compressed ({kind}), which is not supported.")
+    cramjam = _codec("cramjam")
     try:
-        return decompress(content)
-    except ValueError as error:
-        _damaged(path, f"the block at byte {offset} cannot be unpacked: {error}")
+        return bytes(cramjam.snappy.decompress_raw(content))
+    except cramjam.DecompressionError as error:
+        _damaged(path, f"the block at byte {offset} cannot be decompressed: {error}")
 
 
 def _entries(path: Path, block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block. A key is stored as what it does not share with the key before it."""
+    """Yield keys and values of a block. Keys are prefix-compressed against the key before."""
     restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 * (restarts + 1)
     if len(block) < 4 or end < 0:
@@ -263,14 +285,14 @@ def _entries(path: Path, block: bytes) -> Iterator[tuple[bytes, bytes]]:
         own, position = _varint(path, block, position)
         length, position = _varint(path, block, position)
         if shared > len(key) or position + own + length > end:
-            _damaged(path, "an entry reaches out of its block")
+            _damaged(path, "an entry extends beyond its block")
         key = key[:shared] + block[position : position + own]
         yield key, block[position + own : position + own + length]
         position += own + length
 
 
 def _fields(path: Path, message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and raw values of a protocol buffer: integers as they were written, everything else as bytes."""
+    """Yield field numbers and raw values of a protocol buffer: integers as written, everything else as bytes."""
     position = 0
     while position < len(message):
         tag, position = _varint(path, message, position)
@@ -285,9 +307,9 @@ def _fields(path: Path, message: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
-            _damaged(path, f"a field of an entry has the wire type {kind}")
+            _damaged(path, f"a field of an entry has wire type {kind}")
         if position + length > len(message):
-            _damaged(path, "a field reaches out of its entry")
+            _damaged(path, "a field extends beyond its entry")
         content = message[position : position + length]
         yield tag >> 3, content if kind == 2 else int.from_bytes(content, "little")
         position += length

@@ -1,4 +1,4 @@
-"""Documents streamed from WikiExtractor's output or from plain text, compressed or not, one in memory at a time."""
+"""Stream documents from WikiExtractor's output or plain text, compressed or not, one in memory at a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from language_model.text.sentences import split_sentences
 from timedrun.errors import DataError
 
 LARGEST_DOCUMENT = 1 << 26
-"""Bytes of one document; more means that a file has no boundaries between documents."""
+"""Maximum bytes of one document; a larger one means that a file has no document boundaries."""
 _TAG_NAMES = (
     "b|big|blockquote|br|caption|center|code|dd|del|div|dl|dt|em|font|gallery|h[1-6]|hr|i|includeonly|ins|li|math|noinclude|nowiki|ol|"
     "onlyinclude|p|poem|pre|ref|references|s|small|span|strike|strong|sub|sup|table|td|th|tr|tt|u|ul|var"
 )
-# None of these is to try the same characters in several ways: a line may have millions of any one.
+# None of these may backtrack over the same characters: a line can hold millions of any one.
 _TAG = re.compile(rf"</?(?:{_TAG_NAMES})(?:\s+[\w:-]+\s*=[^<>]*>|\s*/?>)", re.IGNORECASE)
 _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:]?(?:\s*[,;:])*\s*\)|\[\s*\]")
 _OPEN_BRACKET = re.compile(r"\(\s*[,;](?:\s*[,;])*\s*")
@@ -34,17 +34,17 @@ _MAGIC = {b"\xfd7zXZ\x00": "xz", b"BZh": "bz2", b"\x1f\x8b": "gzip"}
 
 @dataclass(frozen=True)
 class Document:
-    """One document as it stands in its file."""
+    """One document, unprocessed."""
 
     name: str
-    """File name with the title or the number of the document in the file: for messages."""
+    """File name with the document's title or number, for messages."""
     text: str
-    """Lines; a WikiExtractor document's without its title."""
+    """Lines, without the title of a WikiExtractor document."""
     prose: bool
-    """Lines are paragraphs to be cleaned and split, not sentences."""
+    """True if lines are paragraphs to clean and split, False if they are sentences."""
 
     def sentences(self) -> list[str]:
-        """Its sentences in order; a line without a letter or digit is none."""
+        """Return the sentences in order; lines without a letter or digit are dropped."""
         found: list[str] = []
         for line in self.text.split("\n"):
             cleaned = clean_line(line) if self.prose else " ".join(line.split())
@@ -54,18 +54,18 @@ class Document:
 
     @property
     def empty(self) -> bool:
-        """Whether no sentence is left after cleaning."""
+        """True if no sentence is left after cleaning."""
         clean = clean_line if self.prose else str
         return not any(_WORD.search(clean(line)) for line in self.text.split("\n"))
 
     @property
     def fingerprint(self) -> bytes:
-        """Digest of the text with case and white space evened out: equal for two copies of a document."""
+        """Digest of the text with case and white space normalized, equal for two copies of a document."""
         return hashlib.blake2b(" ".join(self.text.casefold().split()).encode(), digest_size=16).digest()
 
 
 def clean_line(line: str) -> str:
-    """Without what extraction leaves behind: escaped characters, known tags, brackets that templates left empty."""
+    """Remove extraction residue from a line: escaped characters, known tags, brackets left empty by templates."""
     line = " ".join((html.unescape(line) if "&" in line else line).split())
     if "<" in line:
         line = _TAG.sub(" ", line)
@@ -75,17 +75,17 @@ def clean_line(line: str) -> str:
 
 
 def text_files(paths: Sequence[Path]) -> list[Path]:
-    """The files that `paths` name, folders searched in sorted order, hidden files left out.
+    """List the files in `paths`; folders are searched in sorted order and hidden files skipped.
 
     Raises:
-        DataError: a path does not exist, a folder holds no file, or a file is named twice.
+        DataError: a path does not exist, a folder holds no file, or a file occurs twice.
     """
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(file for file in path.rglob("*") if file.is_file() and not hidden(file.relative_to(path)))
             if not inside:
-                raise DataError(f"{path} holds no file; nothing was prepared; name a folder with text files")
+                raise DataError(f"{path} contains no file; nothing was prepared; name a folder with text files")
             found.extend(inside)
         elif path.is_file():
             found.append(path)
@@ -94,18 +94,18 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
     seen: set[Path] = set()
     for file in found:
         if file.resolve() in seen:
-            raise DataError(f"{file} is named twice; nothing was prepared; name every file once")
+            raise DataError(f"{file} is given twice; nothing was prepared; give every file once")
         seen.add(file.resolve())
     return found
 
 
 def hidden(path: Path) -> bool:
-    """Whether any part of a relative path begins with a dot."""
+    """Return True if any part of a relative path begins with a dot."""
     return any(part.startswith(".") for part in path.parts)
 
 
 class Corpus:
-    """The documents of some files in order, with the count of bytes read so far for progress."""
+    """Documents of files in order, with the bytes read so far for progress."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.files = text_files(paths)
@@ -115,11 +115,11 @@ class Corpus:
 
     @property
     def consumed_bytes(self) -> int:
-        """Bytes on disk that were read so far, of `total_bytes`."""
+        """Bytes on disk read so far, of `total_bytes`."""
         return self._read_before + (self._raw.tell() if self._raw is not None else 0)
 
     def documents(self) -> Iterator[Document]:
-        """Every document, also the empty ones.
+        """Yield every document, including empty ones.
 
         Raises:
             DataError: a file is damaged, is not UTF-8 (with the offset of the byte) or has no document with a sentence.
@@ -135,17 +135,19 @@ class Corpus:
                         yield document
                 except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
                     raise DataError(
-                        f"{file} cannot be read to its end ({error}); nothing was prepared; copy or unpack it again"
+                        f"{file} cannot be read completely ({error}); nothing was prepared; copy it again"
                     ) from error
                 finally:
                     self._raw = None
             if not filled:
-                raise DataError(f"{file} holds no document with a sentence; nothing was prepared; leave the file out")
+                raise DataError(
+                    f"{file} contains no document with a sentence; nothing was prepared; leave the file out"
+                )
             self._read_before += file.stat().st_size
 
 
 def _decompressed(raw: BinaryIO) -> BinaryIO:
-    """The bytes of a file that may be compressed: told by its first bytes, not by its name."""
+    """Return the decompressed stream of a file; the format is detected from its first bytes, not its name."""
     start = raw.read(6)
     raw.seek(0)
     kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "plain")
@@ -159,7 +161,7 @@ def _decompressed(raw: BinaryIO) -> BinaryIO:
 
 
 def _parse(file: Path, stream: BinaryIO) -> Iterator[Document]:
-    """Documents of one stream of either format; told by the first line that is not blank."""
+    """Yield the documents of a stream; the format is detected from its first non-blank line."""
     offset = 0
     lines = _lines(file, stream)
     for line in lines:
@@ -169,7 +171,7 @@ def _parse(file: Path, stream: BinaryIO) -> Iterator[Document]:
             if line.startswith(b"<doc "):
                 yield from _wikipedia(file, line, offset, lines)
             elif line.startswith(b'{"'):
-                raise DataError(f"{file} holds JSON lines; nothing was prepared; run WikiExtractor without --json")
+                raise DataError(f"{file} contains JSON lines; nothing was prepared; run WikiExtractor without --json")
             else:
                 yield from _plain(file, line, offset, lines)
             return
@@ -184,7 +186,7 @@ def _lines(file: Path, stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _wikipedia(file: Path, header: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:
-    """`<doc ...>`, the title, blank line, paragraphs, `</doc>`; `header` is the first line, at byte `offset`."""
+    """Yield documents `<doc ...>`, title, blank line, paragraphs, `</doc>`; `header` is at byte `offset`."""
     body: list[bytes] | None = None
     size, start, name = 0, offset, ""
     line: bytes | None = header
@@ -213,12 +215,12 @@ def _wikipedia(file: Path, header: bytes, offset: int, lines: Iterator[bytes]) -
         line = next(lines, None)
     if body is not None:
         raise DataError(
-            f"{name} has no </doc>: {file} is cut off there; nothing was prepared; copy or extract it again"
+            f"{name} has no </doc>: {file} is truncated there; nothing was prepared; copy or extract it again"
         )
 
 
 def _title(opening: str) -> str:
-    """What stands between title=" and the last quotation mark of a `<doc ...>` line; "" for none."""
+    """Return the title of a `<doc ...>` line, from title=" to the last quotation mark; "" if absent."""
     inside = opening.removesuffix(">").rstrip()
     found = _TITLE.search(inside)
     if not opening.endswith(">") or not inside.endswith('"') or found is None:
@@ -227,7 +229,7 @@ def _title(opening: str) -> str:
 
 
 def _plain(file: Path, first: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:
-    """Documents separated by blank lines, a sentence a line; `first` is the first line, at byte `offset`."""
+    """Yield documents separated by blank lines, one sentence a line; `first` is at byte `offset`."""
     body, size, start, number = [first], len(first), offset, 1
     offset += len(first)
     for line in lines:

@@ -1,4 +1,4 @@
-"""The training and evaluation documents of a store, given apart or held out by a hash; no text is in both."""
+"""Split of documents into training and evaluation, given separately or held out by a hash; no text is in both."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from language_model.text.store import Split
 from timedrun.errors import DataError
 
 Documents = Callable[[], Iterator[Document]]
-"""Gives the documents of a corpus from the beginning, as often as it is called."""
+"""Function that iterates over the documents of a corpus from the beginning at every call."""
 
 
 @dataclass
 class Corpora:
-    """Documents to train on and, apart or held out of them, to evaluate on."""
+    """Training documents and evaluation documents, given separately or held out."""
 
     train: Documents
     evaluation: Documents | None = None
     held_out: float = 0.0
-    """Without evaluation documents: the share of documents held out, by a hash of their text."""
+    """Share of documents held out by a hash of their text if no evaluation documents are given."""
     skipped: dict[Split, list[str]] = field(default_factory=lambda: {"train": [], "evaluation": []})
-    """Names of the empty documents that the last pass met."""
+    """Names of the empty documents in the last pass."""
 
     def documents(self) -> Iterator[tuple[Split, Document]]:
-        """Every document with its split, empty ones left out.
+        """Yield every non-empty document with its split.
 
         Raises:
-            DataError: evaluation documents occur in the training text too; up to twenty are named.
+            DataError: evaluation documents also occur in the training text; up to twenty are named.
         """
         self.skipped = {"train": [], "evaluation": []}
         known: dict[bytes, str] = {}
@@ -49,12 +49,12 @@ class Corpora:
             more = f"\n  and {len(leaked) - 20} more" if len(leaked) > 20 else ""
             shown = "\n".join(leaked[:20])
             raise DataError(
-                f"{len(leaked)} documents of the evaluation text are in the training text too; no store was written; "
-                f"take them out of one of them:\n{shown}{more}"
+                f"{len(leaked)} evaluation documents are also in the training text; no store was written; "
+                f"remove them from one of the two:\n{shown}{more}"
             )
 
     def training_sentences(self) -> Iterator[str]:
-        """Sentences of the documents to train on: what a vocabulary may be trained from."""
+        """Yield the sentences of the training documents, from which a vocabulary may be trained."""
         for split, document in self.documents():
             if split == "train":
                 yield from document.sentences()

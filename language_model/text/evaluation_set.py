@@ -1,4 +1,4 @@
-"""The static evaluation set: masks drawn once as BERT's reference draws them, and MLPerf's choice of its sequences."""
+"""Static evaluation set: masks drawn once as in BERT's reference, and MLPerf's selection of sequences."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from language_model.text.vocabulary import SpecialIds
 
 @dataclass(frozen=True, kw_only=True)
 class MaskSettings:
-    """How many tokens of a sequence are to be predicted."""
+    """Number of tokens of a sequence to predict."""
 
     max_predictions: int = 76
     masked_fraction: float = 0.15
 
     def count(self, length: int) -> int:
-        """Predictions of a sequence of `length` tokens, special ones included."""
+        """Return the number of predictions in a sequence of `length` tokens, special ones included."""
         return min(self.max_predictions, max(1, round(length * self.masked_fraction)))
 
 
 def mask(
     tokens: Sequence[int], settings: MaskSettings, special: SpecialIds, vocabulary: int, random: Random
 ) -> tuple[list[int], list[int], list[int]]:
-    """One sequence masked: tokens with some replaced, the places to predict in increasing order, and what was there.
+    """Mask one sequence: return its tokens, the increasing positions to predict, and their original tokens.
 
-    Places are drawn from all but [CLS] and [SEP]. Of them 80 % become [MASK], 10 % a word drawn from the whole
-    vocabulary, 10 % stay as they are (Devlin et al. 2018, 3.1).
+    Positions are drawn from all but [CLS] and [SEP]. 80 % of them become [MASK], 10 % a random word of the
+    vocabulary, 10 % are unchanged (Devlin et al. 2018, 3.1).
     """
     output = list(tokens)
     outside = (special.cls, special.sep)
@@ -48,7 +48,7 @@ def mask(
 
 
 def chosen(count: int, wanted: int) -> NDArray[np.int64]:
-    """The places of `wanted` sequences evenly spread over `count`, as MLPerf picks its 10,000; all where fewer."""
+    """Return `wanted` positions evenly spread over `count`, as MLPerf selects its 10,000, or all if there are fewer."""
     if wanted >= count:
         return np.arange(count, dtype=np.int64)
     return np.arange(wanted, dtype=np.int64) * count // wanted

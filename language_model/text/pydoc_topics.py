@@ -1,4 +1,4 @@
-"""The text that every Python carries, its own help topics, as a corpus of about 400 kB for a small BERT."""
+"""Python's own help topics as a corpus of about 400 kB for a small BERT."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _RULE = re.compile(r"^([*=\-~^\"])\1{2,}$")
 
 
 def documents() -> dict[str, list[str]]:
-    """Sentences of every section of the help topics, under "topic: heading"; code and tables keep their lines.
+    """Return the sentences of every section of the help topics by "topic: heading"; code and tables keep their lines.
 
-    Topics quote each other: a section whose text came before under another name is left out, so that no section can
-    stand on both sides of the split. The text differs a little between releases of Python.
+    Topics quote each other: a section with the text of an earlier one is dropped, so that no text is on both sides of
+    the split. The text differs slightly between Python releases.
     """
     from pydoc_data.topics import topics
 
@@ -35,13 +35,13 @@ def documents() -> dict[str, list[str]]:
 
 
 def in_evaluation(sentences: list[str]) -> bool:
-    """Whether a section belongs to the evaluation set: about a seventh of all, by a hash of its text."""
+    """Return True if a section belongs to the evaluation set: about one in seven, by a hash of its text."""
     drawn = int.from_bytes(hashlib.blake2b("\n".join(sentences[1:]).encode(), digest_size=8).digest())
     return drawn < EVALUATION_SHARE * 2.0**64
 
 
 def corpus() -> tuple[list[Document], list[Document]]:
-    """Training and evaluation documents."""
+    """Return the training and the evaluation documents."""
     sides: tuple[list[Document], list[Document]] = ([], [])
     for name, sentences in documents().items():
         sides[in_evaluation(sentences)].append(Document(name, "\n".join(sentences), prose=False))
@@ -49,7 +49,7 @@ def corpus() -> tuple[list[Document], list[Document]]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Each heading, which is underlined, with the lines up to the next."""
+    """Yield each underlined heading with the lines up to the next."""
     lines = text.split("\n")
     headings = [at - 1 for at, line in enumerate(lines) if at > 0 and _RULE.match(line) and lines[at - 1].strip()]
     if not headings or headings[0] > 0:
@@ -59,7 +59,7 @@ def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _sentences(lines: list[str]) -> list[str]:
-    """Paragraphs, which are lines that belong together, split; indented code line by line."""
+    """Yield the sentences of paragraphs, and indented code line by line."""
     found: list[str] = []
     for paragraph in "\n".join(lines).split("\n\n"):
         kept = [line for line in paragraph.split("\n") if any(character.isalnum() for character in line)]

@@ -1,4 +1,4 @@
-"""Pairs of segments from documents by the algorithm of BERT's reference data preparation (Devlin et al. 2018, A.2)."""
+"""Segment pairs from documents, by the algorithm of BERT's reference data preparation (Devlin et al. 2018, A.2)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Tokens: TypeAlias = "array[int]"
 
 @dataclass(frozen=True, kw_only=True)
 class PairSettings:
-    """What decides the lengths of pairs."""
+    """Length settings of sentence pairs."""
 
     max_length: int = 512
-    """Tokens of a sequence with its [CLS] and two [SEP]."""
+    """Tokens of a sequence, including [CLS] and two [SEP]."""
     short_sequence_probability: float = 0.1
 
 
 def sequences(
     documents: Sequence[Sequence[Tokens]], settings: PairSettings, special: SpecialIds, random: Random
 ) -> Iterator[tuple[Tokens, int]]:
-    """Every sequence [CLS] A [SEP] B [SEP] of `documents`, once over, with the tokens of its first segment.
+    """Yield every sequence [CLS] A [SEP] B [SEP] of one pass over `documents`, with the length of its first segment.
 
-    `documents` are lists of sentences that are not empty. The first segment counts [CLS] A [SEP].
+    `documents` are non-empty lists of sentences. The first segment is [CLS] A [SEP].
     """
     opening, separator = array("I", [special.cls]), array("I", [special.sep])
     for index in range(len(documents)):
@@ -39,11 +39,11 @@ def sequences(
 def pairs(
     documents: Sequence[Sequence[Tokens]], index: int, settings: PairSettings, random: Random
 ) -> Iterator[tuple[Tokens, Tokens]]:
-    """The segment pairs (A, B) of document `index`, none of them empty, together at most `max_length` - 3 tokens.
+    """Yield the non-empty segment pairs (A, B) of document `index`, together at most `max_length` - 3 tokens.
 
-    Sentences are gathered up to a target length, drawn once a document: mostly the longest possible, else a random one.
-    A takes a random number of them. B is the rest, or, half of the time and where there is no rest, comes from a random
-    place of another document; what A did not take is then gathered again. A pair too long is cut at random ends.
+    Sentences are collected up to a target length drawn once per document: mostly the maximum, else random. A takes a
+    random number of them. B is the rest or, half of the time and if there is no rest, comes from a random position of
+    another document; the sentences A did not take are then used again. Pairs that are too long are cut at random ends.
     """
     document = documents[index]
     longest = settings.max_length - 3
@@ -69,7 +69,7 @@ def pairs(
 
 
 def cut(first: Tokens, second: Tokens, longest: int, random: Random) -> tuple[Tokens, Tokens]:
-    """Both segments with at most `longest` tokens together: one by one from the longer, at its front or its back."""
+    """Truncate both segments to `longest` tokens together, one at a time from the longer, at a random end."""
     excess = len(first) + len(second) - longest
     if excess <= 0:
         return first, second
@@ -84,9 +84,9 @@ def cut(first: Tokens, second: Tokens, longest: int, random: Random) -> tuple[To
 
 
 def _elsewhere(documents: Sequence[Sequence[Tokens]], index: int, target: int, random: Random) -> Tokens:
-    """At least `target` tokens, if there are as many, from a random sentence on of a random document.
+    """Return at least `target` tokens, if available, from a random sentence of a random document.
 
-    That it is another document is tried ten times, as in the reference: where there is no other, it is the same.
+    Ten attempts are made to draw another document, as in the reference; if all fail it is the same one.
     """
     other = index
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""Splits a paragraph of English into sentences by rules: abbreviations, initials, decimals and quotations."""
+"""Rule-based splitting of English paragraphs into sentences: abbreviations, initials, decimals and quotations."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _ABBREVIATIONS = """
     apr jun jul aug sep sept oct nov dec thu thurs b d r fl incl ext trans repr
 """
 ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())
-"""Words, lower-case, after which a full stop does not end a sentence."""
+"""Lower-case words after which a full stop does not end a sentence."""
 CLOSING_ABBREVIATIONS = frozenset({"al", "bros", "co", "corp", "etc", "inc", "jr", "ltd", "sr"})
-"""Abbreviations that also end sentences: one of `STARTERS` must follow."""
+"""Abbreviations that can end a sentence, if one of `STARTERS` follows."""
 NUMBERED = frozenset({"art", "mar", "no"})
-"""Abbreviations before a number, words elsewhere."""
+"""Abbreviations before a number, ordinary words elsewhere."""
 _STARTERS = """
     a after all although an and as at both but by despite during each for from he her his however i if in it its many
     most my no on one other our she since some such that the their there these they this those to under until we what
     when where while who with you
 """
 STARTERS = frozenset(_STARTERS.split())
-"""Words that begin a sentence when they are capitalised after an acronym with full stops, as in "in the U.S. The"."""
+"""Words that begin a sentence if capitalized after an acronym with full stops, as in "in the U.S. The"."""
 _BOUNDARY = re.compile(r"""(?<![.!?…])[.!?…]++["'”’)\]»]*+[ ]++(?=["'“‘(\[«]*[A-Z0-9À-ÖØ-ÞĀ-ɏͰ-ϿЀ-Я])""")
 _LAST_WORD = re.compile(r"""[^\s("'“‘\[«—–/]*$""")
 _ACRONYM = re.compile(r"^(?:[A-Za-z]\.)+[A-Za-z]$")
@@ -29,12 +29,11 @@ _NEXT_WORD = re.compile(r"""["'“‘(\[«]*([^\W_]+)""")
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """The sentences of one paragraph, whose white space is single spaces; joined by a space they are the paragraph.
+    """Split a paragraph with single spaces into sentences; joined by a space they are the paragraph.
 
-    A sentence ends at . ! ? or an ellipsis, closing quotes and brackets taken along, before a capital or a digit. A
-    full stop does not end it after a known abbreviation, after an initial ("J. Smith"), or after "No." and its like
-    before a number; after an acronym with full stops or "Inc." and its like it does where a word follows that commonly
-    begins sentences ("in the U.S. The").
+    A sentence ends at . ! ? or an ellipsis, including closing quotes and brackets, before a capital or a digit. A full
+    stop does not end it after a known abbreviation, an initial ("J. Smith"), or "No." and similar before a number.
+    After an acronym with full stops or "Inc." and similar it does if a common first word follows ("in the U.S. The").
     """
     sentences: list[str] = []
     start = 0
@@ -49,7 +48,7 @@ def split_sentences(paragraph: str) -> list[str]:
 
 
 def _ends(paragraph: str, start: int, stop: int, following: int) -> bool:
-    """Whether the full stop at `stop`, whose sentence begins at `start`, ends it before the word at `following`."""
+    """Return True if the full stop at `stop` ends the sentence from `start` before the word at `following`."""
     word = _LAST_WORD.search(paragraph, max(start, stop - 24), stop)
     last = word.group() if word else ""
     if not last:

@@ -1,4 +1,4 @@
-"""Makes the parts of a corpus in several processes, in any order, with progress, and few of them in memory."""
+"""Build the shards of a corpus in worker processes, in any order, with progress and bounded memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from language_model.text.shards import Part, PartSettings, start_making
 from language_model.text.store import VOCABULARY
-from timedrun.storage.worker_pool import Progress, results
+from timedrun.storage.worker_pool import TaskProgress, results
 
 
 def make_parts(
@@ -21,14 +21,14 @@ def make_parts(
     report: Callable[[str], None],
     done: Callable[[], float],
 ) -> None:
-    """Makes every part into its file in `folder`, which holds the vocabulary; one worker is this process itself.
+    """Build every shard into its file in `folder`, which holds the vocabulary; one worker is this process itself.
 
-    `done` is the share of the text behind the last part that `parts` gave.
+    `done` returns the share of the text read up to the last shard from `parts`.
 
     Raises:
         TimedrunError: a worker process was killed.
     """
-    progress = Progress(report, unit="WordPieces", tasks="parts")
+    progress = TaskProgress(report, unit="WordPieces", tasks="shards")
     tasks = ((part, digest, done()) for part, digest in parts)
     with _one_thread():
         for (_, _, share), (wordpieces, made) in results(
@@ -37,7 +37,7 @@ def make_parts(
             (folder, settings, folder / VOCABULARY),
             workers=workers,
             name=_name,
-            remedy=f"no store was written, finished parts are kept in {folder}; run the same command again, with fewer"
+            remedy=f"no store was written, finished shards are kept in {folder}; run the same command again, with fewer"
             " workers",
         ):
             progress.add(wordpieces, made, share)
@@ -45,15 +45,15 @@ def make_parts(
 
 
 def _name(task: tuple[Part, str, float]) -> str:
-    """The documents of a part."""
+    """Return the documents of a shard, for messages."""
     part = task[0]
     names = [document.name for document in part.documents]
-    return f"part {part.number} of {part.split} ({names[0]} to {names[-1]})"
+    return f"shard {part.number} of {part.split} ({names[0]} to {names[-1]})"
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """`tokenizers` takes every core otherwise."""
+    """Keep `tokenizers` from using every core."""
     before = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:

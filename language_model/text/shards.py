@@ -1,4 +1,4 @@
-"""Parts of a corpus: a bounded number of documents made into sequences at a time, kept on disk until all are there."""
+"""Shards of a corpus: a bounded number of documents turned into sequences, kept on disk until all are complete."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from timedrun.storage.atomic_file import write_file
 from timedrun.training.sampling import stream_seed
 
 RULES = 1
-"""Version of cleaning, sentence splitting, pairing and masking: parts made under another are made again."""
+"""Version of cleaning, sentence splitting, pairing and masking; shards of another version are rebuilt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartSettings:
-    """What decides a part's bytes beside its documents and the vocabulary."""
+    """Settings that determine a shard's bytes, besides its documents and the vocabulary."""
 
     pairs: PairSettings
     masks: MaskSettings
     duplicates: int
-    """Times that a training document is gone through, with other random numbers."""
+    """Passes over each training document, each with other random numbers."""
     seed: int
 
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive documents of one split; the random documents of sentence pairs are drawn among them."""
+    """Consecutive documents of one split, among which the random documents of sentence pairs are drawn."""
 
     split: Split
     number: int
@@ -52,7 +52,7 @@ class Part:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the text and of how it is split."""
+        """SHA-256 of the text and its split."""
         found = hashlib.sha256(f"{self.split} {self.number}\n".encode())
         for document in self.documents:
             text = document.text.encode()
@@ -62,7 +62,7 @@ class Part:
 
 
 class PartBuilder:
-    """Gathers documents into parts of about `characters`; a small rest goes to the part before it."""
+    """Collects documents into shards of about `characters`; a small rest joins the shard before it."""
 
     def __init__(self, split: Split, characters: int) -> None:
         self.split = split
@@ -73,7 +73,7 @@ class PartBuilder:
         self._size = 0
 
     def add(self, document: Document) -> list[Part]:
-        """Takes a document; returns the part that is complete with it, if one is."""
+        """Add a document and return the shard it completes, if any."""
         self._gathered.append(document)
         self._size += len(document.text)
         if self._size < self.characters:
@@ -83,7 +83,7 @@ class PartBuilder:
         return complete
 
     def rest(self) -> list[Part]:
-        """The last parts."""
+        """Return the last shards."""
         held, gathered = self._held, self._gathered
         self._held, self._gathered = [], []
         if held and gathered and self._size * 2 >= self.characters:
@@ -97,25 +97,25 @@ class PartBuilder:
 
 @dataclass(frozen=True)
 class PartContent:
-    """The sequences of a part."""
+    """Sequences of a shard."""
 
     index: NDArray[np.uint16]
     """(n, 2) or (n, 3): the columns of a store's index"""
     tokens: NDArray[Any]
     """(T,)"""
     masked: NDArray[np.uint16]
-    """(M,) places within their sequences; empty in the train split"""
+    """(M,) positions within their sequences; empty in the train split"""
     labels: NDArray[Any]
     """(M,)"""
     wordpieces: int
-    """Tokens of its text, each counted once."""
+    """Tokens of the text, each counted once."""
     documents: int
     skipped: tuple[str, ...] = field(default=())
-    """Names of documents of which no token was left."""
+    """Names of documents without any token."""
 
 
 def part_content(part: Part, settings: PartSettings, vocabulary: Vocabulary, encoder: Encoder) -> PartContent:
-    """Tokenizes the documents of `part` and makes its sequences; masked in the evaluation split.
+    """Tokenize the documents of `part` and build its sequences, masked in the evaluation split.
 
     Raises:
         DataError: a sequence is longer than the settings allow.
@@ -129,7 +129,7 @@ def part_content(part: Part, settings: PartSettings, vocabulary: Vocabulary, enc
         for sequence, first in sequences(documents, settings.pairs, special, random):
             if len(sequence) > settings.pairs.max_length:
                 raise DataError(
-                    f"part {part.number} has a sequence of {len(sequence)} tokens, longer than "
+                    f"shard {part.number} has a sequence of {len(sequence)} tokens, longer than "
                     f"{settings.pairs.max_length}; it was not written"
                 )
             index.extend((len(sequence), first))
@@ -153,7 +153,7 @@ def part_content(part: Part, settings: PartSettings, vocabulary: Vocabulary, enc
 
 
 def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[list[array[int]]], list[str]]:
-    """The sentences of every document as ids, empty ones left out, and the names of documents with none."""
+    """Return the non-empty sentences of every document as ids, and the names of documents without any."""
     split = [document.sentences() for document in documents]
     encoded = iter(encoder.encode([sentence for sentences in split for sentence in sentences]))
     found, skipped = [], []
@@ -167,12 +167,12 @@ def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[li
 
 
 def part_path(folder: Path, split: Split, number: int) -> Path:
-    """Where a finished part lies."""
+    """Return the path of a finished shard."""
     return folder / f"{split}-{number:05d}.npz"
 
 
 def save_part(path: Path, content: PartContent, key: str) -> None:
-    """Writes a part: whole or not at all. `key` stands for everything that it was made from."""
+    """Write a shard atomically. `key` identifies everything it was built from."""
     facts = {
         "key": key,
         "wordpieces": content.wordpieces,
@@ -192,9 +192,9 @@ def save_part(path: Path, content: PartContent, key: str) -> None:
 
 
 def load_part(path: Path, key: str) -> PartContent | None:
-    """A finished part made from what `key` stands for; None where there is none, or it is another's or damaged."""
+    """Return the finished shard built from `key`, or None if it is absent, damaged or has another key."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:  # every member's CRC-32 is checked while it is read
+        with np.load(path, allow_pickle=False) as arrays:  # reading a member checks its CRC-32
             facts = json.loads(arrays["facts"].tobytes())
             if facts["key"] != key:
                 return None
@@ -206,14 +206,14 @@ def load_part(path: Path, key: str) -> PartContent | None:
 
 
 def settings_key(settings: PartSettings, vocabulary: Vocabulary) -> str:
-    """Digest of the settings, the vocabulary and the rules."""
+    """Return a digest of the settings, the vocabulary and the rules."""
     text = json.dumps({"rules": RULES, "vocabulary": vocabulary.sha256, **asdict(settings)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class PartMaker:
-    """Makes parts into files of a folder; one lives in every worker process: a tokenizer cannot be sent."""
+    """Builder of shard files; every worker process has its own, because a tokenizer cannot be pickled."""
 
     folder: Path
     settings: PartSettings
@@ -222,11 +222,11 @@ class PartMaker:
 
     @classmethod
     def of(cls, folder: Path, settings: PartSettings, vocabulary: Vocabulary) -> PartMaker:
-        """With an encoder of `vocabulary`."""
+        """Create one with an encoder of `vocabulary`."""
         return cls(folder, settings, vocabulary, Encoder(vocabulary))
 
     def make(self, part: Part, digest: str) -> tuple[int, bool]:
-        """Makes one part unless it is there; `digest` is the part's. Returns its WordPieces and whether it was made."""
+        """Build one shard unless it exists; `digest` is the shard's. Return its WordPieces and True if it was built."""
         path = part_path(self.folder, part.split, part.number)
         key = f"{settings_key(self.settings, self.vocabulary)} {digest}"
         present = load_part(path, key)
@@ -240,7 +240,7 @@ class PartMaker:
 def start_making(
     folder: Path, settings: PartSettings, vocabulary: Path
 ) -> Callable[[tuple[Part, str, float]], tuple[int, bool]]:
-    """`PartMaker.make` for the tasks of a worker process."""
+    """Return `PartMaker.make` for the tasks of a worker process."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes share the cores already
     maker = PartMaker.of(folder, settings, read_vocabulary(vocabulary))
     return lambda task: maker.make(task[0], task[1])

@@ -1,4 +1,4 @@
-"""The ragged store of tokenized sequences: a manifest, and for each split lengths and tokens end to end in one file."""
+"""Ragged store of tokenized sequences: a manifest and, for each split, lengths and concatenated tokens."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ MANIFEST = "manifest.json"
 VOCABULARY = "vocab.txt"
 SKIPPED = "skipped.txt"
 COLUMNS: Mapping[Split, int] = {"train": 2, "evaluation": 3}
-"""Of index.npy: tokens of a sequence, of its first segment, and of the evaluation split the number predicted."""
+"""Columns of index.npy: tokens of a sequence, of its first segment and, for evaluation, the number predicted."""
 CONTENT: Mapping[Split, tuple[str, ...]] = {
     "train": ("tokens.bin",),
     "evaluation": ("tokens.bin", "masked.bin", "labels.bin"),
@@ -32,7 +32,7 @@ CONTENT: Mapping[Split, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Sequences:
-    """n sequences [CLS] A [SEP] B [SEP] end to end in T tokens."""
+    """n concatenated sequences [CLS] A [SEP] B [SEP] of T tokens in total."""
 
     tokens: NDArray[np.int64]
     """(T,)"""
@@ -44,12 +44,12 @@ class Sequences:
 
 @dataclass(frozen=True)
 class MaskedSequences(Sequences):
-    """Sequences whose tokens are masked already, with the M tokens to be predicted."""
+    """Masked sequences, with the M tokens to predict."""
 
     masked: NDArray[np.int64]
-    """(M,) places within the T tokens, increasing"""
+    """(M,) increasing positions within the T tokens"""
     masked_counts: NDArray[np.int64]
-    """(n,) how many of them each sequence has"""
+    """(n,) masked positions of each sequence"""
     labels: NDArray[np.int64]
     """(M,)"""
 
@@ -68,7 +68,7 @@ class SplitFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a store holds; written last, so that a folder without it holds no store."""
+    """Manifest of a store of text; written last, so that a folder without it is not a store."""
 
     version: int
     vocabulary_size: int
@@ -76,12 +76,12 @@ class Manifest:
     special: SpecialIds
     seed: int
     settings: Mapping[str, Any]
-    """Everything that decided the bytes, by name."""
+    """Settings that determine the bytes, by name."""
     input_sha256: str
-    """Of the documents that went in, in order."""
+    """SHA-256 of the input documents in order."""
     splits: Mapping[Split, SplitFacts]
     files: Mapping[str, StoredFile]
-    """By path within the store, with forward slashes."""
+    """Files by path within the store, with forward slashes."""
 
     @property
     def longest(self) -> int:
@@ -90,39 +90,38 @@ class Manifest:
 
     @property
     def token_type(self) -> np.dtype[Any]:
-        """How tokens lie in their files."""
+        """Type of the tokens on disk."""
         return token_type(self.vocabulary_size)
 
     def to_json(self) -> str:
-        """The text of manifest.json."""
+        """Return the text of manifest.json."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
 def token_type(vocabulary_size: int) -> np.dtype[Any]:
-    """Little-endian, 2 bytes where they suffice for every id, else 4."""
+    """Return a little-endian type of 2 bytes if they suffice for every id, else 4."""
     return np.dtype("<u2" if vocabulary_size <= 1 << 16 else "<u4")
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of the store in `folder`.
+    """Read the manifest of the store in `folder`.
 
     Raises:
-        DataError: none there, damaged, or of another version.
+        DataError: absent, damaged or of another version.
     """
     path = folder / MANIFEST
     try:
         values = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise DataError(
-            f"{folder} holds no prepared text: {MANIFEST} is missing; nothing was read; prepare the text into it first"
+            f"{folder} contains no prepared text: {MANIFEST} is missing; nothing was read; run timedrun prepare first"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
     version = values.get("version") if isinstance(values, dict) else None
     if version != VERSION:
         raise DataError(
-            f"{path} is of version {version}, this program reads version {VERSION}; nothing was read; "
-            "prepare the text again"
+            f"{path} has version {version}, but version {VERSION} is required; nothing was read; prepare the text again"
         )
     try:
         values["special"] = SpecialIds(**values["special"])
@@ -130,7 +129,7 @@ def read_manifest(folder: Path) -> Manifest:
         values["files"] = {name: StoredFile(**entry) for name, entry in values["files"].items()}
         manifest = Manifest(**values)
         if strange := [name for name in manifest.files if not is_inside(name)]:
-            raise ValueError(f"it lists {strange[0]!r}, which is no file of the store")
+            raise ValueError(f"it lists {strange[0]!r}, which is outside the store")
         int(manifest.settings["max_length"])
         for split in SPLITS:
             for name in ("index.npy", *CONTENT[split]):
@@ -141,10 +140,11 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 class RaggedStore:
-    """One split of a store: its index in memory, its tokens mapped and not touched before `read`."""
+    """One split of a store: index in memory, tokens memory-mapped and not touched before `read`."""
 
     def __init__(self, folder: Path, split: Split, manifest: Manifest, index: NDArray[np.uint16]) -> None:
         self.split = split
+        self._folder = folder / split
         self.manifest = manifest
         self.vocabulary_size = manifest.vocabulary_size
         self.special = manifest.special
@@ -161,19 +161,19 @@ class RaggedStore:
 
     @classmethod
     def open(cls, folder: Path, split: Split) -> RaggedStore:
-        """The store in `folder`; reads manifest and index but no token (MLPerf lets sizes be read before the clock).
+        """Open the store in `folder`, reading manifest and index but no token (MLPerf allows sizes before the clock).
 
         Raises:
-            DataError: no store, another version, a file missing or of another size, an index that contradicts them.
+            DataError: no store, another version, a missing file or one of another size, or an inconsistent index.
         """
         manifest = read_manifest(folder)
         for name in manifest.files:
             _check_size(folder, name, manifest.files[name])
         path = folder / split / "index.npy"
         try:
-            index = np.load(path, allow_pickle=False, mmap_mode="r")  # a header may announce more than there is
+            index = np.load(path, allow_pickle=False, mmap_mode="r")  # a header may claim more than the file holds
             if not isinstance(index, np.ndarray):
-                raise ValueError("an archive and no array")
+                raise ValueError("an archive, not an array")
         except (OSError, ValueError, OverflowError) as error:
             raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
         _check_index(path, index, split, manifest)
@@ -183,23 +183,44 @@ class RaggedStore:
         return len(self.lengths)
 
     def read(self, indices: NDArray[np.int64]) -> Sequences:
-        """The sequences `indices`, in that order; `MaskedSequences` from the evaluation split."""
+        """Read the sequences `indices` in order; the evaluation split gives `MaskedSequences`.
+
+        Raises:
+            DataError: the tokens contradict the index or the vocabulary.
+        """
         lengths = self.lengths[indices]
         tokens = self._tokens[_places(self._starts[indices], lengths)].astype(np.int64)
         first = self._first[indices].astype(np.int64)
+        self._check_ids("tokens.bin", tokens, indices)
         if self.split == "train":
             return Sequences(tokens, lengths, first)
         counts = self._masked_counts[indices]
         places = _places(self._masked_starts[indices], counts)
-        masked = self._masked[places].astype(np.int64) + np.repeat(np.cumsum(lengths) - lengths, counts)
-        return MaskedSequences(tokens, lengths, first, masked, counts, self._labels[places].astype(np.int64))
+        within, labels = self._masked[places].astype(np.int64), self._labels[places].astype(np.int64)
+        self._check_ids("labels.bin", labels, indices)
+        if (within >= np.repeat(lengths, counts)).any():
+            self._damaged("masked.bin", "a position beyond its sequence", indices)
+        return MaskedSequences(
+            tokens, lengths, first, within + np.repeat(np.cumsum(lengths) - lengths, counts), counts, labels
+        )
+
+    def _check_ids(self, name: str, ids: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
+        """Raise DataError for an id outside the vocabulary, before it becomes an out-of-range embedding row."""
+        if len(ids) and ids.max() >= self.vocabulary_size:
+            self._damaged(name, f"token id {ids.max()}, but the vocabulary has {self.vocabulary_size}", indices)
+
+    def _damaged(self, name: str, fault: str, indices: NDArray[np.int64]) -> NoReturn:
+        raise DataError(
+            f"{self._folder / name} is damaged: it has {fault}, in the batch of sequence {indices[0]}; the batch was"
+            " not used; verify the store with timedrun prepare --decode, or prepare the text again"
+        )
 
 
 def verify(folder: Path) -> Manifest:
-    """Reads every byte of the store and returns its manifest.
+    """Read every byte of the store and return its manifest.
 
     Raises:
-        DataError: a file is missing, or its size or SHA-256 differs: all of them are named.
+        DataError: a file is missing, or its size or SHA-256 differs; all are named.
     """
     manifest = read_manifest(folder)
     damaged: list[str] = []
@@ -211,7 +232,7 @@ def verify(folder: Path) -> Manifest:
             continue
         with (folder / name).open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != entry.sha256:
-                damaged.append(f"{folder / name} is damaged: its SHA-256 is not that of the manifest")
+                damaged.append(f"{folder / name} is damaged: its SHA-256 differs from the manifest")
     if damaged:
         raise DataError("\n".join([*damaged, "the store cannot be used; prepare the text again into another folder"]))
     for split in SPLITS:
@@ -220,7 +241,7 @@ def verify(folder: Path) -> Manifest:
 
 
 def _places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The places starts[i], starts[i] + 1 ... of `lengths[i]` tokens each, end to end."""
+    """Return the positions starts[i], starts[i] + 1 ... of `lengths[i]` tokens each, concatenated."""
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     found: NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths) + np.arange(total, dtype=np.int64)
@@ -228,7 +249,7 @@ def _places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np
 
 
 def _mapped(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
-    """The file as a read-only array; an empty file cannot be mapped."""
+    """Map the file read-only; an empty file cannot be mapped."""
     if path.stat().st_size == 0:
         return np.empty(0, dtype=kind)
     return np.memmap(path, dtype=kind, mode="r")
@@ -240,7 +261,7 @@ def _check_size(folder: Path, name: str, entry: StoredFile) -> None:
         raise DataError(f"{path} is missing; nothing was read; copy the store again or prepare the text again")
     size = path.stat().st_size
     if size != entry.bytes:
-        fault = "cut off" if size < entry.bytes else "too long"
+        fault = "truncated" if size < entry.bytes else "too long"
         raise DataError(
             f"{path} is {fault}: {size:,} bytes instead of {entry.bytes:,}; nothing was read; copy the store again or "
             "prepare the text again"

@@ -1,4 +1,4 @@
-"""Builds a store from corpora in a folder of its own: resumable, the same bytes every time, the manifest last."""
+"""Build a store of text: resumable, the same bytes every time, the manifest last."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ from language_model.text.vocabulary import Vocabulary
 from mlevents.terminal_escape import printable
 from timedrun.errors import DataError, UsageError
 from timedrun.storage.atomic_file import StoredFile, write_file
-from timedrun.storage.folder_lock import claimed
+from timedrun.storage.folder_lock import locked
 
 Report = Callable[[str], None]
 WORK = "preparation"
-"""Folder in the store, gone when it is complete: finished parts, from which an interrupted preparation goes on."""
+"""Folder of finished shards in an incomplete store, from which an interrupted preparation continues."""
 PART_CHARACTERS = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings:
-    """What decides the bytes of a store beside the text and the vocabulary."""
+    """Settings that determine the bytes of a store, besides the text and the vocabulary."""
 
     max_length: int = 512
     max_predictions: int = 76
     masked_fraction: float = 0.15
     short_sequence_probability: float = 0.1
     duplicates: int = 1
-    """Times that the training text is gone through; masks are drawn anew in every epoch of a run whatever it is."""
+    """Passes over the training text; masks are drawn anew in every epoch of a run in any case."""
     evaluation_samples: int = 10_000
     held_out: float = 0.01
-    """Share of documents held out for evaluation where no evaluation text is given."""
+    """Share of documents held out for evaluation if no evaluation text is given."""
     seed: int = 12_345
     part_characters: int = PART_CHARACTERS
 
@@ -71,7 +71,7 @@ class TextSettings:
             raise UsageError(f"the text was not prepared: {'; '.join(wrong)}; got {self}")
 
     def of_parts(self) -> PartSettings:
-        """Those that a part depends on."""
+        """Return the settings that a shard depends on."""
         return PartSettings(
             pairs=PairSettings(max_length=self.max_length, short_sequence_probability=self.short_sequence_probability),
             masks=MaskSettings(max_predictions=self.max_predictions, masked_fraction=self.masked_fraction),
@@ -81,13 +81,12 @@ class TextSettings:
 
 
 def evaluation_predictions(longest: int) -> int:
-    """The most predictions of an evaluation sequence: MLPerf's 76 of 512 tokens are 15 %, rounded down, and shorter
-    sequences get as large a share."""
+    """Return the maximum predictions of an evaluation sequence: 15 % rounded down, like MLPerf's 76 of 512 tokens."""
     return max(1, int(longest * 0.15))
 
 
 def to_standard_error(line: str) -> None:
-    """Shows a line of progress."""
+    """Print a line of progress."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
@@ -101,13 +100,13 @@ def build_store(
     report: Report,
     done: Callable[[], float],
 ) -> dict[str, Any]:
-    """The store of `corpora`; `done` is the share of the text that was read so far, for the time left.
+    """Build the store of `corpora`; `done` returns the share of the text read so far, for the time left.
 
     Raises:
         DataError: as in `prepare_text`.
     """
     began = time.monotonic()
-    with claimed(out, [MANIFEST, WORK]):
+    with locked(out, [MANIFEST, WORK]):
         words = vocabulary()
         recorded = _recorded(settings, corpora, words)
         digests: dict[Split, list[str]] = {split: [] for split in SPLITS}
@@ -128,7 +127,7 @@ def build_store(
 
 
 def found(folder: Path, manifest: Manifest) -> dict[str, Any]:
-    """What a person asks about a store, as plain values."""
+    """Return a summary of a store as plain values."""
     values: dict[str, Any] = {"store": str(folder), "vocabulary_size": manifest.vocabulary_size}
     for split in SPLITS:
         values |= {f"{split}_{name}": value for name, value in summary(manifest, split).items()}
@@ -136,7 +135,7 @@ def found(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def _parts(corpora: Corpora, characters: int) -> Iterator[Part]:
-    """The documents of both splits in parts, as they are complete."""
+    """Yield the shards of both splits as they are completed."""
     builders = {split: PartBuilder(split, characters) for split in SPLITS}
     for split, document in corpora.documents():
         yield from builders[split].add(document)
@@ -145,7 +144,7 @@ def _parts(corpora: Corpora, characters: int) -> Iterator[Part]:
 
 
 def _noted(parts: Iterator[Part], digests: dict[Split, list[str]]) -> Iterator[tuple[Part, str]]:
-    """The parts with their digests, which are kept in order in `digests` too."""
+    """Yield the shards with their digests, and append these to `digests`."""
     for part in parts:
         digest = part.digest
         digests[part.split].append(digest)
@@ -153,7 +152,7 @@ def _noted(parts: Iterator[Part], digests: dict[Split, list[str]]) -> Iterator[t
 
 
 def _recorded(settings: TextSettings, corpora: Corpora, vocabulary: Vocabulary) -> dict[str, Any]:
-    """What the manifest says about how the store was made."""
+    """Return the manifest's record of how the store was built."""
     found = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
     if corpora.evaluation is not None:
         found["held_out"] = None
@@ -170,7 +169,7 @@ def _require_same(out: Path, manifest: Manifest, settings: dict[str, Any], input
         different.append("text")
     if different:
         raise DataError(
-            f"{out} holds a store prepared otherwise ({', '.join(different)} differ); it was not touched; "
+            f"{out} contains a store with other settings ({', '.join(different)} differ); it was not changed; "
             "name a new folder"
         )
 
@@ -184,7 +183,7 @@ def _assembled(
     digests: dict[Split, list[str]],
     recorded: dict[str, Any],
 ) -> Manifest:
-    """The files of the store from the finished parts, and its manifest, written last."""
+    """Write the files of the store from the finished shards, and its manifest last."""
     key = settings_key(settings.of_parts(), vocabulary)
     files: dict[str, StoredFile] = {}
     facts: dict[Split, SplitFacts] = {}
@@ -192,7 +191,7 @@ def _assembled(
     for split in SPLITS:
         if not digests[split]:
             raise DataError(
-                f"no document is left for the {split} split of {out}; no store was written; give more text"
+                f"no document is left for the {split} split of {out}; no store was written; provide more text"
                 + (" or hold out a larger share" if split == "evaluation" else "")
             )
         count = sum(len(part.index) for part in _finished(work, split, digests[split], key))
@@ -224,5 +223,5 @@ def _finished(work: Path, split: Split, digests: Sequence[str], key: str) -> Ite
     for number, digest in enumerate(digests):
         content = load_part(part_path(work, split, number), f"{key} {digest}")
         if content is None:
-            raise DataError(f"part {number} of {split} in {work} was changed meanwhile; run the preparation again")
+            raise DataError(f"shard {number} of {split} in {work} was modified; run the preparation again")
         yield content

@@ -1,4 +1,4 @@
-"""Writes a ragged store from finished parts, one after another; its manifest comes last and makes it a store."""
+"""Write a ragged store from finished shards, one at a time; the manifest is written last."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from timedrun.storage.atomic_file import FileWriter, StoredFile, write_file
 def write_split(
     folder: Path, split: Split, parts: Iterable[PartContent], count: int, chosen: NDArray[np.int64] | None = None
 ) -> tuple[dict[str, StoredFile], SplitFacts]:
-    """The files of one split from its parts, which have `count` sequences; of them only `chosen`, increasing, if given.
+    """Write the files of one split from its shards of `count` sequences, or only the increasing `chosen` ones.
 
-    Returns what the manifest says about them. Only one part is in memory at a time.
+    Returns their manifest entries. Only one shard is in memory at a time.
     """
     wanted = np.arange(count, dtype=np.int64) if chosen is None else chosen
     writers = {name: FileWriter(folder / split / name) for name in ("index.npy", *CONTENT[split])}
@@ -51,12 +51,12 @@ def write_split(
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """The last file; after it the folder is a store, whatever happens to the machine."""
+    """Write the manifest, after which the folder is a durable store."""
     write_file(folder / MANIFEST, manifest.to_json().encode())
 
 
 def summary(manifest: Manifest, split: Split) -> Mapping[str, float | int]:
-    """Counts of a split in words that a person asks for."""
+    """Return the counts of a split for a report."""
     facts = manifest.splits[split]
     room = facts.sequences * int(manifest.settings["max_length"])
     return {
@@ -72,7 +72,7 @@ def summary(manifest: Manifest, split: Split) -> Mapping[str, float | int]:
 
 
 def _rows(part: PartContent, rows: NDArray[np.int64]) -> PartContent:
-    """Only these sequences of a part."""
+    """Select sequences of a shard."""
     if len(rows) == len(part.index):
         return part
     kept = np.zeros(len(part.index), dtype=bool)

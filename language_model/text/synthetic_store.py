@@ -1,4 +1,4 @@
-"""A store of random tokens with the lengths of MLPerf BERT's training set: to measure with, never to train on."""
+"""Store of random tokens with the length distribution of MLPerf BERT's training set, for measurements only."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LAW = ((0.38, 16, 128), (0.45, 129, 499), (0.17, 500, 512))
 set of MLPerf BERT (mean 254.5, half of it padding: NVIDIA's packing statistics; the mean square from a simulation)."""
 SPECIAL = SpecialIds(pad=0, unk=100, cls=101, sep=102, mask=103)
 WORDS_FROM = 1_000
-"""The first id that is a word, as in BERT's own vocabulary."""
+"""First id of a word, as in BERT's vocabulary."""
 EVALUATION_SEQUENCES = 8
 
 
 def sampled_lengths(count: int, positions: int, seed: int) -> NDArray[np.int64]:
-    """`count` lengths by LAW, the middles of as many quantiles in random order: every batch has nearly its mean."""
+    """Return `count` lengths by LAW: the middles of as many quantiles, shuffled; batches have nearly its mean."""
     draws = random_uniform(seed, 0, np.arange(count), "length", 1)
     quantiles = (np.arange(count) + 0.5) / count
     lengths, below = np.zeros(count), 0.0

@@ -1,4 +1,4 @@
-"""The embedded corpus as a store in the user's cache folder, made once for each text, length and format."""
+"""Store of the embedded corpus in the user's cache folder, built once per text, length and format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDPIECES = 2_000
 
 
 def cache_folder() -> Path:
-    """Where timedrun keeps what it can make again: `$XDG_CACHE_HOME/timedrun`, or `~/.cache/timedrun`."""
+    """Return the cache folder: `$XDG_CACHE_HOME/timedrun`, or `~/.cache/timedrun`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "timedrun"
 
 
@@ -39,7 +39,7 @@ def prepare_topics(
     vocabulary_size: int = WORDPIECES,
     report: Report = to_standard_error,
 ) -> dict[str, Any]:
-    """A store in `out` from the help topics that Python carries, for a small BERT; in a few seconds, on one core."""
+    """Build a store in `out` from Python's help topics, for a small BERT; takes a few seconds on one core."""
     train, evaluation = pydoc_topics.corpus()
     corpora = Corpora(lambda: iter(train), lambda: iter(evaluation))
     return build_store(
@@ -54,9 +54,9 @@ def prepare_topics(
 
 
 def prepared(longest: int) -> Path:
-    """The store of Python's help topics in sequences of at most `longest` tokens, made now if it is not there.
+    """Return the store of Python's help topics in sequences of at most `longest` tokens, building it if absent.
 
-    Its name holds a digest of the text and the settings, so that another Python's text gets a store of its own.
+    Its name holds a digest of text and settings, so that another Python's text gets its own store.
     """
     settings = TextSettings(max_length=longest, max_predictions=evaluation_predictions(longest))
     text = "\0".join("\n".join((name, *sentences)) for name, sentences in pydoc_topics.documents().items())
@@ -65,7 +65,7 @@ def prepared(longest: int) -> Path:
     folder = cache_folder() / f"topics_{longest}_{key}"
     if not (folder / MANIFEST).is_file():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made aside and renamed: several processes may find it missing at the same moment.
+        # Built under a temporary name and renamed: several processes may find it missing at the same time.
         aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".topics_"))
         try:
             prepare_topics(aside / "store", settings)
@@ -77,5 +77,5 @@ def prepared(longest: int) -> Path:
         finally:
             shutil.rmtree(aside)
     if folder.stat().st_uid not in (os.geteuid(), 0):
-        raise DataError(f"{folder} belongs to another user; nothing was read; set XDG_CACHE_HOME to a folder of yours.")
+        raise DataError(f"{folder} is owned by another user; nothing was read; set XDG_CACHE_HOME to a folder you own.")
     return folder

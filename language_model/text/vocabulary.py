@@ -1,4 +1,4 @@
-"""A BERT WordPiece vocabulary: read from vocab.txt or trained from text, and the tokenizer that goes with it."""
+"""BERT WordPiece vocabulary, read from vocab.txt or trained from text, and its tokenizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SPECIAL_WORDS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 CHARACTERS = 1000
-"""The most characters that a trained vocabulary keeps, most frequent first; words with others become [UNK]."""
+"""Maximum characters of a trained vocabulary, most frequent first; words with others become [UNK]."""
 _BATCH = 1024
 
 
@@ -45,12 +45,12 @@ class Vocabulary:
 
     @property
     def content(self) -> bytes:
-        """The bytes of its vocab.txt."""
+        """Bytes of its vocab.txt."""
         return "".join(f"{word}\n" for word in self.words).encode()
 
     @cached_property
     def sha256(self) -> str:
-        """Of `content`."""
+        """SHA-256 of `content`."""
         return hashlib.sha256(self.content).hexdigest()
 
     @cached_property
@@ -59,7 +59,7 @@ class Vocabulary:
         return SpecialIds(**{name: self.words.index(word) for name, word in SPECIAL_WORDS.items()})
 
     def tokenizer(self) -> Tokenizer:
-        """As bert-large-uncased's: lower case, no control characters, no accents, each CJK sign a word."""
+        """Build bert-large-uncased's tokenizer: lower case, no control characters or accents, CJK characters apart."""
         library = import_tokenizers()
         pieces = library.models.WordPiece(
             vocab={word: index for index, word in enumerate(self.words)},
@@ -70,7 +70,7 @@ class Vocabulary:
 
 
 def import_tokenizers() -> ModuleType:
-    """The `tokenizers` package with its parts.
+    """Import the `tokenizers` package and its submodules.
 
     Raises:
         UsageError: it is not installed.
@@ -89,10 +89,10 @@ def import_tokenizers() -> ModuleType:
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """The vocabulary in `path`, one WordPiece a line.
+    """Read a vocabulary, one WordPiece a line.
 
     Raises:
-        DataError: missing, not UTF-8, an empty line, a word twice, or a special word missing (named).
+        DataError: missing, not UTF-8, an empty line, a repeated word, or a missing special word (named).
     """
     try:
         text = path.read_bytes().decode("utf-8")
@@ -105,7 +105,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 
 def checked_vocabulary(words: Sequence[str], name: str) -> Vocabulary:
-    """A vocabulary of `words`; raises DataError, naming `name`, where it is none that BERT can use."""
+    """Return a vocabulary of `words`; raises DataError, naming `name`, if BERT cannot use it."""
     missing = [word for word in SPECIAL_WORDS.values() if word not in set(words)]
     if missing:
         raise DataError(
@@ -120,18 +120,18 @@ def checked_vocabulary(words: Sequence[str], name: str) -> Vocabulary:
         raise DataError(f"{name}, line {words.index('') + 1} is empty; nothing was prepared; every line is a WordPiece")
     twice = [word for word, count in Counter(words).items() if count > 1]
     if twice:
-        raise DataError(f"{name} has {len(twice)} WordPieces twice, {twice[0]!r} first; nothing was prepared")
+        raise DataError(f"{name} has {len(twice)} WordPieces twice, the first is {twice[0]!r}; nothing was prepared")
     return Vocabulary(tuple(words))
 
 
 def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocabulary:
-    """A vocabulary of at most `size` WordPieces from text; `sentences` gives it anew each time: it is read twice.
+    """Train a vocabulary of at most `size` WordPieces; `sentences` is called twice.
 
-    The same text always gives the same vocabulary. The trainer alone would not: it numbers word parts in the order of a
-    hash table, and breaks ties by number. So all single characters are numbered beforehand.
+    The same text always gives the same vocabulary. The trainer alone numbers word parts in hash-table order and breaks
+    ties by number, so all single characters are numbered beforehand.
 
     Raises:
-        DataError: `size` leaves no room for the characters of the text.
+        DataError: `size` is too small for the characters of the text.
     """
     library = import_tokenizers()
     tokenizer = _uncased(library.models.WordPiece(unk_token=SPECIAL_WORDS["unk"]))

@@ -1,4 +1,4 @@
-"""Sentences to WordPiece ids: exactly what `tokenizers` gives, but each distinct word of plain text only once."""
+"""WordPiece encoding equal to `tokenizers`, which encodes each distinct word of plain text only once."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 WORDS_KEPT = 200_000
-"""Distinct words remembered, about 40 MB."""
+"""Maximum distinct words cached, about 40 MB."""
 _BATCH = 1024
-# Characters that BERT's normalizer leaves alone but for their case, and that its splitter either joins (letters and
-# digits) or sets apart (everything else): any other character sends its sentence through `tokenizers`.
+# Characters that BERT's normalizer changes only in case, and that its splitter either joins (letters and digits) or
+# separates (everything else). Any other character sends its sentence through `tokenizers`.
 _PLAIN = re.compile(r"[ -~–—‘’“”…]*")
 _PIECE = re.compile(r"[a-z0-9]+|[^a-z0-9 ]")
 
 
 class Encoder:
-    """Encodes with one vocabulary, as bert-large-uncased does, without [CLS] and [SEP]."""
+    """Encoder of one vocabulary, as of bert-large-uncased, without [CLS] and [SEP]."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._tokenizer = vocabulary.tokenizer()
         self._words = _Words(self._tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> list[array[int]]:
-        """The ids of every sentence, type code I."""
+        """Return the ids of every sentence, type code I."""
         found: list[array[int] | None] = []
         others: list[int] = []
         look_up, join, plain, pieces = self._words.__getitem__, chain.from_iterable, _PLAIN.fullmatch, _PIECE.findall
@@ -52,7 +52,7 @@ class Encoder:
 
 
 class _Words(dict[str, tuple[int, ...]]):
-    """WordPiece ids of words, asked of the tokenizer when a word comes for the first time."""
+    """WordPiece ids of words, computed by the tokenizer at the first lookup."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__()

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from language_model.architecture import BertArchitecture
-from language_model.batch import MaskedBatch
+from language_model.collator import MaskedBatch
 from language_model.configs import BertRunConfig, topics_baseline
-from language_model.datasets import TextDataConfig
 from language_model.model import import_transformers
 from language_model.prepare import TextSettings, prepare_text
+from language_model.settings import BertArchitecture, TextDataConfig
 from language_model.text.store import read_manifest
 from language_model.weights import shapes
 from tests.language_model.text_samples import plain_text, write_vocabulary
@@ -44,7 +43,7 @@ def tiny() -> BertArchitecture:
 
 @pytest.fixture
 def lively() -> Callable[[BertArchitecture], dict[str, Tensor]]:
-    """Weights, under transformers' names, so large that no part of the model may be wrong unnoticed."""
+    """Return a function for weights under transformers' names, so large that an error in any part shows."""
 
     def weights(architecture: BertArchitecture) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(5)
@@ -56,7 +55,7 @@ def lively() -> Callable[[BertArchitecture], dict[str, Tensor]]:
 
 @pytest.fixture
 def make_batch() -> BatchMaker:
-    """A batch of the same random sequences, padded or not, with `filler` rows behind the last."""
+    """Return a function for batches of the same random sequences, padded or not, with `filler` rows at the end."""
 
     def make(
         architecture: BertArchitecture, lengths: Sequence[int], *, padded: bool, filler: int = 0, seed: int = 0

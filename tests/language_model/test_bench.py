@@ -1,11 +1,18 @@
-"""`timedrun bench loader language_model`: what it refuses, and when the goal counts as met."""
+"""`timedrun bench loader language_model`: usage errors, the goal, and loading processes that cannot hang."""
+
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from language_model.bench import goal
+from language_model import bench
+from language_model.bench import goal, measure
+from language_model.configs import ALL_SPEED_UPS, BertRunConfig, wikipedia_methods
+from language_model.text.synthetic_store import write_synthetic_store
 from timedrun.bench.loader_benchmark import LoaderPass, LoaderRates
 from timedrun.cli import main
-from timedrun.errors import ExitCode
+from timedrun.errors import DataError, ExitCode
 
 
 def row(workers: int, rate: float, *, loader: str = "unpadded", longest: int = 512) -> LoaderRates:
@@ -13,27 +20,76 @@ def row(workers: int, rate: float, *, loader: str = "unpadded", longest: int = 5
     return LoaderRates(loader, "synthetic", longest, "sequences", workers, workers, passes[0], passes)
 
 
-def test_the_goal_is_judged_on_two_cores_at_most() -> None:
+def test_the_goal_is_judged_on_at_most_two_cores() -> None:
     assert goal([row(1, 12_000), row(2, 21_000), row(16, 90_000)]).met is True
     assert goal([row(1, 12_000), row(2, 19_000), row(16, 90_000)]).met is False
 
 
-def test_other_lengths_or_layouts_say_nothing_of_the_goal() -> None:
+def test_other_lengths_and_layouts_do_not_judge_the_goal() -> None:
     assert goal([row(2, 90_000, longest=128)]).met is None
     assert goal([row(2, 90_000, loader="padded")]).met is None
     assert goal([row(4, 90_000)]).met is None
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("options", "message"),
     [
-        (["--loaders", "quick"], "no loader quick; there are: unpadded, padded"),
-        (["--images", "photos"], "--images and --stores are for images"),
-        (["125m_baseline", "--data", "gpt"], "only the loader of BERT's store is measured"),
+        (["--loaders", "quick"], "unknown loader quick; choose from unpadded, padded"),
+        (["--images", "photos"], "--images and --stores are for image loaders"),
     ],
 )
-def test_what_it_cannot_measure_is_refused_in_words(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+def test_unknown_loaders_and_options_for_images_are_refused(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", "loader", "language_model", *words]) == ExitCode.USAGE
-    assert told in capsys.readouterr().err
+    assert main(["bench", "loader", "language_model", *options]) == ExitCode.USAGE
+    assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_synthetic_store(tmp_path / "store", 40)
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def config() -> BertRunConfig:
+    """Unpadded batches with a filler, which does not count as a sequence."""
+    assert ALL_SPEED_UPS.row_multiple > 1
+    return replace(wikipedia_methods(), speed=ALL_SPEED_UPS)
+
+
+@pytest.mark.processes
+def test_every_process_loads_its_part_of_every_batch_in_both_layouts(store: Path, config: BertRunConfig) -> None:
+    rows = measure(config, store, count=25, batch=10, repeats=2, workers=2)
+    assert [row.loader for row in rows] == ["unpadded", "padded"]
+    for row in rows:
+        assert (row.store, row.size, row.unit, row.workers) == ("text_store", 512, "sequences", 2)
+        assert [one.samples for one in (row.first, *row.passes)] == [30, 30, 30]  # whole batches
+        assert all(one.seconds > 0 for one in row.passes)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.processes
+def test_without_a_store_a_synthetic_one_is_measured(config: BertRunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "SYNTHETIC_SEQUENCES", 30)
+    (row,) = measure(config, None, count=10, batch=10, repeats=1, workers=1, loaders=("padded",))
+    assert (row.store, row.loader, row.passes[0].samples) == ("synthetic", "padded", 10)
+
+
+@pytest.mark.processes
+def test_a_failed_process_ends_the_measurement_with_its_error(store: Path, config: BertRunConfig) -> None:
+    (store / "train" / "tokens.bin").unlink()
+    with pytest.raises(DataError, match=r"a loading process failed .*tokens\.bin is missing"):
+        measure(config, store, count=10, batch=10, repeats=1, workers=1, loaders=("padded",))
+    assert not multiprocessing.active_children()
+
+
+def test_unusable_settings_are_errors_before_any_process_starts(store: Path, config: BertRunConfig) -> None:
+    numbers = {"count": 10, "batch": 10, "repeats": 1}
+    with pytest.raises(DataError, match="cannot be divided over 3"):
+        measure(config, store, workers=3, **numbers)
+    with pytest.raises(DataError, match="has 40 training sequences, fewer than a batch of 41"):
+        measure(config, store, workers=1, **(numbers | {"batch": 41}))
+    short = replace(config, data=replace(config.data, longest=128))
+    with pytest.raises(DataError, match=r"sequences of 512 tokens, data\.longest is 128"):
+        measure(short, store, workers=1, **numbers)

@@ -1,19 +1,19 @@
-"""Batches are pure functions of seed and step, shared exactly over ranks; what cannot work is said before the clock."""
+"""Batches are pure functions of seed and step, divided exactly over ranks; preflight reports unusable data."""
 
 import hashlib
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from language_model.batch import MaskedBatch
+from language_model.batches import TextBatches, open_batches
+from language_model.collator import MaskedBatch
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig, topics_baseline
-from language_model.datasets import CHECKPOINT, TextData, data_digest, facts, preflight, resolve
+from language_model.datasets import CHECKPOINT, data_digest, facts, preflight, resolve
 from language_model.encoder import Bert, build_bert
-from language_model.gpt.configs import gpt_shakespeare_baseline
-from language_model.gpt.tokens import prepare_tokens
 from language_model.text import topics_store
 from language_model.text.store import RaggedStore, read_manifest
 from mlevents import keys, record
@@ -31,27 +31,27 @@ def opened(
     padded: bool = False,
     balance: bool = False,
     micro_batch: int = 100,
-) -> TextData:
+) -> TextBatches:
     speed = replace(CPU_SPEED_UPS, unpadding=not padded, balance_lengths=balance)
     used = replace(config, implementation="timedrun", micro_batch=micro_batch, speed=speed)
-    return TextData(used, store, ProcessGroup(rank, world_size, rank, torch.device("cpu")))
+    return open_batches(used, store, ProcessGroup(rank, world_size, rank, torch.device("cpu")))
 
 
 def sequences(batch: MaskedBatch) -> list[tuple[int, ...]]:
-    """The tokens of each sequence, and of its labels, as a multiset that no layout changes."""
+    """Return the tokens of each sequence, independent of the layout."""
     pieces = zip(batch.offsets.tolist(), batch.lengths.tolist(), strict=False)
     return [tuple(batch.tokens[begin : begin + length].tolist()) for begin, length in pieces]
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4])
 @pytest.mark.parametrize("balance", [False, True])
-def test_the_ranks_of_a_step_hold_its_global_batch_and_agree_on_the_masked_tokens(
+def test_ranks_divide_the_global_batch_and_agree_on_the_number_of_masked_tokens(
     tiny_config: BertRunConfig, tiny_store: Path, world_size: int, balance: bool
 ) -> None:
     for step in (0, 1, 40):
-        (whole,) = opened(tiny_config, tiny_store).train_batch(step)
+        (whole,) = next(opened(tiny_config, tiny_store).train(step))
         ranks = [opened(tiny_config, tiny_store, rank, world_size, balance=balance) for rank in range(world_size)]
-        parts = [data.train_batch(step) for data in ranks]
+        parts = [next(data.train(step)) for data in ranks]
         joined = [row for (part,) in parts for row in sequences(part)]
         assert sorted(joined) == sorted(sequences(whole))
         assert {part.global_masked for (part,) in parts} == {len(whole.labels)} == {whole.global_masked}
@@ -59,18 +59,16 @@ def test_the_ranks_of_a_step_hold_its_global_batch_and_agree_on_the_masked_token
         assert {len(part.lengths) for (part,) in parts} == {tiny_config.global_batch // world_size}
 
 
-def test_the_gradients_of_unequal_ranks_average_to_those_of_the_whole_batch(
-    tiny_config: BertRunConfig, tiny_store: Path
-) -> None:
+def test_mean_gradients_of_ranks_are_those_of_the_whole_batch(tiny_config: BertRunConfig, tiny_store: Path) -> None:
     def predicted(step: int) -> list[int]:
         ranks = [opened(tiny_config, tiny_store, rank, 2) for rank in range(2)]
-        return [len(data.train_batch(step)[0].labels) for data in ranks]
+        return [len(next(data.train(step))[0].labels) for data in ranks]
 
-    step = next(step for step in range(100) if len(set(predicted(step))) == 2)  # else the weights would not matter
+    step = next(step for step in range(100) if len(set(predicted(step))) == 2)  # so that the loss weights matter
 
-    def gradients(data: TextData, world_size: int) -> dict[str, torch.Tensor]:
+    def gradients(data: TextBatches, world_size: int) -> dict[str, torch.Tensor]:
         model: Bert = build_bert(tiny_config.architecture, 3, CPU_SPEED_UPS)
-        for batch in data.train_batch(step):
+        for batch in next(data.train(step)):
             (model(batch) * (world_size / batch.global_masked)).backward()
         return {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
 
@@ -84,28 +82,29 @@ def test_the_gradients_of_unequal_ranks_average_to_those_of_the_whole_batch(
             torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_pass_over_the_data_takes_every_sequence_at_most_once_and_the_next_pass_another_order_and_other_masks(
+def test_each_epoch_has_its_own_order_and_masks_whatever_was_read_before(
     tiny_config: BertRunConfig, tiny_store: Path
 ) -> None:
     data = opened(tiny_config, tiny_store)
-    lengths = [data.train_batch(step)[0].lengths.tolist() for step in range(2 * data.steps_per_epoch)]
+    lengths = [step[0].lengths.tolist() for step in islice(data.train(), 2 * data.steps_per_epoch)]
     first, second = lengths[: data.steps_per_epoch], lengths[data.steps_per_epoch :]
     assert sum(map(len, first)) == data.steps_per_epoch * tiny_config.global_batch <= len(data.train_store)
     assert first != second
-    again = opened(tiny_config, tiny_store).train_batch(data.steps_per_epoch + 1)[0]  # asked for out of order
-    assert torch.equal(again.tokens, data.train_batch(data.steps_per_epoch + 1)[0].tokens)
+    again = next(opened(tiny_config, tiny_store).train(data.steps_per_epoch + 1))[0]
+    assert again.lengths.tolist() == second[1]
+    assert torch.equal(again.tokens, next(data.train(data.steps_per_epoch + 1))[0].tokens)
 
 
-def test_micro_batches_are_the_batch_in_pieces(tiny_config: BertRunConfig, tiny_store: Path) -> None:
-    (whole,) = opened(tiny_config, tiny_store).train_batch(0)
-    parts = opened(tiny_config, tiny_store, micro_batch=5).train_batch(0)
+def test_micro_batches_concatenate_to_the_batch(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+    (whole,) = next(opened(tiny_config, tiny_store).train())
+    parts = next(opened(tiny_config, tiny_store, micro_batch=5).train())
     assert [len(part.lengths) for part in parts] == [5, 5, 2]
     assert torch.equal(torch.cat([part.tokens for part in parts]), whole.tokens)
     assert {part.global_masked for part in parts} == {whole.global_masked}
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 5])
-def test_every_evaluation_sequence_is_seen_once_with_the_masks_it_was_prepared_with(
+def test_every_evaluation_sequence_is_seen_once_with_its_stored_masks(
     tiny_config: BertRunConfig, tiny_store: Path, world_size: int
 ) -> None:
     stored = RaggedStore.open(tiny_store, "evaluation")
@@ -119,17 +118,17 @@ def test_every_evaluation_sequence_is_seen_once_with_the_masks_it_was_prepared_w
     assert torch.cat([batch.labels for batch in batches]).tolist() == expected.labels.tolist()
 
 
-def test_what_keeps_a_run_from_its_data_is_said_all_at_once(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_store: Path) -> None:
     assert preflight(tiny_config, tiny_store, 2) == []
     shape = replace(tiny_config.architecture, vocabulary=50, positions=20)
     wrong = replace(tiny_config, architecture=shape, global_batch=10**6, start="checkpoint")
     problems = "\n".join(preflight(wrong, tiny_store, 10**5))
-    known = facts(tiny_store)
+    known = facts(tiny_config.data, tiny_store)
     for words in (
-        f"vocabulary of {known.vocabulary}, the model of 50",
+        f"vocabulary of {known.vocabulary} tokens, the model has 50",
         "has 20 positions",
-        "global batch 1000000 is more than",
-        "cannot be shared by 100000 ranks",
+        "global batch 1000000 exceeds",
+        "cannot be divided over 100000 ranks",
         f"{CHECKPOINT}",
     ):
         assert words in problems, words
@@ -140,7 +139,7 @@ def test_sequences_longer_than_the_model_are_refused(tiny_config: BertRunConfig,
     assert "sequences of up to 32 tokens, data.longest is 16" in preflight(short, tiny_store, 1)[0]
 
 
-def test_a_missing_folder_is_named_with_what_makes_one(tiny_config: BertRunConfig, tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tiny_config: BertRunConfig, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--data-folder"):
         resolve(tiny_config.data, None)
     with pytest.raises(DataError, match="does not exist; give the right one"):
@@ -151,7 +150,7 @@ def test_topics_are_prepared_once_in_the_cache_folder(tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = topics_store.prepared(128)
     assert folder.parent == tmp_path / "timedrun"
-    assert resolve(topics_baseline().data, tmp_path) == folder  # a folder of other data is not taken for them
+    assert resolve(topics_baseline().data, tmp_path) == folder  # not the given folder
     manifest = read_manifest(folder)
     assert manifest.vocabulary_size == topics_store.WORDPIECES
     assert manifest.splits["train"].sequences > 500
@@ -162,7 +161,7 @@ def test_topics_are_prepared_once_in_the_cache_folder(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.processes
-def test_two_ranks_measure_what_one_does(tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path) -> None:
+def test_two_ranks_have_the_accuracy_of_one(tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path) -> None:
     shape, longest = tiny_config.architecture, str(tiny_config.data.longest)
     settings = {
         "data.source": "text_store",
@@ -189,14 +188,10 @@ def test_two_ranks_measure_what_one_does(tiny_config: BertRunConfig, tiny_store:
     assert values[1] == pytest.approx(values[0], abs=0.01)
 
 
-def test_the_digest_of_the_data_is_that_of_the_manifest_for_both_tasks(
+def test_the_digest_of_the_data_is_that_of_the_manifest(
     tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path
 ) -> None:
-    found = data_digest(tiny_config, tiny_store)
-    assert found["sha256"] == hashlib.sha256((tiny_store / "manifest.json").read_bytes()).hexdigest()
-    text = tmp_path / "text.txt"
-    text.write_text("Each token is a character here. " * 50)
-    manifest = prepare_tokens([text], tmp_path / "tokens", encoding="characters")
-    assert data_digest(gpt_shakespeare_baseline(), tmp_path / "tokens")["sha256"] == manifest.digest
+    digest = data_digest(tiny_config, tiny_store)["sha256"]
+    assert digest == hashlib.sha256((tiny_store / "manifest.json").read_bytes()).hexdigest()
     with pytest.raises(DataError, match="holds no prepared text"):
         data_digest(tiny_config, tmp_path)

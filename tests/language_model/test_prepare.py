@@ -1,4 +1,4 @@
-"""Text becomes a store: the same bytes whatever the workers and interruptions, or words that say why it did not."""
+"""Preparation of text: bytes independent of workers and interruptions, and errors that name their cause."""
 
 import hashlib
 import os
@@ -143,13 +143,13 @@ def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not (store / MANIFEST).exists()
-    with pytest.raises(DataError, match="holds no prepared text"):
+    with pytest.raises(DataError, match="contains no prepared text"):
         RaggedStore.open(store, "train")
     kept = {path.name for path in store.glob(f"{WORK}/*.npz")}
     assert kept
     lines: list[str] = []
     prepare_text(train, evaluation, store, vocabulary=vocabulary, settings=SETTINGS, report=lines.append)
-    assert "parts found finished" in lines[-1]
+    assert "shards found finished" in lines[-1]
     prepare_text(train, evaluation, tmp_path / "uninterrupted", vocabulary=vocabulary, settings=SETTINGS, report=silent)
     assert fingerprint(store) == fingerprint(tmp_path / "uninterrupted")
 
@@ -174,12 +174,12 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
     parts[2].write_bytes(parts[3].read_bytes())
     lines: list[str] = []
     prepare_text(train, evaluation, tmp_path / "a", vocabulary=vocabulary, settings=SETTINGS, report=lines.append)
-    assert f", {len(parts) - 3} parts found finished" in lines[-1]
+    assert f", {len(parts) - 3} shards found finished" in lines[-1]
     prepare_text(train, evaluation, tmp_path / "b", vocabulary=vocabulary, settings=SETTINGS, report=silent)
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 
 
-def test_preparing_again_changes_nothing_and_other_text_or_settings_are_refused(
+def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(
     tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
 ) -> None:
     train, evaluation, vocabulary = inputs
@@ -197,14 +197,12 @@ def test_preparing_again_changes_nothing_and_other_text_or_settings_are_refused(
         (train, replace(SETTINGS, evaluation_samples=9), "evaluation_samples differ"),
         (train[:1], SETTINGS, "text differ"),
     ]:
-        with pytest.raises(DataError, match=f"prepared otherwise .*{words}"):
+        with pytest.raises(DataError, match=f"with other settings .*{words}"):
             run(texts, settings)
     assert fingerprint(tmp_path / "store") == before
 
 
-def test_a_folder_that_holds_something_else_is_not_touched(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
-) -> None:
+def test_a_folder_with_other_files_is_not_changed(tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]) -> None:
     train, evaluation, vocabulary = inputs
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
@@ -243,7 +241,7 @@ def test_evaluation_documents_in_the_training_text_are_named_and_refused(
     train, evaluation, vocabulary = inputs
     copied = evaluation[0].read_text().split("\n\n")[3].upper().replace(" ", "  ")
     train[1].write_text(train[1].read_text() + "\n" + copied + "\n")
-    with pytest.raises(DataError, match=r"1 documents .*\n  evaluation.txt: document 4 \(training: train_1.txt: doc"):
+    with pytest.raises(DataError, match=r"1 evaluation documents .*\n  evaluation.txt: document 4 \(training: train_1"):
         prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
     assert not (tmp_path / "store" / MANIFEST).exists()
 
@@ -335,6 +333,6 @@ def test_topics_make_a_store_with_no_section_on_both_sides(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("change", [{"max_length": 4}, {"duplicates": 0}, {"held_out": 0.0}, {"masked_fraction": 1.5}])
-def test_settings_that_cannot_be_are_refused(change: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(change))):
         replace(SETTINGS, **change)  # type: ignore[arg-type]

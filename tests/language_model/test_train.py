@@ -1,4 +1,4 @@
-"""The run itself: baseline and methods train the same model, on any number of ranks, every token counted once."""
+"""BERT runs: baseline and methods train the same model, and accuracy counts every masked token once."""
 
 import shutil
 import signal
@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from language_model import SPEC
+from language_model.batches import TextBatches, open_batches
+from language_model.build import build_model
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
-from language_model.datasets import CHECKPOINT, TextData
-from language_model.encoder import SpeedUps
+from language_model.datasets import CHECKPOINT
 from language_model.prepare import prepare
-from language_model.train import accuracy, build_model, train
+from language_model.settings import SpeedUps
+from language_model.train import accuracy, train
 from language_model.weights import save_safetensors
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
@@ -25,8 +27,9 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import UsageError
 from timedrun.run import checkpoint_file
+from timedrun.run.blocks import Outcome
 from timedrun.run.progress import Progress
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 from timedrun.training.precision import Precision
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
@@ -39,7 +42,7 @@ def run_of(config: BertRunConfig, store: Path, log: RunLog, **options: Any) -> T
 
 @pytest.fixture
 def losses_of(tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[BertRunConfig], list[float]]:
-    """The loss of every step of a run of this config."""
+    """Return a function that runs a config and returns the loss of every step."""
 
     def losses(config: BertRunConfig) -> list[float]:
         seen: list[float] = []
@@ -82,7 +85,7 @@ def test_warm_up_and_micro_batches_leave_the_losses_as_they_are(
     assert losses_of(replace(methods, micro_batch=5)) == pytest.approx(plain, rel=1e-4)
 
 
-def test_a_run_that_reaches_its_target_passes_both_checkers_and_says_what_it_was(
+def test_a_run_that_reaches_its_target_passes_both_checkers(
     methods: BertRunConfig, tiny_store: Path, tmp_path: Path
 ) -> None:
     config = replace(methods, evaluation=replace(methods.evaluation, target=0.01))
@@ -105,9 +108,9 @@ def test_accuracy_counts_every_masked_token_once_whatever_the_batch(
     model = build_model(tiny_config)
     precision = Precision("fp32", ALONE.device)
 
-    def opened(eval_batch: int) -> TextData:
+    def opened(eval_batch: int) -> TextBatches:
         data = replace(tiny_config.data, eval_batch=eval_batch)
-        return TextData(replace(tiny_config, data=data), tiny_store, ALONE)
+        return open_batches(replace(tiny_config, data=data), tiny_store, ALONE)
 
     whole = accuracy(model, opened(10_000), precision, ALONE)
     assert whole == accuracy(model, opened(7), precision, ALONE)
@@ -119,13 +122,13 @@ def test_an_evaluation_that_misses_sequences_is_an_error(
     tiny_config: BertRunConfig, tiny_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with run_of(tiny_config, tiny_store, RunLog(None)) as run:
-        original = TextData.evaluation
-        monkeypatch.setattr(TextData, "evaluation", lambda self: list(original(self))[:-1])
+        original = TextBatches.evaluation
+        monkeypatch.setattr(TextBatches, "evaluation", lambda self: list(original(self))[:-1])
         with pytest.raises(RuntimeError, match="evaluation saw"):
             train(tiny_config, run)
 
 
-def test_a_run_starts_from_the_checkpoint_beside_its_data_and_says_which(
+def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
     methods: BertRunConfig, tiny_store: Path, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
@@ -141,11 +144,11 @@ def test_a_run_starts_from_the_checkpoint_beside_its_data_and_says_which(
     with run_of(config, store, RunLog(tmp_path / "result_0.txt")) as run:
         train(config, run)
     assert record.read(tmp_path / "result_0.txt").value("initial_weights") == found["checkpoint_sha256"]
-    data = TextData(config, store, ALONE)
+    data = open_batches(config, store, ALONE)
     assert found["checkpoint_accuracy"] == accuracy(other, data, Precision("fp32", ALONE.device), ALONE)
 
 
-def test_a_stopped_run_resumes_to_the_losses_and_the_accuracy_of_a_whole_one(
+def test_a_resumed_run_has_the_losses_and_accuracy_of_an_uninterrupted_one(
     methods: BertRunConfig, tiny_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
@@ -179,7 +182,7 @@ def test_a_stopped_run_resumes_to_the_losses_and_the_accuracy_of_a_whole_one(
     assert values[0] == values[1] and len(values[0]) == 2
 
 
-def test_filling_up_rows_changes_no_loss_even_where_nothing_has_to_be_filled(
+def test_row_multiple_changes_no_loss(
     methods: BertRunConfig, losses_of: Callable[[BertRunConfig], list[float]]
 ) -> None:
     plain = losses_of(methods)
@@ -189,9 +192,7 @@ def test_filling_up_rows_changes_no_loss_even_where_nothing_has_to_be_filled(
             assert losses_of(replace(methods, speed=speed)) == pytest.approx(plain, rel=1e-4), (backend, multiple)
 
 
-def test_settings_that_cannot_work_are_refused_even_where_no_preflight_was_asked(
-    tiny_config: BertRunConfig, tiny_store: Path
-) -> None:
+def test_contradicting_settings_are_refused_without_preflight(tiny_config: BertRunConfig, tiny_store: Path) -> None:
     config = replace(tiny_config, speed=SpeedUps(fused_qkv=True))
     with run_of(config, tiny_store, RunLog(None)) as run, pytest.raises(UsageError, match="has no fused_qkv"):
         train(config, run)

@@ -14,11 +14,11 @@ from tests.security.hostile_logs import write_log
 from timedrun.benchmark import find
 from timedrun.cli import main, parser
 from timedrun.commands import reproduce
-from timedrun.distributed import program
+from timedrun.distributed.launcher import module_command
 from timedrun.errors import UsageError
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
-from timedrun.submission.reproduction.recorded_run import digest_of, result
+from timedrun.submission.reproduction.recorded_run import digest_of, recorded_run
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 
@@ -61,11 +61,11 @@ def test_what_is_started_again_looks_for_packages_only_where_this_process_does(
     (tmp_path / "argparse.py").write_text(TELLS.format(mark=str(mark)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
-    done = subprocess.run(program.command("--help"), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(module_command("timedrun", "--help"), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert not mark.exists()
     monkeypatch.syspath_prepend(tmp_path)  # as `python -m timedrun` has it: the user's own choice, and kept
-    assert "-P" not in program.command()
+    assert "-P" not in module_command("timedrun")
 
 
 @pytest.mark.processes
@@ -96,7 +96,7 @@ def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
     (tmp_path / "run_0" / "provenance.json").write_text('{"ranks": 1000000}')
     arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
-    assert "--ranks" in reproduce.run_one(arguments, result(tmp_path, 0), tmp_path / "again", "again")
+    assert "--ranks" in reproduce.run_one(arguments, recorded_run(tmp_path, 0), tmp_path / "again", "again")[0]
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200])
@@ -109,7 +109,7 @@ def test_a_config_from_a_file_cannot_say_where_results_are_written(
     (tmp_path / "config.json").write_text(json.dumps(values | {"name": name}))
     monkeypatch.chdir(tmp_path)
     assert main(["run", "image_classification", "config.json"]) == 2
-    assert "no name for a folder" in capsys.readouterr().err
+    assert "cannot name a folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 

@@ -1,4 +1,4 @@
-"""The command as a user runs it: exit codes, the same numbers however it is started, stop and resume, no leftovers."""
+"""The `timedrun` command in a process: exit codes, equal results under all launchers, stop and resume, no leftovers."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def result(folder: Path, number: int = 0) -> RunRecord:
 
 
 def course(run: RunRecord) -> list[object]:
-    """What a run computed, without its times, its speed and what the page cache held."""
+    """Events of a run without times, speed and state of the page cache."""
     measured = (keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT, keys.COLLECTIVE_TEST)
     return [
         (event.key, None if event.key in measured else event.value, event.metadata.get("epoch_num"))
@@ -45,7 +45,7 @@ def course(run: RunRecord) -> list[object]:
 
 
 @pytest.mark.processes
-def test_every_way_to_start_a_run_gives_the_same_numbers(tmp_path: Path) -> None:
+def test_every_way_to_start_a_run_gives_the_same_results(tmp_path: Path) -> None:
     ways = {
         "module": ("-m", "timedrun", "run", "image_classification"),
         "script": ("image_classification/train.py",),
@@ -61,7 +61,7 @@ def test_every_way_to_start_a_run_gives_the_same_numbers(tmp_path: Path) -> None
 
 
 @pytest.mark.processes
-def test_two_ranks_give_the_same_numbers_started_by_timedrun_or_by_torchrun(tmp_path: Path) -> None:
+def test_two_ranks_give_the_same_results_under_timedruns_launcher_and_torchrun(tmp_path: Path) -> None:
     own = timedrun("run", *SMOKE, "--ranks", 2, "--results", tmp_path / "own")
     assert own.returncode == 0, own.stderr
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "timedrun")
@@ -73,7 +73,7 @@ def test_two_ranks_give_the_same_numbers_started_by_timedrun_or_by_torchrun(tmp_
 
 @pytest.mark.processes
 @pytest.mark.parametrize(("ranks", "number"), [(1, signal.SIGHUP), (2, signal.SIGTERM)])
-def test_a_stopped_run_exits_75_and_resumes_to_the_numbers_of_a_whole_one(
+def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(
     tmp_path: Path, ranks: int, number: signal.Signals
 ) -> None:
     whole = timedrun("run", *LONG, "--ranks", ranks, "--results", tmp_path / "whole")
@@ -98,9 +98,10 @@ def test_a_stopped_run_exits_75_and_resumes_to_the_numbers_of_a_whole_one(
 
 
 @contextmanager
-def started(folder: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """`timedrun run` of two ranks in a group of its own, which is gone afterwards."""
-    command = [sys.executable, "-m", "timedrun", "run", *LONGER, "--ranks", "2", "--results", str(folder)]
+def started(folder: Path, *arguments: object, launcher: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+    """`timedrun run` with two ranks in a process group of its own, which is killed afterwards."""
+    start = ["-m", *(launcher or ("timedrun",)), "run", *LONGER, *(() if launcher else ("--ranks", "2"))]
+    command = [sys.executable, *start, "--results", str(folder)]
     process = subprocess.Popen(
         [*command, *map(str, arguments)], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -117,7 +118,7 @@ def started(folder: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]
 
 
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """All that a process has started and that still runs."""
+    """Return the running descendants of a process."""
     try:
         return psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -197,7 +198,7 @@ def test_no_rank_outlives_a_killed_launcher_and_the_log_can_be_read(tmp_path: Pa
 
 
 @pytest.mark.processes
-def test_a_killed_rank_0_is_named_and_the_job_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
+def test_a_killed_rank_0_is_named_and_all_ranks_resume_from_the_last_checkpoint(tmp_path: Path) -> None:
     with started(tmp_path, "--restarts", 1, "--checkpoint-minutes", 0.01) as process:
         wait_for(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), process)
         ranks_of(process)["0"].kill()
@@ -205,13 +206,46 @@ def test_a_killed_rank_0_is_named_and_the_job_goes_on_from_its_last_checkpoint(t
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 75, errors
-    assert "rank 0 was killed by SIGKILL, last seen at step" in errors
-    assert "restart 1 of 1: all ranks start again and go on from step" in errors
+    assert "rank 0 was killed by SIGKILL" in errors
+    assert "restart 1 of 1: all ranks resume from step" in errors
     assert len(result(tmp_path).all(keys.RUN_START)) == 1
 
 
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "-m", "timedrun")
+
+
 @pytest.mark.processes
-def test_a_result_leaves_its_config_system_and_environment_beside_it_without_a_place_of_the_machine(
+def test_no_rank_outlives_a_killed_torchrun(tmp_path: Path) -> None:
+    with started(tmp_path, launcher=TORCHRUN) as process:
+        wait_for(lambda: trains(tmp_path), process)
+        ranks = family(process)
+        process.kill()
+        until(lambda: not any(map(alive, ranks)), 5)
+
+
+@pytest.mark.processes
+def test_a_restart_by_torchrun_resumes_its_run_whatever_has_begun_in_the_folder_since(tmp_path: Path) -> None:
+    with started(tmp_path, "--checkpoint-minutes", 0.0001, launcher=TORCHRUN) as process:
+        wait_for(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), process)
+        (tmp_path / "run_1").mkdir()  # a second launch
+        ranks_of(process)["1"].kill()
+        wait_for(lambda: result(tmp_path).all(keys.RESUMED), process)
+    assert not list(tmp_path.glob("result_[1-9].txt"))
+
+
+@pytest.mark.processes
+def test_a_restart_by_torchrun_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    with started(tmp_path, launcher=TORCHRUN) as process:
+        wait_for(lambda: trains(tmp_path), process)
+        ranks_of(process)["1"].kill()
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "the run cannot be resumed: not every rank has a whole checkpoint" in errors
+    assert [path.name for path in tmp_path.glob("result_*")] == ["result_0.txt"]
+
+
+@pytest.mark.processes
+def test_the_files_of_a_result_name_no_path_and_no_host_of_this_machine(
     tmp_path: Path,
 ) -> None:
     assert timedrun("run", *SMOKE, "--results", tmp_path / "set").returncode == 0
@@ -232,14 +266,14 @@ def test_a_result_leaves_its_config_system_and_environment_beside_it_without_a_p
 
 
 @pytest.mark.processes
-def test_a_resume_without_a_checkpoint_is_refused_and_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+def test_resuming_a_finished_run_is_refused_once_and_its_log_is_not_changed(tmp_path: Path) -> None:
     spent = timedrun("run", *SMOKE, "--budget-minutes", "1e-9", "--results", tmp_path)
     assert spent.returncode == 3, spent.stderr
     before = (tmp_path / "result_0.txt").read_bytes()
     for ranks in (1, 2):
         refused = timedrun("run", *SMOKE, "--results", tmp_path, "--resume", "--ranks", ranks)
         assert refused.returncode == 1
-        (line,) = refused.stderr.splitlines()  # the same words, once, whatever the number of ranks
+        (line,) = refused.stderr.splitlines()  # once, whatever the number of ranks
         assert "cannot be resumed: it ended by itself (budget spent). Nothing was changed" in line
         assert refused.stdout == ""
         assert (tmp_path / "result_0.txt").read_bytes() == before
@@ -279,13 +313,13 @@ def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_data_folder_and_no_disk_room_are_found_before_the_clock(tmp_path: Path) -> None:
+def test_a_missing_data_folder_is_found_before_the_clock(tmp_path: Path) -> None:
     done = timedrun("run", "image_classification", "cifar10_baseline", "--data-folder", tmp_path / "none")
     assert done.returncode == 1
     assert "none does not exist; give the right one with --data-folder" in done.stderr
 
 
-def test_list_and_show_speak_json() -> None:
+def test_list_and_show_print_json() -> None:
     listed = json.loads(timedrun("list", "--json").stdout)
     ours = next(row for row in listed if row["benchmark"] == "image_classification")
     assert {

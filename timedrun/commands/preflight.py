@@ -84,7 +84,7 @@ def examine(
     Raises:
         UsageError: no such ruleset.
     """
-    spec = benchmark.spec_of(config)
+    spec = benchmark.spec
     rules, runs = rules_of(spec, ruleset)
     findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
     findings += device_findings(config, ranks)

@@ -1,4 +1,4 @@
-"""A process that the kernel ends when the one that started it does, however that one ended."""
+"""Processes that the kernel ends together with the process that started them (prctl(2))."""
 
 from __future__ import annotations
 
@@ -12,50 +12,52 @@ from timedrun.errors import UsageError
 from timedrun.stdio import write
 
 VARIABLE: Final = "TIMEDRUN_PARENT"
-"""The process that started this one and with which it stops in order, as by SIGTERM."""
+"""Environment variable: the process whose end stops this one as SIGTERM does."""
 PR_SET_PDEATHSIG: Final = 1
 """linux/prctl.h"""
 
 
 def environment() -> dict[str, str]:
-    """For a `timedrun` that this process starts from its main thread and waits for."""
+    """Return the environment of a `timedrun` that this process starts from its main thread and waits for."""
     return {**os.environ, VARIABLE: str(os.getpid())}
 
 
 def obey_environment() -> None:
-    """Tie this process to the supervisor whose rank it is, or to the one that `environment` names, if any; what it
-    starts itself is not tied to the latter.
+    """Tie this process to its parent if it is a rank of timedrun's launcher or of torchrun's agent (SIGKILL), or if it
+    was started with `environment` (SIGTERM).
 
     Raises:
-        UsageError: the variable that names it holds no process.
+        UsageError: a variable that names the parent is not a process number.
     """
     if LAUNCHED in os.environ:
         end_with(_process(LAUNCHED, os.environ[LAUNCHED]))
     elif parent := os.environ.pop(VARIABLE, None):
         end_with(_process(VARIABLE, parent), signal.SIGTERM)
+    elif "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with(os.getppid())
 
 
 def _process(name: str, text: str) -> int:
     if not text.isdecimal():
-        raise UsageError(f"{name}={text!r} names no process; only timedrun itself sets it: unset it.")
+        raise UsageError(f"{name}={text!r} is not a process number; only timedrun sets it: unset it.")
     return int(text)
 
 
 def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send `number` to this process when the process `parent`, which started it, ends (prctl(2)).
+    """Have the kernel send `number` to this process when `parent`, which started it, ends.
 
-    The process asks for this itself: what runs between fork and exec (subprocess' preexec_fn) can deadlock where the
-    parent has threads. `parent` may have ended before that, so it is looked at again, and then this process ends too.
+    The process requests this itself, since code between fork and exec (preexec_fn of subprocess) can deadlock if the
+    parent has threads. If `parent` has ended before the request, this process ends at once.
 
     Raises:
         OSError: the kernel refused.
     """
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "the kernel does not tell this process when its parent ends (prctl)")
+        raise OSError(ctypes.get_errno(), "the kernel refused to signal the end of the parent process (prctl)")
     if os.getppid() != parent:
         write(
-            f"timedrun: process {parent}, with which this one is to end, has ended or did not start it. Where nothing"
-            f" of timedrun's did, unset {LAUNCHED} and {VARIABLE}.\n"
+            f"timedrun: the parent process {parent} has ended or did not start this process, which ends too; if neither"
+            f" timedrun's launcher nor a race started it, unset {LAUNCHED} and {VARIABLE}.\n"
         )
         os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""A rank's process, as who started it sees it: whether it runs, is suspended or has ended, and how that is said."""
+"""Process of one rank as its launcher sees it: start, output, signals, exit."""
 
 from __future__ import annotations
 
@@ -7,59 +7,145 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
+
+from timedrun import stdio
+from timedrun.errors import TimedrunError
+
+MAX_LINE_BYTES: Final = 1 << 16
+"""A longer line of output is split."""
 
 
 class RankProcess:
-    """The process of rank `number`, the first of a group of its own, and how it ended."""
+    """Process of rank `rank`, leader of a process group of its own.
 
-    def __init__(self, number: int, process: subprocess.Popen[bytes]) -> None:
-        self.number = number
-        self.process = process
-        self.code: int | None = None
-        self.ended = 0.0
-        self.words = ""
-        """How it was lost, if it was."""
-        self.killed = False
-        self.told = False
+    Its output is prefixed with its rank, except for that of rank 0, which writes to this process's standard streams.
+
+    Raises:
+        TimedrunError: the process could not be started.
+    """
+
+    def __init__(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.rank = rank
+        self.exit_code: int | None = None
+        self.exited_at = 0.0
+        self.sent: signal.Signals | None = None
+        """The last signal that the launcher sent."""
+        self.lost = ""
+        """How it was lost, as a message; empty if it was not."""
+        self.lost_reported = False
+        self.finished = False
+        """True once the run is known to have ended in this rank."""
+        piped = rank != 0
+        try:
+            self.process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if piped else None,
+                stderr=subprocess.STDOUT if piped else None,
+                start_new_session=True,  # Ctrl-C in a terminal reaches the launcher only, and workers end with the rank
+            )
+        except OSError as error:
+            raise TimedrunError(f"rank {rank} could not be started ({error.strerror}); no rank was left.") from None
+        self.output = self.process.stdout
+        """Pipe of its output, None once it was closed."""
+        if self.output is not None:
+            os.set_blocking(self.output.fileno(), False)
+        self._unfinished_line = b""
 
     @property
     def running(self) -> bool:
-        """Whether its exit code was not taken yet."""
-        return self.code is None
+        """True until `poll` has found that it exited."""
+        return self.exit_code is None
 
-    def look(self) -> bool:
-        """Whether it has just ended. Its group ends with it, while its number cannot be another process's yet."""
+    def poll(self) -> bool:
+        """Return True if it has exited since the last call; its process group is killed then."""
         if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return False
-        self.kill_group()
+        self.kill()  # before the exit code is read: from then on the group's number may be another's
+        self.exit_code = self.process.wait()
+        self.exited_at = time.monotonic()
         return True
 
-    def reap(self) -> None:
-        """Take its exit code; from now on its number may be another process's."""
-        self.code = self.process.wait()
-        self.ended = time.monotonic()
+    def terminate(self) -> None:
+        """Send SIGTERM, once."""
+        if self.sent is None:
+            self.sent = signal.SIGTERM
+            os.kill(self.process.pid, signal.SIGTERM)  # Popen.send_signal would read the exit code
 
-    def kill_group(self) -> None:
-        """SIGKILL to it and to what it started."""
+    def kill(self) -> None:
+        """Send SIGKILL to its process group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     @property
     def suspended(self) -> bool:
-        """Whether a signal (SIGSTOP) or a debugger has stopped it; proc_pid_stat(5)."""
+        """True if a signal (SIGSTOP) or a debugger has stopped it; proc_pid_stat(5)."""
         try:
             text = Path(f"/proc/{self.process.pid}/stat").read_text()
         except OSError:
             return False
         return text[text.rindex(")") + 2] in "Tt"
 
-    @property
-    def ending(self) -> str:
-        """How it ended, in words."""
-        assert self.code is not None
-        if self.code >= 0:
-            return f"ended with exit code {self.code}" if self.code else "ended (exit code 0) before the run did"
+    def exit_message(self) -> str:
+        """Return how it exited."""
+        assert self.exit_code is not None
+        if self.exit_code >= 0:
+            return f"exited with code {self.exit_code}{'' if self.exit_code else ' before the run ended'}"
         with contextlib.suppress(ValueError):
-            return f"was killed by {signal.Signals(-self.code).name}"
-        return f"was killed by signal {-self.code}"
+            return f"was killed by {signal.Signals(-self.exit_code).name}"
+        return f"was killed by signal {-self.exit_code}"
+
+    def forward_output(self) -> bool:
+        """Write the complete lines in its pipe to standard error; return True if there may be more."""
+        if self.output is None:
+            return False
+        try:
+            data = os.read(self.output.fileno(), MAX_LINE_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, rest = (self._unfinished_line + data).split(b"\n")
+        if rest and (not data or len(rest) >= MAX_LINE_BYTES):
+            lines, rest = [*lines, rest], b""
+        self._unfinished_line = rest
+        for line in lines:
+            stdio.write(f"rank {self.rank}: {line.decode(errors='replace')}\n")
+        if not data:
+            self.output.close()
+            self.output = None
+        return bool(data)
+
+    def close_output(self) -> None:
+        """Forward the rest of its output. A process outside its group that holds the pipe open is not waited for."""
+        while self.forward_output():
+            pass
+        if self.output is not None:
+            if self._unfinished_line:
+                stdio.write(f"rank {self.rank}: {self._unfinished_line.decode(errors='replace')}\n")
+            self.output.close()
+            self.output = None
+
+
+def oom_kills(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return how many processes of this cgroup the kernel's OOM killer has ended, None if that is unknown.
+
+    cgroups(7); version 2: `oom_kill` of memory.events, version 1: that of memory.oom_control. In a container without a
+    cgroup namespace the path of the process may not be mounted; the top of the mount is the container's cgroup then.
+    """
+    try:
+        lines = process.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        top, name = (mount / "memory", "memory.oom_control") if controllers else (mount, "memory.events")
+        for folder in (top / path.lstrip("/"), top):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                counts = dict(row.split(maxsplit=1) for row in (folder / name).read_text().splitlines())
+                return int(counts["oom_kill"])
+    return None

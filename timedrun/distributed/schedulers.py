@@ -1,174 +1,123 @@
-"""What a launcher says of this process in its environment: which task it is, of how many, and where they can meet."""
+"""Scheduler adapters: this process's task number, task count and master, from torchrun, MPI or SLURM variables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from timedrun.errors import UsageError
 
 DEFAULT_PORT: Final = 29500
-"""PyTorch's own default."""
+"""PyTorch's default."""
 FIRST_RESERVED_STEP: Final = 0xFFFFFFF0
-"""SLURM numbers srun's steps from 0; from here on are steps that no srun asked for: a batch script's, an interactive
-shell's (slurm.h: SLURM_BATCH_SCRIPT 0xfffffffb, SLURM_INTERACTIVE_STEP 0xfffffffa)."""
+"""First of the SLURM step ids that are not srun's: batch scripts and interactive shells (slurm.h: SLURM_BATCH_SCRIPT
+0xfffffffb, SLURM_INTERACTIVE_STEP 0xfffffffa)."""
+VARIABLES: Final = (
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("mpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
+)
+"""Rank, size, local rank and local size of torchrun and its imitators, Open MPI (manual of mpirun), hydra (MPICH, Intel
+MPI) and srun. Innermost first: MPI's launchers start their tasks through SLURM, and torchrun is started by any."""
+COMMANDS: Final = {"torchrun": "torchrun -m", "mpi": "mpirun", "slurm": "srun"}
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one launcher says of this process: it is task `number` of `count`."""
+    """Task `number` of `count` of one launcher; None where the launcher does not set a value."""
 
     launcher: str
     number: int
     count: int
+    variables: str = ""
+    """The two variables with their values, for messages."""
     local: int | None = None
     local_count: int | None = None
-    nodes: int | None = None
-    node: int | None = None
     master: str = ""
     port: int = DEFAULT_PORT
-    names: str = ""
-    """The variables that say so, with their values."""
+
+
+def find_task(environment: Mapping[str, str], launcher: str = "auto") -> Task | None:
+    """Return this process's task of `launcher`, or ("auto") of the innermost launcher; None without a launcher.
+
+    Raises:
+        UsageError: the variables of `launcher` are not set or invalid; or an outer launcher has more tasks, or numbers
+            as many in another way, so that variables are left over.
+    """
+    found = _tasks(environment, launcher)
+    if not found and launcher != "auto":
+        raise UsageError(
+            f"--launcher {launcher}: its variables are not set; start the run with {COMMANDS[launcher]} timedrun run"
+            " ..."
+        )
+    inner = found[0] if found else None
+    for outer in found[1:]:
+        assert inner is not None
+        same = (inner.number, inner.count) == (outer.number, outer.count)
+        if inner.count <= outer.count and not same:
+            raise UsageError(
+                f"{inner.variables} and {outer.variables} contradict each other; unset those that are left over, or"
+                f" choose with --launcher {inner.launcher} or --launcher {outer.launcher}."
+            )
+        if same and inner.local is None:
+            inner = outer
+    return inner
 
 
 def first_host(hosts: str) -> str:
-    """The first host of a list as SLURM writes it: `gpu[03-05,9],login` is gpu03, `rack[1-2]n[4,7]` is rack1n4."""
+    """Return the first host of a SLURM host list: `gpu[03-05,9],login` is gpu03, `rack[1-2]n[4,7]` is rack1n4."""
     first = re.match(r"(?:\[[^\]]*\]|[^,\[])+", hosts)
     return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0]) if first else ""
 
 
-def _torchrun(environment: Mapping[str, str], nodes: int | None) -> Task | None:
-    """RANK and WORLD_SIZE, as torchrun, Kubeflow's PyTorchJob and many a wrapper set them."""
-    names = _names(("RANK", "WORLD_SIZE"), environment)
-    if not names:
-        return None
-    local = whole_number("LOCAL_RANK", environment) if "LOCAL_RANK" in environment else None
-    local_count = whole_number("LOCAL_WORLD_SIZE", environment) if "LOCAL_WORLD_SIZE" in environment else None
-    number, count = _pair("RANK", "WORLD_SIZE", environment)
-    return Task("torchrun", number, count, local, local_count, names=names)
-
-
-def _mpi(environment: Mapping[str, str], nodes: int | None) -> Task | None:
-    """Open MPI's variables (ompi's manual of mpirun), else those of hydra, which MPICH and Intel MPI have."""
-    for rank, size, local, local_size in (
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ):
-        if names := _names((rank, size), environment):
-            number, count = _pair(rank, size, environment)
-            local = local if local in environment else "LOCAL_RANK"
-            local_number = whole_number(local, environment) if local in environment else None
-            local_count = whole_number(local_size, environment) if local_size in environment else None
-            alone = "127.0.0.1" if local_count == count else ""
-            return Task("mpi", number, count, local_number, local_count, master=alone, names=names)
-    return None
-
-
-def _slurm(environment: Mapping[str, str], nodes: int | None) -> Task | None:
-    """srun's variables. A batch script and a shell in an allocation have SLURM_PROCID=0 and SLURM_NTASKS too, but no
-    step of srun's: they are no task."""
-    if "SLURM_STEP_ID" not in environment or whole_number("SLURM_STEP_ID", environment) >= FIRST_RESERVED_STEP:
-        return None
-    size = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environment else "SLURM_NTASKS"
-    names = _names(("SLURM_PROCID", size), environment)
-    if environment.get("SLURM_NTASKS", environment[size]) != environment[size]:
-        raise UsageError(
-            f"SLURM_NTASKS={environment['SLURM_NTASKS']} and {size}={environment[size]} contradict each other, as in a"
-            " batch script that was submitted from within a step of another job: start the run with srun, or unset"
-            " SLURM_STEP_ID, or give --launcher none for a run of its own."
-        )
-    number, count = _pair("SLURM_PROCID", size, environment)
-    node = whole_number("SLURM_NODEID", environment)
-    tasks = _tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    job, step = whole_number("SLURM_JOB_ID", environment), whole_number("SLURM_STEP_ID", environment)
-    return Task(
-        "slurm",
-        number,
-        count,
-        local=whole_number("SLURM_LOCALID", environment),
-        local_count=tasks[node] if node < len(tasks) else None,
-        nodes=len(tasks) or None,
-        node=node,
-        master=first_host(environment.get("SLURM_STEP_NODELIST", "")),
-        port=20_000 + (job * 7 + step) % 10_000,  # below the ports that Linux gives to outgoing connections
-        names=names,
-    )
-
-
-def _kubernetes(environment: Mapping[str, str], nodes: int | None) -> Task | None:
-    """The index that an Indexed Job gives to each pod; how many there are is told nowhere but in the options."""
-    if "JOB_COMPLETION_INDEX" not in environment:
-        return None
-    number = whole_number("JOB_COMPLETION_INDEX", environment)
-    names = f"JOB_COMPLETION_INDEX={number}"
-    if nodes is None:
-        raise UsageError(
-            f"{names} says which pod this is, not of how many: give --nodes (the Job's completions) and --master"
-            " JOB-0.SERVICE:PORT, or --launcher none for a run of this pod alone."
-        )
-    if number >= nodes:
-        raise UsageError(f"{names} is not one of --nodes {nodes}; give the Job's number of completions.")
-    return Task("kubernetes", number, nodes, 0, 1, nodes, number, names=names)
-
-
-def _tasks_per_node(text: str) -> list[int]:
-    """SLURM's `2(x3),1` as [2, 2, 2, 1]."""
-    parts = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in text.split(",")]
-    return [int(part[1]) for part in parts if part for _ in range(int(part[2] or 1))]
-
-
-def _names(variables: tuple[str, str], environment: Mapping[str, str]) -> str:
-    """Both variables with their values, or nothing where neither is set.
-
-    Raises:
-        UsageError: one is there without the other.
-    """
-    there = [name for name in variables if name in environment]
-    if len(there) == 1:
-        (missing,) = set(variables) - set(there)
-        raise UsageError(
-            f"{there[0]}={environment[there[0]]} is set and {missing} is not: set both, as torchrun and other launchers"
-            f" do, or unset {there[0]} for a run of its own."
-        )
-    return ", ".join(f"{name}={environment[name]}" for name in there)
-
-
-def _pair(number: str, count: str, environment: Mapping[str, str]) -> tuple[int, int]:
-    """A task's number and how many there are.
-
-    Raises:
-        UsageError: it is not one of them.
-    """
-    found, all_of = whole_number(number, environment), whole_number(count, environment)
-    if found >= all_of:
-        raise UsageError(f"{number}={found} is not below {count}={all_of}; ranks count from 0.")
-    return found, all_of
-
-
 def whole_number(name: str, environment: Mapping[str, str]) -> int:
-    """A variable's value.
-
-    Raises:
-        UsageError: it is not set, or no whole number of at least 0.
-    """
+    """Return the whole number in variable `name`; raise UsageError if it is not set or invalid."""
     text = environment.get(name, "")
     if not re.fullmatch(r"[0-9]{1,12}", text):
         raise UsageError(f"{name}={text!r} is not a whole number." if text else f"{name} is not set.")
     return int(text)
 
 
-# Innermost first: MPI's launchers start their tasks through SLURM, and torchrun is started by any of the others.
-READERS: Final[dict[str, Callable[[Mapping[str, str], int | None], Task | None]]] = {
-    "torchrun": _torchrun,
-    "mpi": _mpi,
-    "slurm": _slurm,
-    "kubernetes": _kubernetes,
-}
-MISSING: Final = {
-    "torchrun": "RANK and WORLD_SIZE are not set; start the run with torchrun -m timedrun run ...",
-    "mpi": "neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set; start the run with mpirun timedrun run ...",
-    "slurm": "this process is no task of a step (SLURM_STEP_ID); start the run with srun timedrun run ...",
-    "kubernetes": "JOB_COMPLETION_INDEX is not set; the Job needs completionMode: Indexed.",
-}
+def _tasks(environment: Mapping[str, str], wanted: str) -> list[Task]:
+    found: dict[str, Task] = {}
+    for launcher, number_name, count_name, local_name, local_count_name in VARIABLES:
+        if wanted not in ("auto", launcher) or launcher in found or not {number_name, count_name} & environment.keys():
+            continue
+        step = _optional("SLURM_STEP_ID", environment)
+        if launcher == "slurm" and (step is None or step >= FIRST_RESERVED_STEP):
+            continue  # a batch script or a shell in an allocation has SLURM_PROCID=0 too, but is not a task of srun
+        number, count = whole_number(number_name, environment), whole_number(count_name, environment)
+        if number >= count:
+            raise UsageError(f"{number_name}={number} is not below {count_name}={count}.")
+        local = _optional(
+            "LOCAL_RANK" if launcher == "mpi" and local_name not in environment else local_name, environment
+        )
+        variables = f"{number_name}={number}, {count_name}={count}"
+        task = Task(launcher, number, count, variables, local, _optional(local_count_name, environment))
+        found[launcher] = _slurm_task(task, environment) if launcher == "slurm" else task
+    return list(found.values())
+
+
+def _slurm_task(task: Task, environment: Mapping[str, str]) -> Task:
+    if _optional("SLURM_NTASKS", environment) not in (None, task.count):  # the step of another job, through sbatch
+        raise UsageError(
+            f"SLURM_NTASKS={environment['SLURM_NTASKS']} and {task.variables} contradict each other: start the run with"
+            " srun, or give --launcher none."
+        )
+    job, step, node = (whole_number(f"SLURM_{name}", environment) for name in ("JOB_ID", "STEP_ID", "NODEID"))
+    # `2(x3),1` is [2, 2, 2, 1].
+    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    tasks = [int(tasks) for tasks, repeats in parts for _ in range(int(repeats or 1))]
+    return replace(
+        task,
+        local_count=tasks[node] if node < len(tasks) else None,
+        master=first_host(environment.get("SLURM_STEP_NODELIST", "")),
+        port=20_000 + (job * 7 + step) % 10_000,  # below Linux' ephemeral ports
+    )
+
+
+def _optional(name: str, environment: Mapping[str, str]) -> int | None:
+    return whole_number(name, environment) if name in environment else None

@@ -1,4 +1,4 @@
-"""What ranks tell who started them on this node, and the other way round, by files in a folder of the starter's."""
+"""Status files of ranks, in a temporary folder of the launcher that started them on this node."""
 
 from __future__ import annotations
 
@@ -7,103 +7,139 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from timedrun.distributed.launch_env import STATUS_FILES
-from timedrun.errors import ExitCode
+from timedrun.errors import ExitCode, TimedrunError
 from timedrun.storage.atomic_file import replace_text
 
 T = TypeVar("T")
+NUMBER_KEY: Final = "timedrun/result_number"
+"""Key in the store of torchrun's agent, which outlives the ranks that it restarts."""
 
 
 @dataclass(frozen=True)
 class StatusFiles:
-    """The folder, as the supervisor has it."""
+    """Status files as the launcher reads them."""
 
     folder: Path
 
     def expect(self, ranks: Iterable[int]) -> None:
-        """Wait for `tell_begun` of these ranks. They take a file away for it: that needs no room on a disk, and a
-        folder that is cleared while a run trains says the same."""
+        """Mark each of `ranks` as not begun. A rank removes its mark with `report_begun`: that needs no space on the
+        disk, and a folder that is cleared during the run has the same meaning."""
         for rank in ranks:
             self._path(rank, "waiting").touch()
 
     def begun(self, ranks: Iterable[int]) -> bool:
-        """Whether one of these ranks has begun or taken up the run's log."""
+        """Return True if one of `ranks` has opened the run's log, new or resumed."""
         return not all(self._path(rank, "waiting").exists() for rank in ranks)
 
     def left(self, rank: int) -> bool:
-        """Whether its work was over, so that its exit code is no accident."""
+        """Return True if the rank's work was complete, so that its exit code is the run's."""
         return self._path(rank, "left").exists()
 
     def number(self, ranks: Iterable[int]) -> int | None:
-        """The number of the run's result, where one of these ranks was told it and could tell it."""
-        told = (self._read(rank, "number", "number", int) for rank in ranks)
-        return next((number for number in told if number is not None), None)
+        """Return the number of the run's result, None if none of `ranks` could report it."""
+        found = (self._read(rank, "number", "number", int) for rank in ranks)
+        return next((number for number in found if number is not None), None)
 
     def step(self, rank: int) -> int | None:
-        """The last that it has told."""
+        """Return the last step that the rank reported."""
         return self._read(rank, "json", "step", int)
 
-    def words(self, rank: int) -> str | None:
-        """Why it ended, where it has said so."""
+    def reason(self, rank: int) -> str | None:
+        """Return the reason for which the rank ended, None if it reported none."""
         return self._read(rank, "json", "words", str)
 
     def error(self, rank: int) -> tuple[ExitCode, str] | None:
-        """The error that it ended with, if it could say it in words, and its exit code."""
-        code, words = self._read(rank, "error", "code", int), self._read(rank, "error", "words", str)
-        return None if code is None or words is None else (ExitCode(code), words)
+        """Return exit code and message of the error that ended the rank, None if it reported none."""
+        code, message = self._read(rank, "error", "code", int), self._read(rank, "error", "words", str)
+        return None if code is None or message is None else (ExitCode(code), message)
 
-    def tell_lost(self, rank: int, words: str) -> None:
-        """Say to the other ranks how this one died."""
+    def report_lost(self, rank: int, message: str) -> None:
+        """Report to the other ranks of this node how `rank` was lost."""
         with contextlib.suppress(OSError):
-            replace_text(self._path(rank, "lost"), words)
+            replace_text(self._path(rank, "lost"), message)
 
-    def _path(self, rank: int, what: str) -> Path:
-        return self.folder / f"rank_{rank}.{what}"
+    def _path(self, rank: int, kind: str) -> Path:
+        return self.folder / f"rank_{rank}.{kind}"
 
-    def _read(self, rank: int, what: str, key: str, kind: type[T]) -> T | None:
+    def _read(self, rank: int, kind: str, key: str, value_type: type[T]) -> T | None:
         try:
-            found = json.loads(self._path(rank, what).read_text())[key]
+            found = json.loads(self._path(rank, kind).read_text())[key]
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return found if isinstance(found, kind) else None
+        return found if isinstance(found, value_type) else None
 
 
-def tell_begun() -> None:
-    """This rank's launch has begun the run's log, or taken it up."""
-    if (path := _own("waiting")) is not None:
+def read_job() -> Any:
+    """Return the job that the launcher of this rank has written."""
+    return json.loads((Path(os.environ[STATUS_FILES]) / "job.json").read_text())
+
+
+def report_begun(number: int) -> None:
+    """Report that this launch has opened the log of the run, result `number` as rank 0 counts.
+
+    Without a launcher of timedrun's, rank 0 reports it to torchrun's agent, for `agent_number` after a restart.
+    """
+    if (mark := _own("waiting")) is not None:
         with contextlib.suppress(OSError):
-            path.unlink()
-
-
-def tell_number(number: int) -> None:
-    """The run's result has this number, which rank 0 has counted; in this node's folder it would be another perhaps."""
-    if (path := _own("number")) is not None:
+            mark.with_suffix(".number").write_text(json.dumps({"number": number}))
         with contextlib.suppress(OSError):
-            path.write_text(json.dumps({"number": number}))
+            mark.unlink()
+    elif os.environ.get("RANK") == "0" and (store := _agent_store()) is not None:
+        store.set(NUMBER_KEY, str(number))
 
 
-def tell_left(code: ExitCode) -> None:
-    """This rank's work is over and `code` is no accident."""
+def report_left(code: ExitCode) -> None:
+    """Report that this rank's work is complete and that it exits with `code`."""
     if (path := _own("left")) is not None:
-        with contextlib.suppress(OSError):  # the supervisor is gone
+        with contextlib.suppress(OSError):  # the launcher is gone
             path.write_text(str(int(code)))
 
 
-def tell_error(code: ExitCode, words: str) -> bool:
-    """This rank ends with an error; whether somebody was told who will say it, once for all ranks."""
+def report_error(code: ExitCode, message: str) -> bool:
+    """Report the error that ends this rank; return True if a launcher will print it, once for all ranks."""
     path = _own("error")
     if path is None:
         return False
     try:
-        path.write_text(json.dumps({"code": int(code), "words": words}))
+        path.write_text(json.dumps({"code": int(code), "words": message}))
     except OSError:
         return False
     return True
 
 
-def _own(what: str) -> Path | None:
+def agent_number() -> int | None:
+    """Return the number of the result that an earlier attempt of this run opened under torchrun, None if this is the
+    first attempt.
+
+    Raises:
+        TimedrunError: torchrun has restarted a run that had opened no log.
+    """
+    store = _agent_store()
+    if store is not None and store.check([NUMBER_KEY]):
+        return int(store.get(NUMBER_KEY))
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        raise TimedrunError(
+            "restarted by torchrun, but the attempt before it had opened no log in a store that torchrun keeps; nothing"
+            " was written; start the run again, or resume it with --resume and its --number."
+        )
+    return None
+
+
+def _own(kind: str) -> Path | None:
     folder = os.environ.get(STATUS_FILES)
-    return Path(folder) / f"rank_{os.environ['RANK']}.{what}" if folder else None
+    return Path(folder) / f"rank_{os.environ['RANK']}.{kind}" if folder else None
+
+
+def _agent_store() -> Any:
+    """Return a client of the store of torchrun's agent, None if no agent started this process."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(host, port, is_master=False, timeout=timedelta(seconds=60), wait_for_workers=False)

@@ -17,7 +17,7 @@ MODELING = "transformers.models.gpt2.modeling_gpt2"
 
 
 def alibi_slopes(heads: int) -> list[float]:
-    """The slope of each head: 2^(-8 h / heads) for h = 1 .. heads where that is a power of 2.
+    """Return the slope of each head: 2^(-8 h / heads) for h = 1 .. heads where that is a power of 2.
 
     Otherwise the slopes of the next smaller power P, then every second one of 2P's, from the first (Press, Smith and
     Lewis 2022, arXiv 2108.12409, and its authors' code).
@@ -30,7 +30,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def causal_bias(slopes: Tensor, queries: int, keys: int) -> Tensor:
-    """What is added to the scaled logits of each head, (heads, queries, keys): -slope * (i - j), and -inf for j > i.
+    """Return the bias added to the scaled logits, (heads, queries, keys): -slope * (i - j), and -inf for j > i.
 
     The queries are the last of the positions 0 .. keys - 1. Under softmax this equals the published + slope * j; the
     distance stays exact in half precision where it counts, which is near the token itself.
@@ -41,7 +41,7 @@ def causal_bias(slopes: Tensor, queries: int, keys: int) -> Tensor:
 
 
 def shortened(tokens: Tensor, scaling: float) -> Tensor:
-    """Sequences (B, L) cut into consecutive ones (B / scaling, L * scaling).
+    """Cut sequences (B, L) into consecutive shorter ones (B / scaling, L * scaling).
 
     Raises:
         ValueError: 1 / scaling is no integer that divides L, or these are no sequences.
@@ -58,7 +58,7 @@ def shortened(tokens: Tensor, scaling: float) -> Tensor:
 
 
 class _Bias(nn.Module):
-    """Puts the biased causal mask of one forward pass where transformers' GPT-2 takes a mask made by the caller."""
+    """Pre-hook that passes the biased causal mask to transformers' GPT-2 as a caller-made mask."""
 
     slopes: Tensor
 
@@ -69,7 +69,7 @@ class _Bias(nn.Module):
     def forward(
         self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A forward pre-hook of GPT2Model: the same arguments with the mask (1 or B, heads, queries, keys) in them."""
+        """Return the arguments with the mask (1 or B, heads, queries, keys) added."""
         inputs = [*args, kwargs.get("input_ids"), kwargs.get("inputs_embeds")]
         inputs = [value for value in inputs if value is not None]
         if len(args) > 1 or len(inputs) != 1:
@@ -88,7 +88,7 @@ class _Bias(nn.Module):
 
 
 def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
-    """Give every transformers GPT-2 inside `model` ALiBi, in place; returns how many attention layers that changed.
+    """Give every transformers GPT-2 inside `model` ALiBi, in place, and return the number of attention layers changed.
 
     The position embedding becomes zeros that are not trained, `max_sequence_length` long (0: as long as it was).
 

@@ -14,7 +14,7 @@ from timedrun.methods.method import Hooks, Method, unwrapped
 
 
 def ema_smoothing(half_life: float, update_interval: int) -> float:
-    """The weight the old average keeps at each update, 2^(-interval / half-life): 20 and 100 steps give 0.870551."""
+    """Return the old average's weight at each update, 2^(-interval / half-life): 20 and 100 steps give 0.870551."""
     return float(2 ** (-update_interval / half_life))
 
 
@@ -76,7 +76,7 @@ class _EMAHooks(Hooks):
             _copy(current, training)
 
     def _fitted(self, current: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The shadow in the model's order and on its devices. Raises ValueError where it is of another model."""
+        """Return the shadow in the model's order and on its devices. Raises ValueError for another model's."""
         assert self._shadow is not None
         if self._shadow.keys() != current.keys():
             unknown = sorted(self._shadow.keys() ^ current.keys())
@@ -117,7 +117,7 @@ def _copy(destinations: list[Tensor], sources: list[Tensor]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class EMA(Method):
-    """A moving average with a half-life of `half_life` optimizer steps, updated every `update_interval` steps.
+    """Moving average with a half-life of `half_life` optimizer steps, updated every `update_interval` steps.
 
     It starts as a copy at the first update; evaluations before that use the training weights.
     """

@@ -23,7 +23,7 @@ def linear_log_constant_bias(model: nn.Module) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class LogBias(Method):
-    """The initialiser that goes with binary cross-entropy in MLPerf v2.0's ResNet-50 methods run."""
+    """Bias initializer used with binary cross-entropy in MLPerf v2.0's ResNet-50 methods run."""
 
     name: ClassVar[str] = "log_bias"
 

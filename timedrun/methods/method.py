@@ -1,4 +1,4 @@
-"""What a speed-up method is: frozen hyper-parameters, model surgery, and the run-time hooks it needs."""
+"""Interface of a speed-up method: frozen hyper-parameters, model surgery, and run-time hooks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from timedrun.errors import TimedrunError
 
 
 class NoEffect(TimedrunError, RuntimeError):
-    """A method that was asked for changed nothing, so a result that names it would be wrong."""
+    """Raised if a requested method changed nothing, so that a result naming it would be wrong."""
 
 
 class Hooks:
     """Run-time state of one method in one run. Every hook does nothing unless a method overrides it."""
 
     def input_size(self, size: int, progress: float) -> int:
-        """The pixels a side that training images should come with at `progress`, where `size` is the whole size."""
+        """Return the side in pixels at which to load training images at `progress`; `size` is the full side."""
         return size
 
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
@@ -32,43 +32,43 @@ class Hooks:
         """Called after each optimizer step; `step` counts from 1."""
 
     def evaluation(self, model: nn.Module) -> AbstractContextManager[None]:
-        """The context in which the model is evaluated."""
+        """Return the context in which the model is evaluated."""
         return nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs, as plain values and tensors that later steps do not change."""
+        """Return all state that a resumed run needs, as plain values and tensors that later steps do not change."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave. Raises ValueError where the state does not fit this method."""
+        """Restore the output of `state_dict`. Raises ValueError if the state does not fit this method."""
         if state:
             raise ValueError(f"{type(self).__name__} keeps no state, but was given {sorted(state)} to restore")
 
     def effect(self) -> str | None:
-        """What the hooks have done so far, in words; None as long as they have done nothing."""
+        """Return a description of the effect so far, or None if the hooks have changed nothing."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A published way to train a model faster, with its hyper-parameters and nothing that changes during a run."""
+    """Published speed-up method with its hyper-parameters; holds no state of a run."""
 
     name: ClassVar[str] = ""
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        """Surgery, before the optimizer exists: the model to train and what was done to it in words ("" for nothing).
+        """Change the model before the optimizer is built; return it and a description of the change ("": none).
 
-        Raises NoEffect where the method finds nothing in the model that it could change.
+        Raises NoEffect if the model contains nothing to change.
         """
         return model, ""
 
     def hooks(self) -> Hooks:
-        """Fresh run-time state."""
+        """Return fresh run-time state."""
         return Hooks()
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside torch.compile and DistributedDataParallel, so that parameter names never depend on either."""
+    """Return the module inside torch.compile and DistributedDataParallel, so that parameter names depend on neither."""
     while True:
         if isinstance(model, DistributedDataParallel):
             model = model.module

@@ -17,7 +17,7 @@ Where = Literal["batch", "loader"]
 
 
 def scaled_width(size: int, progress: float, start: float, delay: float, finetune: float, increment: int) -> int:
-    """The nominal width at `progress`: round(s * size / increment) * increment, ties to even, never above `size`.
+    """Return the nominal width at `progress`: round(s * size / increment) * increment, ties to even, at most `size`.
 
     s is `start` before `delay`, then rises linearly to 1 at 1 - `finetune`. Raises ValueError for a width of 0.
     """
@@ -34,7 +34,7 @@ def scaled_width(size: int, progress: float, start: float, delay: float, finetun
 
 
 def resized(size: int, progress: float, start: float, delay: float, finetune: float, increment: int) -> int:
-    """The pixels a side of `size` has at `progress`, as MosaicML Composer computes them.
+    """Return the side in pixels of images of `size` at `progress`, as MosaicML Composer computes it.
 
     The side is floor(size * (width / size)) of the nominal width in floating point: 176 px at a nominal 120 give 119.
     """
@@ -113,7 +113,7 @@ class ProgressiveResizing(Method):
     finetune: float = 0.2
     increment: int = 4
     interpolation: Interpolation = "nearest"
-    """Of a batch; a loader always filters against aliasing."""
+    """Interpolation of a batch; loaders always antialias."""
     where: Where = "batch"
     """batch: whole images are loaded, and resized on the device (published). loader: images are decoded and cropped at
     the size of their epoch, for less work; images held in memory are not."""
@@ -142,5 +142,5 @@ class ProgressiveResizing(Method):
         return _ProgressiveResizingHooks(self)
 
     def sizes(self, size: int, progress: Iterable[float]) -> list[int]:
-        """The pixels of a side of `size` at each value of `progress`: what to compile for before the clock starts."""
+        """Return the side in pixels at each value of `progress`: the shapes to compile for before the clock starts."""
         return [resized(size, at, self.start, self.delay, self.finetune, self.increment) for at in progress]

@@ -12,7 +12,7 @@ from timedrun.methods.method import Hooks, Method
 
 
 def warmed_length(step: int, *, steps: int, duration: float, min_length: int, max_length: int, step_size: int) -> int:
-    """Tokens in a sequence of optimizer step `step` (from 0) of a run of `steps`.
+    """Return the sequence length in tokens at optimizer step `step` (from 0) of a run of `steps`.
 
     It is step_size * (step // n), at least `min_length` and at most `max_length`, where n, in steps, is
     int(steps * duration) // ((max_length - min_length) // step_size): MosaicML Composer's staircase, which begins at
@@ -32,7 +32,7 @@ def warmed_length(step: int, *, steps: int, duration: float, min_length: int, ma
 
 
 def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
-    """Sequences (B, L) as sequences of `length`: their beginnings (B, length), or, without `truncate`, all tokens end
+    """Cut sequences (B, L) to `length`: their beginnings (B, length), or, without `truncate`, all tokens end
     to end in rows (B * L // length, length), those that fill no row dropped. Unchanged where L is not longer.
     """
     if tokens.shape[1] <= length:
@@ -103,7 +103,7 @@ class SequenceLengthWarmup(Method):
         self.length(0.0)
 
     def length(self, progress: float) -> int:
-        """Tokens in a sequence once `progress` of the run has passed."""
+        """Return the sequence length in tokens at `progress`."""
         return warmed_length(
             round(progress * self.steps),
             steps=self.steps,

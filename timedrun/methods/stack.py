@@ -1,4 +1,4 @@
-"""An ordered set of methods applied to one model and one training run."""
+"""Ordered methods applied to one model and one training run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stack:
     def model(self, model: nn.Module) -> nn.Module:
         """Apply every method's surgery, in order. Call it before the optimizer is built, compilation and DDP.
 
-        Raises NoEffect where a method finds nothing to change.
+        Raises NoEffect if a method finds nothing to change.
         """
         for method in self.methods:
             model, words = method.model(model)
@@ -36,8 +36,8 @@ class Stack:
         return model
 
     def input_size(self, size: int, progress: float) -> int:
-        """The pixels a side that training images should be loaded with at `progress`; `size` unless a method asks for
-        less. What is loaded smaller is not resized again by `batch`."""
+        """Return the side in pixels at which to load training images at `progress`: `size` unless a method asks for
+        less. Images loaded smaller are not resized again by `batch`."""
         for hooks in self._hooks.values():
             size = hooks.input_size(size, progress)
         return size
@@ -49,24 +49,24 @@ class Stack:
         return inputs, targets
 
     def after_step(self, model: nn.Module, step: int) -> None:
-        """Tell every method that optimizer step number `step` (from 1) was taken."""
+        """Notify every method that optimizer step `step` (from 1) was taken."""
         for hooks in self._hooks.values():
             hooks.after_step(model, step)
 
     @contextmanager
     def evaluation(self, model: nn.Module) -> Iterator[None]:
-        """Everything the methods change for an evaluation, undone on the way out, errors included."""
+        """Apply every method's changes for an evaluation and undo them on exit, also after an error."""
         with ExitStack() as contexts:
             for hooks in self._hooks.values():
                 contexts.enter_context(hooks.evaluation(model))
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """The run-time state of every method, by name."""
+        """Return the run-time state of every method, by name."""
         return {name: hooks.state_dict() for name, hooks in self._hooks.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave. Raises ValueError, before anything changes, for another set of methods."""
+        """Restore the output of `state_dict`. Raises ValueError for another set of methods, and changes nothing."""
         if state.keys() != self._hooks.keys():
             raise ValueError(
                 f"the saved state is of the methods {sorted(state)}, this run has {sorted(self._hooks)}; "
@@ -77,7 +77,7 @@ class Stack:
 
     @property
     def report(self) -> list[str]:
-        """One line a method, "name: what it did"; a method that has done nothing yet says so."""
+        """Return one line per method, "name: what it did"; a method that has done nothing yet says so."""
         return [f"{name}: {'; '.join(done) or 'nothing yet'}" for name, done in self._done().items()]
 
     def verify(self) -> None:
@@ -96,5 +96,5 @@ class Stack:
 
 
 def stack(*methods: Method) -> Stack:
-    """A Stack of the given methods, in the order given. Raises ValueError for two methods of the same name."""
+    """Return a Stack of the methods in the given order. Raises ValueError for two methods of the same name."""
     return Stack(*methods)

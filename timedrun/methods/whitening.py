@@ -11,7 +11,7 @@ _CHUNK = 1024  # images at a time: the patches of a whole data set would not fit
 
 @torch.no_grad()
 def whitening_weights(images: Tensor, kernel_size: int = 2, eps: float = 5e-4) -> Tensor:
-    """Filters [2D, C, k, k], D = C * k * k, that whiten every k x k patch of `images` [N, C, H, W].
+    """Return filters [2D, C, k, k], D = C * k * k, that whiten every k x k patch of `images` [N, C, H, W].
 
     The first D are the eigenvectors of the patches' second moment (images are taken as normalised already), largest
     first, each over the square root of its eigenvalue + `eps`; the second D are the same with the other sign, so a
@@ -38,9 +38,9 @@ def whitening_weights(images: Tensor, kernel_size: int = 2, eps: float = 5e-4) -
 
 @torch.no_grad()
 def whiten(convolution: nn.Conv2d, images: Tensor, eps: float = 5e-4) -> None:
-    """Give `convolution` whitening weights for `images` and freeze them; its bias goes on training.
+    """Give `convolution` whitening weights for `images` and freeze them; its bias keeps training.
 
-    Raises ValueError where the layer's shape does not fit 2 * C * k * k filters.
+    Raises ValueError if the layer's shape does not fit 2 * C * k * k filters.
     """
     if convolution.kernel_size[0] != convolution.kernel_size[1] or convolution.groups != 1:
         raise ValueError("whitening needs a square kernel and one group; nothing was changed")

@@ -17,7 +17,7 @@ from mlevents.rounds import RULESETS
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, flatten, plain
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.process_group import ProcessGroup, choose_device, require_steady_order
+from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.distributed.rendezvous import too_few_open_files
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
@@ -83,14 +83,14 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
         if isinstance(value, float) and not math.isfinite(value)
     ]
     failures += _complaint(lambda: BatchPlan.of(config.global_batch, config.micro_batch, ranks))
-    failures += _complaint(lambda: require_steady_order(config.warm_up_steps, ranks))
+    failures += _complaint(lambda: require_warm_up_for_ddp(config.warm_up_steps, ranks))
     if not 0 <= config.seed <= MOST_SEED:
         failures.append(f"seed {config.seed} is out of range; give --seed a number from 0 to 2**63 - 1.")
     if config.warm_up_steps < 0:
         failures.append(f"warm_up_steps {config.warm_up_steps} is negative; give --warm-up-steps 0 or more.")
     if config.budget_minutes < 0:
         failures.append(f"budget_minutes {config.budget_minutes} is negative; --budget-minutes 0 sets no limit.")
-    fraction = benchmark.spec_of(config).direction == ">="
+    fraction = benchmark.spec.direction == ">="
     if not 0 < config.evaluation.target < (1 if fraction else math.inf):
         wanted = "between 0 and 1; give a fraction, not percent" if fraction else "a number above 0"
         failures.append(f"evaluation.target {config.evaluation.target} is not {wanted}.")
@@ -119,8 +119,9 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
 
 
 def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place: LaunchEnv) -> int:
-    """Return the bytes that checkpoints of the ranks on this node need: the fp32 model and the copies that optimizer
-    and moving average keep, times the files that exist at once. 0 if the size of the model is not known."""
+    """Return the bytes that checkpoints on this node need: the fp32 model and the copies that optimizer and moving
+    average keep, saved once for all ranks of a node, times the files that exist at once. 0 if the size of the model is
+    not known."""
     try:
         ranks = ProcessGroup(0, place.world_size, 0, torch.device("cpu"))
         plan = benchmark.plan(config, ranks, options.data_folder)
@@ -130,7 +131,7 @@ def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOpt
     averages = sum(isinstance(method, EMA) for method in config.methods)
     copies = 1 + OPTIMIZER_COPIES[config.optimizer.kind] + averages
     files = checkpoint_manager.KEPT + 1 if options.checkpoint_minutes else 1
-    return int(parameters) * 4 * copies * files * place.local_world_size if isinstance(parameters, int) else 0
+    return int(parameters) * 4 * copies * files if isinstance(parameters, int) else 0
 
 
 def device_problems(config: RunConfig, ranks: int) -> list[str]:
@@ -150,7 +151,7 @@ def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_fold
 def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
     """Return the reasons why no log of this config can pass the strict checks; none for data other than the
     benchmark's own."""
-    spec = benchmark.spec_of(config)
+    spec = benchmark.spec
     rules = RULESETS.get(spec.ruleset)
     if config.dataset != spec.dataset or rules is None or spec.mlperf_benchmark not in rules.benchmarks:
         return []

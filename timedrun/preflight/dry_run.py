@@ -66,7 +66,7 @@ def write_set(
     """
     folder.mkdir(parents=True)
     clock = SimulatedClock()
-    spec = benchmark.spec_of(settings)
+    spec = benchmark.spec
     first = ResultPaths(folder, 0)
     write_beside(settings, first, ranks, platform, f"timedrun preflight {benchmark.name} {settings.name}")
     for number in range(runs):

@@ -62,7 +62,7 @@ def report(
     platform = config.submission.platform or platform_name(config, ranks)
     named, findings = nameable(config, platform, rules)
     stated = config if _can_be_dumped(config) else named
-    name = benchmark.spec_of(config).mlperf_benchmark
+    name = benchmark.spec.mlperf_benchmark
     with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
         folder = Path(temporary).resolve()
         logs = write_set(benchmark, stated, plan, folder / "set", runs=runs, ranks=ranks, platform=platform)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum
+
+from timedrun.errors import ExitCode
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,22 @@ class TrainProgress:
     samples: int = 0
     evaluated: int = 0
     """The end of the last block whose evaluation is done."""
+
+
+class Outcome(Enum):
+    """End of a run that no error ended."""
+
+    REACHED = "target reached"
+    NOT_REACHED = "target not reached"
+    BUDGET_SPENT = "budget spent"
+    STOPPED = "stopped by signal"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The command's exit status."""
+        if self is Outcome.REACHED:
+            return ExitCode.OK
+        return ExitCode.STOPPED_RESUMABLE if self is Outcome.STOPPED else ExitCode.TARGET_NOT_REACHED
 
 
 @dataclass

@@ -1,4 +1,8 @@
-"""The checkpoints of a run on all its ranks: each keeps its own state, and a step counts only where all have it."""
+"""The checkpoints of a run on all its ranks.
+
+`rank_R/step_N.pt` holds the state of rank R after step N, `replicated_R/step_N.pt` the tensors that all ranks hold
+alike, saved by each node's local rank 0 (global rank R). A step counts only if every rank has both.
+"""
 
 from __future__ import annotations
 
@@ -10,110 +14,124 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timedrun.distributed.config_consistency import in_words
+from torch import Tensor
+
+from timedrun.distributed.config_consistency import format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
-from timedrun.run import checkpoint_file
+from timedrun.run import checkpoint_file, replicated_state
 from timedrun.run.checkpoint_file import CheckpointError, plain_reason
 
 KEPT = 2
-"""Newest steps that each rank keeps: where the newest turns out to be damaged, there is one before it."""
+"""Newest steps that each rank keeps: if the newest is damaged, there is one before it."""
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where a rank keeps its state after optimizer step `step`."""
+    """Return the file in a rank's `folder` for its state after optimizer step `step`."""
     return folder / f"step_{step:08d}.pt"
 
 
 class CheckpointManager:
-    """This rank's part of a run's checkpoints, below `folder` (None: nothing is ever saved). All ranks call its methods
-    together.
+    """This rank's part of a run's checkpoints. All ranks call its methods together.
 
-    every_minutes: how often `due` is true, by this rank's clock; 0: never.
+    Args:
+        folder: of all ranks' checkpoints. None: nothing is ever saved.
+        every_minutes: interval of `due`, by this rank's clock. 0: never due.
     """
 
     def __init__(
         self, folder: Path | None, ranks: ProcessGroup, every_minutes: float, monotonic: Callable[[], float]
     ) -> None:
-        self.folder = None if folder is None else folder / f"rank_{ranks.rank}"
+        self.folder = folder
         self.ranks = ranks
         self.newest: int | None = None
-        """The step of the newest one that all ranks have."""
+        """The newest step that all ranks have."""
         self._every = every_minutes * 60
         self._monotonic = monotonic
         self._last = monotonic()
 
     def start(self, newest: int | None) -> None:
-        """The next is due a whole interval from now; `newest` is the step that the run was resumed from."""
+        """Begin the interval to the next checkpoint; `newest` is the step from which the run was resumed."""
         self.newest, self._last = newest, self._monotonic()
 
     @property
     def due(self) -> bool:
-        """Whether it is time to save again. Rank 0's clock decides for all."""
+        """True if the interval is over. Rank 0's clock decides for all."""
         return self.folder is not None and 0 < self._every <= self._monotonic() - self._last
 
-    def save(self, step: int, content: Callable[[], dict[str, Any]]) -> str | None:
-        """Save `content()` as the state after `step` on all ranks, and remove those older than the newest two; None, or
-        on all ranks alike why a rank could not: then none keeps it, and what is older stays.
+    def save(self, step: int, state: Callable[[], Any], about: Callable[[], dict[str, Any]]) -> str | None:
+        """Save `state()` after `step`, with the entries of `about()`, on all ranks, and remove all older checkpoints
+        but one.
 
-        The reason names no place of the machine, since logs are published; where this rank fails, its own words go to
-        standard error.
+        Returns:
+            None, or on all ranks the reason of a rank that failed. Then no rank keeps the step and the older ones stay.
+            The reason names no path, since logs are published; the failed rank prints its whole error.
         """
-        if self.folder is None or self.newest == step:  # never twice: ranks could be left with unequal ones
+        if self.folder is None or self.newest == step:  # never twice: ranks could be left with different ones
             return None
-        path = checkpoint_path(self.folder, step)
+        own, replicated = replicated_state.split(state(), self.ranks)
+        places = own_folders(self.folder, self.ranks.rank)
         reason = None
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            checkpoint_file.remove_partial(path.parent)  # of a process that was killed while it saved
-            checkpoint_file.save(path, content())
+            for folder in places:  # of a process that was killed while it saved
+                checkpoint_file.remove_partial(folder)
+            content = about()
+            if self.ranks.local_rank == 0 and replicated:
+                found = {"run": content["run"], "step": step, "tensors": replicated}
+                checkpoint_file.save(checkpoint_path(places[1], step), found)
+            checkpoint_file.save(
+                checkpoint_path(places[0], step), content | {"state": own, "replicated": list(replicated)}
+            )
         except (CheckpointError, OSError) as error:
             reason = plain_reason(error) or type(error.__cause__ or error).__name__
-            print(f"timedrun run: rank {self.ranks.rank}: {error}", file=sys.stderr, flush=True)
+            _warn(f"rank {self.ranks.rank}: {error}")
         (failures,) = self.ranks.all_reduce_max([float(reason is not None)])
-        self._last = self._monotonic()  # after it: what takes longer than the interval does not follow itself
+        self._last = self._monotonic()  # after saving, which may take longer than the interval
         if failures:
-            with contextlib.suppress(OSError):  # a rank may have failed when the file had its name already
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a rank may have failed after it renamed the file
+                discard(self.folder, self.ranks.rank, [step])
             reasons = self.ranks.all_gather(reason)
-            return next(f"rank {rank}: {words}" for rank, words in enumerate(reasons) if words is not None)
+            return next(f"rank {rank}: {text}" for rank, text in enumerate(reasons) if text is not None)
         self.newest = step
-        older = sorted((one for one in steps_in(self.folder) if one < step), reverse=True)
-        with contextlib.suppress(OSError):  # what cannot be removed costs room, and no run
-            discard(self.folder, older[KEPT - 1 :])
+        older = sorted((one for one in steps_in(places[0]) if one < step), reverse=True)
+        with contextlib.suppress(OSError):  # a file that cannot be removed takes room, and ends no run
+            discard(self.folder, self.ranks.rank, older[KEPT - 1 :])
         return None
 
 
 def newest_on_all(folder: Path, ranks: ProcessGroup) -> dict[str, Any]:
-    """This rank's part of the newest checkpoint below `folder` that is whole on every rank. One that is not, or is not
-    what its place says, is named on standard error.
+    """Load this rank's state of the newest checkpoint below `folder` that is valid on every rank. Others that are
+    newer are named, with the reason, on standard error.
 
     Raises:
-        TimedrunError: there is none, or not all ranks' are of one run.
+        TimedrunError: there is none, or the ranks' checkpoints are of different runs.
     """
-    mine = folder / f"rank_{ranks.rank}"
     step, state = math.inf, None
     bound: float = math.inf
     while True:
         if step > bound or state is None:
-            step, state = _newest(mine, ranks.rank, bound)
+            step, state = _newest(folder / f"rank_{ranks.rank}", ranks.rank, bound)
         # No step is above the bound: either all are the same or the lowest, the next bound, is below this one.
         lowest, highest = (
             sign * value for sign, value in zip((-1, 1), ranks.all_reduce_max([-step, step]), strict=True)
         )
         if lowest < 0 or state is None:
             raise TimedrunError(
-                f"{folder}: the run cannot be resumed: not every rank has a whole checkpoint of the same step. Nothing"
+                f"{folder}: the run cannot be resumed: not every rank has a valid checkpoint of the same step. Nothing"
                 " was changed; run it again from the start under another number."
             )
+        bound = lowest
         if lowest == highest:
             _require_one_run(folder, ranks, int(step), state)
-            return state
-        bound = lowest
+            tensors = _replicated(folder, int(step), state)
+            (lacking,) = ranks.all_reduce_max([float(tensors is None)])
+            if not lacking and tensors is not None:
+                return state | {"state": replicated_state.merge(state["state"], tensors)}
+            bound = lowest - 1
 
 
 def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any] | None]:
-    """Step and state of the newest usable checkpoint in a rank's `folder` up to step `bound`; -1 if there is none."""
+    """Return step and state of the newest usable checkpoint in a rank's `folder` up to step `bound`; -1 if none."""
 
     def objection(path: Path, state: dict[str, Any]) -> str | None:
         position, of_rank = state.get("position"), state.get("rank")
@@ -121,43 +139,69 @@ def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any
         if not isinstance(step, int) or not isinstance(state.get("run"), str):
             return "does not say of which run and step it is (saved by another version)"
         if path.name != checkpoint_path(folder, step).name:
-            return f"holds the state after step {step}, which is not what its name says (renamed or copied)"
-        return None if of_rank == rank else f"is rank {of_rank}'s and lies in rank {rank}'s folder (moved or copied)"
+            return f"holds the state after step {step}, contrary to its name (renamed or copied)"
+        return None if of_rank == rank else f"is of rank {of_rank}, in the folder of rank {rank} (moved or copied)"
 
-    found = checkpoint_file.newest_valid(folder, _tell, at_most=bound, objection=objection)
+    found = checkpoint_file.newest_valid(folder, _warn, at_most=bound, objection=objection)
     return (-1.0, None) if found is None else (float(found[1]["position"]["step"]), found[1])
 
 
 def _require_one_run(folder: Path, ranks: ProcessGroup, step: int, state: dict[str, Any]) -> None:
-    """Raises TimedrunError, on all ranks alike, where some rank's state is of another run than rank 0's, to which the
-    log belongs."""
+    """Raise TimedrunError, on all ranks, unless every rank's state is of the run of rank 0, which has the log."""
     identities = ranks.all_gather(state["run"])
     others = [rank for rank, one in enumerate(identities) if one != identities[0]]
     if others:
         raise TimedrunError(
-            f"{folder}: the run cannot be resumed: the checkpoint after step {step} of {in_words(others)} is of another"
-            " run than rank 0's. Nothing was changed; put back the files that this run saved, or run it again from the"
-            " start under another number."
+            f"{folder}: the run cannot be resumed: the checkpoint after step {step} of {format_ranks(others)} is of"
+            " another run than rank 0's. Nothing was changed; put back the files that this run saved, or run it again"
+            " from the start under another number."
         )
 
 
+def _replicated(folder: Path, step: int, state: dict[str, Any]) -> dict[str, Tensor] | None:
+    """Load the tensors that `state` shares with all ranks, of any node whose file is visible; None if there is none.
+
+    Checkpoints of one rank, and those of versions before this layout, hold everything themselves.
+    """
+    if not (places := state.get("replicated")):
+        return {}
+    for path in sorted(folder.glob(f"replicated_*/{checkpoint_path(folder, step).name}")):
+        try:
+            found = checkpoint_file.load(path)
+        except (CheckpointError, OSError) as error:
+            _warn(str(error))
+            continue
+        if (found.get("run"), found.get("step")) != (state["run"], step):
+            _warn(f"checkpoint {path} is of another run or step (moved or copied); it was not used")
+        elif isinstance(tensors := found.get("tensors"), dict) and list(tensors) == places:
+            return tensors
+    _warn(f"{folder}: the replicated state after step {step} is missing or damaged; the step was not used")
+    return None
+
+
 def discard_newer(folder: Path, ranks: ProcessGroup, step: int) -> None:
-    """Remove this rank's checkpoints after `step`, to which the run and its log were taken back."""
-    mine = folder / f"rank_{ranks.rank}"
-    discard(mine, [one for one in steps_in(mine) if one > step])
+    """Remove this rank's checkpoints after `step`, to which the run and its log were rolled back."""
+    newer = {one for own in own_folders(folder, ranks.rank) for one in steps_in(own) if one > step}
+    discard(folder, ranks.rank, sorted(newer))
+
+
+def own_folders(folder: Path, rank: int) -> tuple[Path, Path]:
+    """Return the folders of the states that `rank` saves: its own, and the replicated one."""
+    return folder / f"rank_{rank}", folder / f"replicated_{rank}"
 
 
 def steps_in(folder: Path) -> list[int]:
-    """Steps of the checkpoints in a rank's `folder`, whole or not."""
+    """Return the steps of the checkpoints in a rank's `folder`, valid or not."""
     found = (re.fullmatch(r"step_(\d+)\.pt", path.name) for path in folder.glob("step_*.pt"))
     return [int(match[1]) for match in found if match]
 
 
-def discard(folder: Path, steps: list[int]) -> None:
-    """Remove a rank's checkpoints after these steps."""
+def discard(folder: Path, rank: int, steps: list[int]) -> None:
+    """Remove what `rank` saved after these steps."""
     for step in steps:
-        checkpoint_path(folder, step).unlink(missing_ok=True)
+        for own in own_folders(folder, rank):
+            checkpoint_path(own, step).unlink(missing_ok=True)
 
 
-def _tell(message: str) -> None:
+def _warn(message: str) -> None:
     print(f"timedrun run: {message}", file=sys.stderr, flush=True)

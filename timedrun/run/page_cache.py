@@ -1,4 +1,4 @@
-"""The operating system's page cache: dropping it before a run, as MLPerf asks, and what of the data lies in it."""
+"""The page cache: dropped before a run, measured before the clock starts, filled by reading ahead."""
 
 from __future__ import annotations
 
@@ -8,46 +8,49 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol, Self
 
-if TYPE_CHECKING:
-    from timedrun.distributed.process_group import ProcessGroup
+import numpy as np
+import psutil
+
+from mlevents import keys
+from mlevents.runlog import RunLog, Scalar
+from timedrun.distributed.process_group import ProcessGroup
 
 WRITER = "/usr/bin/tee"
-"""Copies its standard input to the file that it is given: in every image, where sysctl often is not."""
+"""Copies its standard input to a file: in every image, where sysctl often is not."""
 DROP_FILE = Path("/proc/sys/vm/drop_caches")
 DROP_ALL = "3\n"
 """Page cache, directory entries and inodes (Linux, Documentation/admin-guide/sysctl/vm.rst)."""
 SAMPLED_FILES = 1_000
 SAMPLED_BYTES = 16 << 30
-"""mincore takes some 40 ns for each page of 4 KiB that is there: 0.2 s."""
+"""mincore takes some 40 ns for each page of 4 KiB that is cached: 0.2 s."""
 WINDOW_BYTES = 16 << 20
+CHUNK_BYTES = 1 << 20
 CAP_FOWNER = 3  # its bit in /proc/self/status (linux/capability.h)
+CGROUP = Path("/sys/fs/cgroup")
 
 
-@dataclass(frozen=True)
-class Residency:
-    """How much of some files lay in the page cache. `reason` says why `fraction` is None, where it is."""
+class PathList(Protocol):
+    """Paths by number: a list, or a table that makes each path on demand."""
 
-    fraction: float | None
-    """Of the pages that were asked for, 0..1."""
-    bytes: int
-    """Of the files."""
-    asked_bytes: int
-    """Of the windows that were looked at; as many as `bytes` where all were."""
-    reason: str = ""
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> Path: ...
+
+    def __iter__(self) -> Iterator[Path]: ...
 
 
 def drop_file(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
-    """What to write to so that the kernel drops its caches: /proc/sys/vm/drop_caches, or where else it is mounted.
+    """Return the kernel's drop_caches file: the one in /proc/sys/vm, or the writable place where it is mounted.
 
-    A container that is not privileged has /proc/sys read-only, and runc lets nothing be mounted over it; the file can
-    be mounted at a place of its own (`-v /proc/sys/vm/drop_caches:/drop_caches`). Nothing else than the kernel's own
-    file is found, so that no other file is written to.
+    In an unprivileged container /proc/sys is read-only and runc allows no mount over it, but the file can be mounted
+    elsewhere (`-v /proc/sys/vm/drop_caches:/drop_caches`). Only the kernel's own file is found, so no other is written.
     """
     for line in mounts.read_text().splitlines() if mounts.is_file() else ():
         fields, _, kind = line.partition(" - ")  # proc_pid_mountinfo(5)
@@ -58,9 +61,9 @@ def drop_file(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
 
 
 def clear(asked_for: bool, command: Sequence[str] = ()) -> tuple[bool, str]:
-    """Drop caches on this node when `asked_for`; returns whether it was done and, if not, why, for the log.
+    """Drop this node's caches if `asked_for`; return True or False and, if False, the reason for the log.
 
-    command: arguments of what to run, by default WRITER; its standard input is DROP_ALL.
+    command: the program and its arguments, by default WRITER; its standard input is DROP_ALL.
     """
     if not asked_for:
         return False, "not asked for"
@@ -79,8 +82,10 @@ def clear(asked_for: bool, command: Sequence[str] = ()) -> tuple[bool, str]:
 def clear_on_every_node(
     asked_for: bool, ranks: ProcessGroup, clear: Callable[[bool], tuple[bool, str]] = clear
 ) -> tuple[bool, str]:
-    """Drop caches on each node of the run, once, by its local rank 0; all ranks call it together. Returns whether every
-    node did and, if not, why the first one that did not, in the order of ranks, did not."""
+    """Drop the caches of each node of the run; called by all ranks, done by each node's local rank 0.
+
+    Return True if every node did, else False and the reason of the first that did not.
+    """
     if not asked_for:
         return clear(False)
     answers = ranks.all_gather(clear(True) if ranks.local_rank == 0 else None)
@@ -92,7 +97,7 @@ def clear_on_every_node(
 
 
 def obstacle(command: Path = Path(WRITER), file: Path | None = None) -> str:
-    """Why caches cannot be dropped by this process, as far as that shows without dropping them; empty: they can."""
+    """Return why this process cannot drop caches, as far as permissions show it; "" if it can."""
     file = file or drop_file()
     if not os.access(command, os.X_OK):
         return f"{command} is not there or cannot be run"
@@ -104,73 +109,81 @@ def obstacle(command: Path = Path(WRITER), file: Path | None = None) -> str:
     return ""
 
 
+@dataclass(frozen=True)
+class Residency:
+    """Cached part of some files."""
+
+    fraction: float | None
+    """Of the pages that were examined, 0..1; None if unknown."""
+    bytes: int
+    """Size of the files."""
+    asked_bytes: int
+    """Size of the windows that were examined; `bytes` if all were."""
+    reason: str = ""
+    """Why `fraction` is None."""
+
+
 def evenly(count: int, most: int) -> list[int]:
-    """At most `most` of the places 0 .. count - 1, evenly spaced: which of many files to ask about."""
+    """Return at most `most` of the numbers 0 .. count - 1, evenly spaced."""
     return list(range(count)) if count <= most else [count * place // most for place in range(most)]
 
 
 def resident(files: Sequence[Path], *, most_bytes: int = SAMPLED_BYTES) -> Residency:
-    """How much of `files` lies in this node's page cache, by mincore(2) on maps of which no page is touched.
+    """Measure how much of `files` is in this node's page cache, by mincore(2) on maps of which no page is touched.
 
-    Of more than `most_bytes` in all, evenly spaced windows of WINDOW_BYTES are looked at. File systems that cache
-    elsewhere (ZFS, direct access) show 0. Never raises for what a file system or another system may do.
+    Of more than `most_bytes`, evenly spaced windows of WINDOW_BYTES are examined. File systems that cache elsewhere
+    (ZFS, direct access) show 0. Errors of the file system are returned as the reason, never raised.
     """
     total = 0
     try:
         sizes = [os.stat(file).st_size for file in files]
         total = sum(sizes)
         if sys.platform != "linux":
-            return Residency(None, total, 0, "told on Linux only")
+            return Residency(None, total, 0, "known on Linux only")
         if not total:
             return Residency(None, 0, 0, "the files are empty")
-        there = pages = asked = 0
-        for file, windows in _windows(files, sizes, most_bytes):
+        cached = pages = asked = 0
+        for file, begin, length in _windows(files, sizes, most_bytes):
             descriptor = os.open(file, os.O_RDONLY)
             try:
-                if not _told_the_truth(descriptor):
-                    reason = "the kernel tells only who owns a file or may write to it"
-                    return Residency(None, total, 0, reason)
-                for begin, length in windows:
-                    found = _mincore(descriptor, begin, length)
-                    there, pages, asked = there + sum(found), pages + len(found), asked + length
+                if not _mincore_is_true(descriptor):
+                    return Residency(None, total, 0, "the kernel shows it only to the file's owner or a writer")
+                found = _mincore(descriptor, begin, length)
             finally:
                 os.close(descriptor)
+            cached, pages, asked = cached + sum(found), pages + len(found), asked + length
     except (OSError, ValueError) as error:  # ValueError: a file shrank under the map
         return Residency(None, total, 0, f"{type(error).__name__}: {getattr(error, 'strerror', None) or 'mmap failed'}")
-    return Residency(there / pages, total, asked)
+    return Residency(cached / pages, total, asked)
 
 
-def _windows(files: Sequence[Path], sizes: list[int], most_bytes: int) -> Iterator[tuple[Path, list[tuple[int, int]]]]:
-    """Each file with what to ask of it: (begin, length), begins on pages."""
-    total, page = sum(sizes), mmap.PAGESIZE
-    if total > most_bytes:
-        count = max(1, most_bytes // WINDOW_BYTES)
-        begins = [(total - WINDOW_BYTES) * place // max(1, count - 1) for place in range(count)]
-    else:
-        begins = []
-    place = 0
-    for file, size, end in zip(files, sizes, accumulate(sizes), strict=True):
-        if total <= most_bytes:
-            found = [(begin, min(WINDOW_BYTES, size - begin)) for begin in range(0, size, WINDOW_BYTES)]
-        else:
-            found = []
-            while place < len(begins) and begins[place] < end:
-                begin = (begins[place] - (end - size)) // page * page
-                found.append((begin, min(WINDOW_BYTES, size - begin)))
-                place += 1
-        if found:
-            yield file, found
+def log_resident(log: RunLog, files: PathList) -> None:
+    """Log the cached part of `files`, measured on SAMPLED_FILES of them if they are more."""
+    if not len(files):
+        return
+    chosen = [files[place] for place in evenly(len(files), SAMPLED_FILES)]
+    found = resident(chosen)
+    facts: dict[str, Scalar] = {"bytes": found.bytes, "asked_bytes": found.asked_bytes, "files": len(chosen)}
+    sample = {"sample_of_files": len(files)} if len(chosen) != len(files) else {}
+    log.event(keys.PAGE_CACHE_RESIDENT, found.fraction, **facts, **sample, **_reason(found.reason))
+
+
+def _windows(files: Sequence[Path], sizes: list[int], most_bytes: int) -> Iterator[tuple[Path, int, int]]:
+    windows = [
+        (file, begin, min(WINDOW_BYTES, size - begin))
+        for file, size in zip(files, sizes, strict=True)
+        for begin in range(0, size, WINDOW_BYTES)
+    ]
+    most = len(windows) if sum(sizes) <= most_bytes else max(1, most_bytes // WINDOW_BYTES)
+    return (windows[place] for place in evenly(len(windows), most))
 
 
 def _mincore(descriptor: int, begin: int, length: int) -> bytes:
-    """One byte for each page of the window: 1 where it is in the page cache."""
+    """Return one byte for each page of the window: 1 if it is cached."""
     with mmap.mmap(descriptor, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=begin) as window:
-        import numpy as np  # its view gives the address of a read-only map, which ctypes does not
-
-        view = np.frombuffer(window, np.uint8)
+        view = np.frombuffer(window, np.uint8)  # gives the address of a read-only map, which ctypes does not
         vector = np.empty(-(-length // mmap.PAGESIZE), np.uint8)
-        libc = ctypes.CDLL(None, use_errno=True)
-        done = libc.mincore(
+        done = ctypes.CDLL(None, use_errno=True).mincore(
             ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(length), ctypes.c_void_p(vector.ctypes.data)
         )
         del view  # a map with a view on it cannot be closed
@@ -180,10 +193,108 @@ def _mincore(descriptor: int, begin: int, length: int) -> bytes:
     return (vector & 1).tobytes()
 
 
-def _told_the_truth(descriptor: int) -> bool:
-    """Whether mincore tells this process of the file: of others' files it says that all is there (Linux 5.2)."""
+def _mincore_is_true(descriptor: int) -> bool:
+    """Return True if mincore is exact for this process: of others' files it says that every page is cached (5.2)."""
     if os.fstat(descriptor).st_uid == os.geteuid() or os.access(f"/proc/self/fd/{descriptor}", os.W_OK):
         return True
     with open("/proc/self/status") as status:
         capabilities = next((line.split()[1] for line in status if line.startswith("CapEff:")), "0")
     return bool(int(capabilities, 16) >> CAP_FOWNER & 1)
+
+
+class ReadAhead:
+    """A daemon thread that reads files in order, each byte once, into one small buffer and so into the page cache.
+
+    Plain reads, since they wait for the disk: posix_fadvise(WILLNEED) returns at once, and a kernel whose queue is full
+    or whose chunk is larger than the device's own limit drops requests silently (of 1 GiB, 12 to 100 % arrived).
+    A GiB at 1.5 GB/s took some 0.3 s of processor time.
+
+    Args:
+        files: in the order to read.
+        total_bytes: their sum. Nothing is read, and `reason` says so, if it exceeds the available memory: the first
+            files would have left the cache before they are needed.
+        available: returns the bytes of available memory.
+    """
+
+    def __init__(
+        self,
+        files: Iterable[Path],
+        total_bytes: int,
+        *,
+        available: Callable[[], int] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.bytes = 0
+        """Read so far."""
+        self.seconds = 0.0
+        """Taken for them."""
+        self.complete = False
+        self.reason = ""
+        """Why it is not complete; "" while it reads."""
+        self._files = files
+        self._monotonic = monotonic
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        memory = (available or available_memory)()
+        if total_bytes > memory:
+            self.reason = f"the data's {total_bytes} bytes are more than the {memory} bytes of memory available"
+
+    @property
+    def ended(self) -> bool:
+        """True if nothing more will be read."""
+        return self.complete or bool(self.reason)
+
+    def start(self) -> Self:
+        """Start the thread unless reading was refused."""
+        if not self.ended:
+            self._thread = threading.Thread(target=self._read, name="read-ahead", daemon=True)
+            self._thread.start()
+        return self
+
+    def stop(self, wait_seconds: float = 0.0) -> None:
+        """Read no further chunk; wait at most `wait_seconds` for the current one."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(wait_seconds)
+        if not self.ended:
+            self.reason = "stopped"
+
+    def log_end(self, log: RunLog) -> None:
+        """Stop without waiting and log what was read."""
+        self.stop()
+        rate = self.bytes / self.seconds if self.seconds else None
+        facts = {"seconds": self.seconds, "bytes_per_second": rate, "complete": self.complete}
+        log.event(keys.READ_AHEAD, self.bytes, **facts, **_reason("" if self.complete else self.reason))
+
+    def _read(self) -> None:
+        began, buffer = self._monotonic(), bytearray(CHUNK_BYTES)
+        try:
+            for file in self._files:
+                with open(file, "rb", buffering=0) as stream:
+                    while count := stream.readinto(buffer):
+                        self.bytes += count
+                        self.seconds = self._monotonic() - began
+                        if self._stop.is_set():
+                            return
+        except OSError as error:  # training meets the same file, and says which one it is
+            self.reason = f"{type(error).__name__}: {error.strerror}"
+        except Exception as error:  # of the iterable: a thread's exception would be lost
+            self.reason = f"{type(error).__name__}: {error}"
+        else:
+            self.complete = True
+
+
+def available_memory(cgroup: Path = CGROUP) -> int:
+    """Return the bytes that the page cache may grow into: the machine's available memory, or less if a container's
+    limit (control groups, version 2) leaves less beside what its processes hold."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+        held = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        return available if limit == "max" else max(0, min(available, int(limit) - int(held["anon"])))
+    except (OSError, KeyError, ValueError):
+        return available
+
+
+def _reason(text: str) -> dict[str, Scalar]:
+    return {"reason": text} if text else {}

@@ -11,7 +11,7 @@ from mlevents.record import read
 from timedrun import config
 from timedrun.config import RunConfig, flatten
 from timedrun.errors import TimedrunError
-from timedrun.run.outcome import Outcome
+from timedrun.run.blocks import Outcome
 from timedrun.storage.result_files import ResultPaths, read_json
 
 ORIGIN: Final = {

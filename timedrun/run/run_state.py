@@ -10,8 +10,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
+from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.replica_check import Replicas
@@ -23,6 +26,7 @@ from timedrun.run.clock_check import ClockCheck
 from timedrun.run.run_info import RunInfo
 from timedrun.run.throughput import Throughput
 from timedrun.run.train_state import TrainState
+from timedrun.training.batch_plan import BatchPlan
 
 
 class RunState:
@@ -45,7 +49,7 @@ class RunState:
         self.position = TrainProgress(**resume_from["position"]) if resume_from else TrainProgress()
         self.throughput = Throughput.restored(resume_from["throughput"] if resume_from else None)
         self.is_resumed = resume_from is not None
-        self.minutes_before = log.taken_back.since_start_seconds / 60 if log.taken_back is not None else 0.0
+        self.minutes_before = log.rollback.since_start_seconds / 60 if log.rollback is not None else 0.0
         """On the clock before training went on in this process; known to rank 0."""
         self._identity: str | None = resume_from["run"] if resume_from else None
         self._saved: dict[str, Any] | None = resume_from["state"] if resume_from else None
@@ -94,7 +98,7 @@ class RunState:
     def log_resumed(self, reached: int) -> None:
         """Log that the run goes on after `reached` epochs or samples, and what of its log was taken back for that."""
         told: dict[str, Scalar] = {}
-        if (back := self.log.taken_back) is not None:
+        if (back := self.log.rollback) is not None:
             told = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
             if back.step is not None:
                 told["steps_lost"] = back.step - self.position.step
@@ -139,7 +143,7 @@ class RunState:
         """
         step, older = self.position.step, self.checkpoints.newest
         self.replicas.require_same(step)
-        if (reason := self.checkpoints.save(step, self._content)) is not None:
+        if (reason := self.checkpoints.save(step, self.train_state.live_state, self._about)) is not None:
             then = "the run cannot be resumed" if older is None else f"the run can be resumed from step {older} only"
             raise CheckpointError(
                 f"stopped by signal at step {step}, whose checkpoint could not be saved ({reason}); {then}."
@@ -155,20 +159,44 @@ class RunState:
         if self.checkpoints.newest == step:
             return None
         self.replicas.require_same(step)
-        reason = self.checkpoints.save(step, self._content)
+        reason = self.checkpoints.save(step, self.train_state.live_state, self._about)
         why = {} if reason is None else {"reason": reason}
         self.log.event(keys.CHECKPOINT, step, seconds=self._monotonic() - began, **why)
         return reason
 
-    def _content(self) -> dict[str, Any]:
-        """What this rank needs to go on from here; rank 0 also how far the log is."""
+    def _about(self) -> dict[str, Any]:
+        """Return the entries of this rank's checkpoint beside the state; rank 0 also marks its place in the log."""
         return {
             "run": self._identity,
             "rank": self.ranks.rank,
-            "state": self.train_state.live_state(),
             "position": asdict(self.position),
             "announced": self._announced,
             "throughput": self.throughput.state(self.position.samples, self._monotonic()),
             "clock": self.wall_clock.state() if self.wall_clock is not None else None,
             "log": self.log.mark() if self.ranks.is_first else None,
         }
+
+
+class OutOfMemory(TimedrunError):
+    """No memory is left for the run, on the device or the machine."""
+
+
+# Of the plain RuntimeErrors that torch raises: its CPU allocator, and libraries that allocate on the device themselves.
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "CUDA out of memory", "ALLOC_FAILED")
+
+
+def out_of_memory(error: BaseException, config: RunConfig, ranks: ProcessGroup, step: int) -> OutOfMemory | None:
+    """Return the error to report for `error`, raised after optimizer step `step`, or None unless memory ran out."""
+    plain = isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+    if not plain and not isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return None
+    on_device = ranks.device.type == "cuda" and not isinstance(error, MemoryError)
+    where = f"GPU {ranks.local_rank}" if on_device else "the machine"
+    micro = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
+    smaller = (
+        f"set --micro-batch below {micro} (samples of one forward pass of a rank)"
+        if micro > 1
+        else "a forward pass has one sample already: use a smaller model or input, or more ranks"
+    )
+    host = "" if on_device else ", or lower the prefetched data (workers, prefetch) or other programs' use of memory"
+    return OutOfMemory(f"{where} has no memory left after step {step}; {smaller}{host}.")

@@ -25,15 +25,13 @@ from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.straggler import StragglerDetector
 from timedrun.distributed.watchdog import Watchdog
 from timedrun.run import page_cache
-from timedrun.run.blocks import Block, Measurement, plan_blocks
+from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
-from timedrun.run.data_reading import DataReading, PathList
-from timedrun.run.out_of_memory import out_of_memory
-from timedrun.run.outcome import Outcome as Outcome
+from timedrun.run.page_cache import PathList, ReadAhead
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo as RunInfo
 from timedrun.run.run_info import log_settings, log_submission
-from timedrun.run.run_state import RunState
+from timedrun.run.run_state import RunState, out_of_memory
 from timedrun.run.sync_interval import SyncInterval
 from timedrun.run.train_state import Stateful
 
@@ -88,15 +86,19 @@ class TimedRun:
         self._monotonic = monotonic
         self._clear_cache = clear_cache
         self._started: float | None = None
-        self._data = DataReading(log)
+        self._read_ahead: ReadAhead | None = None
         self._last_loss: Tensor | None = None
 
     def __enter__(self) -> Self:
-        if not self.state.is_resumed:
-            done, reason = page_cache.clear_on_every_node(self.config.clear_cache, self.ranks, self._clear_cache)
-            self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
-            self.log.start(keys.INIT_START)
-            log_submission(self.log, self.spec, self.config, self.platform)
+        try:
+            if not self.state.is_resumed:
+                done, reason = page_cache.clear_on_every_node(self.config.clear_cache, self.ranks, self._clear_cache)
+                self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
+                self.log.start(keys.INIT_START)
+                log_submission(self.log, self.spec, self.config, self.platform)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(
@@ -107,7 +109,8 @@ class TimedRun:
                 self._abort(error)
         finally:
             self.log.close()
-            self._data.close()
+            if self._read_ahead is not None:
+                self._read_ahead.stop(wait_seconds=1.0)
         return isinstance(error, _Ended)
 
     def _abort(self, error: BaseException | None) -> None:
@@ -117,9 +120,9 @@ class TimedRun:
             self.outcome = self.outcome or Outcome.NOT_REACHED
             reason = self.outcome.value
             if self._started is not None:
-                if self.outcome is not Outcome.STOPPED:  # that one goes on
+                if self.outcome is not Outcome.STOPPED:  # a stopped run continues
                     self.state.log_cold_start(self._started)
-                self._data.end()
+                self._end_read_ahead()
         else:
             said = out_of_memory(error, self.config, self.ranks, self.position.step)
             shown = said or error
@@ -183,12 +186,12 @@ class TimedRun:
             log_settings(self.log, self.config, info)
             self._log_fault()
             self.state.announce(info)
-            if proof := collectives_check.prove(self.ranks):
+            if proof := collectives_check.check_collectives(self.ranks):
                 self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
             self.state.identify()
             if self.ranks.is_first:
-                self._data.log_page_cache(files)
+                page_cache.log_resident(self.log, files)
             self._synchronize()
             self.log.end(keys.INIT_STOP)
             self.state.watch_clock()
@@ -201,7 +204,7 @@ class TimedRun:
         self.state.start()
         self.progress.start(self.state.minutes_before * 60, self.position.samples)
         if read_ahead_bytes is not None and self.ranks.local_rank == 0:
-            self._data.read_ahead(files, read_ahead_bytes)
+            self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
 
     def blocks(self, total: int) -> Iterator[Block]:
         """The blocks to train, until the target is reached or `total` units (epochs, or samples) are done."""
@@ -232,7 +235,7 @@ class TimedRun:
             self._check()
             self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
             self.state.log_throughput(epoch)
-            self._data.log_if_done()
+            self._log_read_ahead()
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
@@ -242,7 +245,7 @@ class TimedRun:
             yield self.position.step
         self._check()
         self.state.log_throughput(block.last)
-        self._data.log_if_done()
+        self._log_read_ahead()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
         """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is looked at only
@@ -258,7 +261,7 @@ class TimedRun:
         self.straggler.stepped()
         if self._watch is not None:
             self._watch.at(position.step)
-        self._last_loss = self._fault.strike(self.ranks.rank, position.step, loss) if self._fault else loss
+        self._last_loss = self._fault.inject(self.ranks.rank, position.step, loss) if self._fault else loss
         if self._interval.due(position.step) or (self.ranks.world_size == 1 and self.stop.requested):
             self._check()
         if self.progress.due:
@@ -291,7 +294,7 @@ class TimedRun:
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
             self.outcome = Outcome.REACHED
-            self._data.end()
+            self._end_read_ahead()
             known = {}
             if self._started is not None:
                 self.state.log_cold_start(self._started)
@@ -329,9 +332,9 @@ class TimedRun:
                 *self.straggler.report(),
             ]
         )
-        if slow := self.straggler.judge(paces):
+        if slow := self.straggler.detect(paces):
             self.log.event(keys.SLOW_RANK, slow.rank, step=step, **asdict(slow))
-            self.progress.say(slow.words)
+            self.progress.say(slow.message)
         if broken:
             raise self.state.not_finite(loss)
         if gone:  # on all ranks alike, before anything is saved beside it
@@ -347,6 +350,15 @@ class TimedRun:
         if due and (reason := self.state.save_on_the_clock()) is not None:
             self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run goes on")
         self._interval.checked(step, slowest, self._monotonic())
+
+    def _log_read_ahead(self) -> None:
+        if self._read_ahead is not None and self._read_ahead.ended:
+            self._end_read_ahead()
+
+    def _end_read_ahead(self) -> None:
+        if self._read_ahead is not None:
+            self._read_ahead.log_end(self.log)
+            self._read_ahead = None
 
     def _log_fault(self) -> None:
         if self._fault is not None:

@@ -20,13 +20,13 @@ from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency, status_files
 from timedrun.distributed.fault_injection import Fault
 from timedrun.distributed.launch_env import LAUNCHED
-from timedrun.distributed.process_group import ProcessGroup, require_steady_order
+from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog, is_symptom
 from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.provenance import origin, system
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
-from timedrun.run.outcome import Outcome
 from timedrun.run.progress import Progress
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
@@ -80,22 +80,25 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     try:
         if fault is not None:
             fault.check(ranks.world_size)
-        config_consistency.require(ranks, config_consistency.facts(settings, ROOT, options_of_all(options, ranks)))
-        require_steady_order(settings.warm_up_steps, ranks.world_size)
+        config_consistency.require(
+            ranks, config_consistency.values_to_compare(settings, ROOT, options_of_all(options, ranks))
+        )
+        require_warm_up_for_ddp(settings.warm_up_steps, ranks.world_size)
         # All ranks have met here before there is a log, so a signal finds all of them able to save. Nodes may have
         # counted results in folders of their own.
         number = ranks.all_gather(options.paths.number)[0]
-        status_files.tell_number(number)
         options = replace(options, paths=replace(options.paths, number=number))
         platform = settings.submission.platform or platform_name(settings, ranks)
         # Before the log is touched: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
         log = open_log(settings, options, ranks, platform, resume_from)
-        status_files.tell_begun()
+        status_files.report_begun(number)
         ending.log = log
+        if resume_from is not None:
+            discard_newer(options.paths.checkpoints, ranks, resume_from["position"]["step"])
         run = TimedRun(
             settings,
-            benchmark.spec_of(settings),
+            benchmark.spec,
             ranks,
             log,
             platform=platform,
@@ -113,7 +116,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
                 benchmark.train(settings, run)
             watch.stop()
             if fault is not None:
-                fault.strike_at_end(ranks.rank)
+                fault.inject_at_exit(ranks.rank)
         finally:  # after run_stop, since it takes time and may read the data; a lost run's ranks are not waited for
             if ranks.is_first and run.outcome is not None:
                 ended = run.outcome is not Outcome.STOPPED
@@ -121,13 +124,15 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
                 origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
         assert run.outcome is not None  # leaving the context without an error sets it
     except BaseException as error:  # the group is not left in order: that may wait for ranks that are no more
-        reason = watch.failed(error)  # what it said before, if the run asked
-        verdict = watch.verdict
-        if verdict is None or not is_symptom(error):
+        reason = watch.failed(error)  # the same as before, if the run asked
+        if ending.log is not None:
+            ending.log.close(reason=reason)  # if the run had not begun; else it is closed
+        failure = watch.failure
+        if failure is None or not is_symptom(error):
             raise
         if not speaks(ranks):
-            return verdict.code
-        raise (RankLost if verdict.code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
+            return failure.exit_code
+        raise (RankLost if failure.exit_code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
     finally:
         if ranks.world_size == 1:  # any other is a process of this run's own, and ends in order until it is gone
             stop.uninstall()
@@ -187,7 +192,7 @@ def open_log(
             if resume_from is not None:
                 result_files.hold(options.paths)
                 log = RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
-                status_files.tell_begun()
+                status_files.report_begun(options.paths.number)
                 return log
             return claim(settings, options, ranks, platform)
         except OSError as error:
@@ -196,10 +201,7 @@ def open_log(
         except NotResumable as error:
             raise TimedrunError(f"the run cannot be resumed: {error}.") from None
 
-    log = on_first(ranks, opened) or RunLog(None, started=resume_from is not None)
-    if resume_from is not None:
-        discard_newer(options.paths.checkpoints, ranks, resume_from["position"]["step"])
-    return log
+    return on_first(ranks, opened) or RunLog(None, started=resume_from is not None)
 
 
 def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
@@ -234,7 +236,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     except BaseException:
         paths.side.rmdir()
         raise
-    status_files.tell_begun()
+    status_files.report_begun(paths.number)
     try:
         write_beside(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)

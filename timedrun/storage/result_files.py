@@ -15,7 +15,7 @@ from typing import Any
 from mlevents.package_checker.files import LARGEST_JSON
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS
-from timedrun.errors import TimedrunError, UsageError
+from timedrun.errors import DataFolderMissing, TimedrunError, UsageError
 from timedrun.storage.atomic_file import replace_text
 
 
@@ -100,6 +100,19 @@ def new_folder(given: str | None, parent: Path, name: str) -> Path:
     while (parent / f"{name}_{number}").exists():
         number += 1
     return Path(given) if given else parent / f"{name}_{number}"
+
+
+def require_data_folder(folder: Path | None, source: str) -> Path:
+    """Return `folder`; `source` names what needs it.
+
+    Raises:
+        DataFolderMissing: it was not given or does not exist.
+    """
+    if folder is None:
+        raise DataFolderMissing(f"{source} needs a folder: give it with --data-folder (or TIMEDRUN_DATA).")
+    if not folder.is_dir():
+        raise DataFolderMissing(f"data folder {folder} does not exist; give the right one with --data-folder PATH.")
+    return folder
 
 
 def require_ruleset(name: str | None) -> None:

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 _EVERY = 10.0  # seconds between two lines of progress
 
 
-class Progress:
+class TaskProgress:
     """Counts what is done, and says rate and time left; what an earlier run had finished counts as found."""
 
     def __init__(self, report: Callable[[str], None], *, unit: str, tasks: str) -> None:

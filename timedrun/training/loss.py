@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def dense_targets(targets: Tensor, classes: int) -> Tensor:
-    """Targets as float probabilities [N, classes], from class indices [N] or from targets that are dense already.
+    """Return targets as float probabilities [N, classes], from class indices [N] or already dense targets.
 
     Raises ValueError for any other shape or type.
     """
@@ -22,7 +22,7 @@ def dense_targets(targets: Tensor, classes: int) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Softmax cross-entropy of `logits` [N, K], mean over N examples, for class indices [N] or dense targets [N, K].
+    """Return the mean softmax cross-entropy of `logits` [N, K] for class indices [N] or dense targets [N, K].
 
     Dense: -sum(t * log p) / N, rescaled by N / sum(t), which changes nothing for targets that sum to 1. In float32.
     """
@@ -33,7 +33,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Binary cross-entropy of `logits` [N, K] with logits: summed over the K classes, divided by N. In float32.
+    """Return the binary cross-entropy of `logits` [N, K], summed over the K classes, divided by N. In float32.
 
     K times PyTorch's mean reduction; N is the batch of this process. Targets are class indices [N] or dense [N, K].
     """

@@ -19,7 +19,7 @@ Group = dict[str, Any]
 
 
 class _Decoupled(Optimizer, ABC):
-    """What the optimizers here share: the peak learning rate kept a group, and the walk over groups."""
+    """Base of the optimizers here: peak learning rate per group, and iteration over groups."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         for name in ("lr", "weight_decay", "momentum", "eps"):
@@ -39,7 +39,7 @@ class _Decoupled(Optimizer, ABC):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step with the gradients there are; parameters without one are left alone."""
+        """Take one step; parameters without a gradient are unchanged."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -186,7 +186,7 @@ class DecoupledAdamW(_Decoupled):
 
 
 def newton_schulz(matrices: Tensor, iterations: int = 5) -> Tensor:
-    """Nearly orthogonal matrices [..., rows, cols]: the singular values of each are pushed to about 0.7 .. 1.2.
+    """Orthogonalize matrices [..., rows, cols] approximately: singular values are pushed to about 0.7 .. 1.2.
 
     The quintic iteration of Jordan et al. (Muon, 2024), after scaling by the Frobenius norm; bfloat16 on CUDA.
     """
@@ -270,7 +270,7 @@ def hidden_matrices(model: nn.Module) -> list[Tensor]:
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = False) -> Optimizer:
-    """The optimizer that `config` names, over the trainable parameters; each group keeps its peak rate as "initial_lr".
+    """Build the optimizer that `config` names, over trainable parameters; a group keeps its peak rate as "initial_lr".
 
     Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`. `fused`
     takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; the others have no choice.

@@ -15,7 +15,7 @@ class Precision:
     """Autocast, backward and optimizer step for one precision; its state is the loss scale."""
 
     def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
-        if name == "fp16" and device.type != "cuda":
+        if name == "fp16" and device.type not in ("cuda", "meta"):
             raise UsageError(
                 "precision fp16 needs a CUDA device for its loss scale; use --precision bf16 or fp32 here."
             )
@@ -24,7 +24,7 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass."""
+        """Return the context of a forward pass."""
         return torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
 
     def backward(self, loss: Tensor) -> None:
@@ -32,15 +32,15 @@ class Precision:
         torch.autograd.backward(self.scaler.scale(loss))
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """The optimizer step; skipped by the scaler where fp16 gradients overflowed."""
+        """Take the optimizer step; the scaler skips it if fp16 gradients overflowed."""
         self.scaler.step(optimizer)
         self.scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
-        """The loss scale and its history."""
+        """Return the loss scale and its history."""
         return dict(self.scaler.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of `state_dict`."""
+        """Restore the output of `state_dict`."""
         if state:
             self.scaler.load_state_dict(state)

@@ -15,13 +15,13 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, splitmix64's ste
 
 
 def stream_seed(seed: int, stream: int | str, *numbers: int) -> int:
-    """A 63-bit seed for the stream of that name ("model", "order" ...) and any numbers (epoch, rank), from one seed."""
+    """Return a 63-bit seed for the named stream ("model", "order" ...) and numbers (epoch, rank), from one seed."""
     text = ":".join([str(int(seed)), str(stream), *(str(int(number)) for number in numbers)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
 def epoch_order(count: int, seed: int, epoch: int) -> Indices:
-    """A permutation of range(count) that depends on (count, seed, epoch) alone, not on ranks or on NumPy's version.
+    """Return a permutation of range(count) that depends on (count, seed, epoch) only, not on ranks or NumPy's version.
 
     It sorts Philox's raw output, a stream that NumPy promises to keep; that of Generator.permutation it does not. Each
     number carries its index in the low bits: no ties, so every sorting algorithm agrees, and no slower argsort.
@@ -33,7 +33,7 @@ def epoch_order(count: int, seed: int, epoch: int) -> Indices:
 
 
 def quasi_random_order(count: int, seed: int, epoch: int, *, block: int, window: int) -> Indices:
-    """A permutation of range(count) that reads nearly in sequence: blocks of `block` consecutive samples are put in
+    """Return a permutation of range(count) that reads almost sequentially: blocks of `block` consecutive samples are in
     random order, and samples are shuffled among `window` blocks that follow each other in it (FFCV's QUASI_RANDOM).
 
     Less random than `epoch_order`: samples further apart than a window of blocks never meet in a batch but by the order
@@ -54,7 +54,7 @@ def quasi_random_order(count: int, seed: int, epoch: int, *, block: int, window:
 
 
 def step_count(count: int, global_batch: int, *, drop_last: bool = True) -> int:
-    """Optimizer steps of an epoch over `count` samples."""
+    """Return the optimizer steps of an epoch over `count` samples."""
     return count // global_batch if drop_last else -(-count // global_batch)
 
 
@@ -68,12 +68,12 @@ def steps(
     drop_last: bool = True,
     order: Order = epoch_order,
 ) -> list[Indices]:
-    """The global batch of every step of an epoch over `count` samples; what it holds does not depend on `world_size`.
+    """Return the global batch of every step of an epoch over `count` samples, independent of `world_size`.
 
     The last partial batch: with `drop_last` those samples are left out of this epoch, others in the next; without, the
-    batch is short, and may be smaller than the number of ranks. Never is a sample repeated to fill one. Entering an
-    epoch at any step costs the same: batches are views of one array. Raises ValueError where the batch does not divide
-    by the ranks, or where not one batch can be filled.
+    batch is short, and may be smaller than the number of ranks. No sample is repeated to fill one. Entering an
+    epoch at any step costs the same: batches are views of one array. Raises ValueError if the ranks do not divide
+    the batch, or if not even one batch can be filled.
     """
     if global_batch < 1 or global_batch % world_size:
         below, above = global_batch // world_size * world_size, (max(global_batch, 0) // world_size + 1) * world_size
@@ -87,16 +87,16 @@ def steps(
 
 
 def rank_part(step: Indices, rank: int, world_size: int) -> Indices:
-    """The contiguous piece of a global batch that `rank` takes: the pieces of all ranks, joined, are the batch.
+    """Return the contiguous part of a global batch for `rank`: the parts of all ranks, joined, are the batch.
 
-    Pieces differ by at most one sample; in a batch with fewer samples than ranks some are empty.
+    Parts differ by at most one sample; in a batch with fewer samples than ranks some are empty.
     """
     _check_rank(rank, world_size)
     return step[len(step) * rank // world_size : len(step) * (rank + 1) // world_size]
 
 
 def evaluation_part(count: int, rank: int, world_size: int) -> Indices:
-    """The samples of `rank` in an evaluation of `count`: over all ranks each exactly once, in order."""
+    """Return the samples of `rank` in an evaluation of `count`: each exactly once over all ranks, in order."""
     _check_rank(rank, world_size)
     return np.arange(count * rank // world_size, count * (rank + 1) // world_size, dtype=np.int64)
 
@@ -104,9 +104,9 @@ def evaluation_part(count: int, rank: int, world_size: int) -> Indices:
 def random_bits(
     seed: int, epoch: int, indices: NDArray[np.integer], stream: int | str, count: int
 ) -> NDArray[np.uint64]:
-    """64 random bits [len(indices), count], each a pure function of (seed, epoch, sample index, stream, column).
+    """Return 64 random bits [len(indices), count], each a pure function of (seed, epoch, sample index, stream, column).
 
-    Any batch, rank or worker that asks for a sample's randomness gets the same. The mixing is splitmix64's (Steele, Lea
+    Every batch, rank and worker gets the same bits for a sample. The mixing is splitmix64's (Steele, Lea
     and Flood 2014): once over the sample under a key of seed, stream and epoch, once more over the column.
     """
     key = np.uint64(stream_seed(seed, stream, epoch))
@@ -118,13 +118,13 @@ def random_bits(
 def random_uniform(
     seed: int, epoch: int, indices: NDArray[np.integer], stream: int | str, count: int
 ) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1), shape [len(indices), count]: the top 53 of `random_bits` each."""
+    """Return uniform numbers in [0, 1), shape [len(indices), count]: the top 53 of `random_bits` each."""
     bits = random_bits(seed, epoch, indices, stream, count)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _drawn(count: int, seed: int, stream: str, epoch: int) -> NDArray[np.uint64]:
-    """`count` raw 64-bit numbers of Philox."""
+    """Return `count` raw 64-bit numbers of Philox."""
     return np.random.Philox(key=stream_seed(seed, stream, epoch)).random_raw(count)
 
 

@@ -13,37 +13,37 @@ _KINDS = ("constant", "cosine", "linear", "polynomial", "multistep", "trapezoid"
 
 
 def warm_up(at: float, length: float) -> float:
-    """at / length, from exactly 0 at the start to 1 at `length` and after it; 1 everywhere where `length` is 0."""
+    """Return at / length, from exactly 0 at the start to 1 from `length` on; 1 everywhere if `length` is 0."""
     return 1.0 if at >= length else max(at, 0.0) / length
 
 
 def constant(progress: float) -> float:
-    """1 everywhere."""
+    """Return 1."""
     return 1.0
 
 
 def cosine(progress: float, final: float = 0.0) -> float:
-    """Half a cosine from 1 at progress 0 to `final` at progress 1 (Loshchilov and Hutter, arXiv 1608.03983)."""
+    """Return half a cosine from 1 at progress 0 to `final` at progress 1 (Loshchilov and Hutter, arXiv 1608.03983)."""
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * _clipped(progress)))
 
 
 def linear(progress: float, final: float = 0.0) -> float:
-    """A straight line from 1 at progress 0 to `final` at progress 1; after a warm-up, a one-cycle triangle."""
+    """Return a straight line from 1 at progress 0 to `final` at progress 1; after a warm-up, a one-cycle triangle."""
     return 1 + (final - 1) * _clipped(progress)
 
 
 def polynomial(progress: float, final: float = 0.0, power: float = 2.0) -> float:
-    """(1 - progress)^power, from 1 down to `final`."""
+    """Return (1 - progress)^power, from 1 down to `final`."""
     return float(final + (1 - final) * (1 - _clipped(progress)) ** power)
 
 
 def multistep(at: float, milestones: Sequence[float], factor: float) -> float:
-    """`factor` to the power of the number of milestones reached; a milestone counts from the moment it names."""
+    """Return `factor` to the power of the number of milestones reached; a milestone counts from the moment it names."""
     return float(factor ** sum(at >= milestone for milestone in milestones))
 
 
 def trapezoid(progress: float, final: float = 0.0, cooldown: float = 0.2) -> float:
-    """1, then a straight line down to `final` over the last `cooldown` of progress (warm-up, stable, decay)."""
+    """Return 1, then a straight line down to `final` over the last `cooldown` of progress (warm-up, stable, decay)."""
     if cooldown <= 0:
         return 1.0
     return linear(1 - (1 - _clipped(progress)) / cooldown, final)
@@ -65,7 +65,7 @@ def _clipped(progress: float) -> float:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A curve over `epochs`: a linear warm-up from exactly 0, then `kind` from 1 to `final_factor` at the end.
+    """Learning-rate curve over `epochs`: a linear warm-up from exactly 0, then `kind` from 1 to `final_factor`.
 
     Raises ValueError for settings that leave no epochs, or none after the warm-up.
     """
@@ -79,7 +79,7 @@ class Schedule:
     scale: float = 1.0
     """Scale-schedule ratio: the run lasts int(epochs x scale) epochs, and milestones and cool-down shrink with it."""
     scale_warmup: bool = False
-    """Whether the warm-up shrinks as well; MosaicML's runs of 2022 did not do so."""
+    """Shrink the warm-up as well; MosaicML's 2022 runs did not."""
     milestones: tuple[float, ...] = ()
     """Epochs of the unscaled run at which multistep multiplies by `milestone_factor`."""
     milestone_factor: float = 0.1
@@ -112,21 +112,21 @@ class Schedule:
 
     @property
     def epochs_scaled(self) -> int:
-        """int(epochs x scale) of the numbers as written: 90 x 0.32 = 28, 100 x 0.29 = 29 (floats would give 28)."""
+        """Return int(epochs x scale) of the decimals: 90 x 0.32 = 28, 100 x 0.29 = 29 (floats would give 28)."""
         return int(Fraction(str(self.epochs)) * Fraction(str(self.scale)))
 
     @property
     def warmup_epochs_scaled(self) -> float:
-        """Length of the warm-up in epochs of the scaled run."""
+        """Return the length of the warm-up in epochs of the scaled run."""
         return self.warmup_epochs * self.scale if self.scale_warmup else self.warmup_epochs
 
     @property
     def cooldown_epochs_scaled(self) -> float:
-        """Length of the cool-down in epochs of the scaled run."""
+        """Return the length of the cool-down in epochs of the scaled run."""
         return self.cooldown_epochs * self.scale
 
     def factor(self, epoch: float) -> float:
-        """The factor of the peak learning rate after `epoch` epochs (fractional: samples seen / training samples).
+        """Return the factor of the peak learning rate after `epoch` epochs (fraction: samples seen / training samples).
 
         The step that starts at `epoch` uses it, so with a warm-up the first step has learning rate 0.
         """
@@ -145,7 +145,7 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class StepSchedule:
-    """The same curves over `steps` optimizer steps: for benchmarks that count samples and never see an epoch's end."""
+    """Learning-rate curve over `steps` optimizer steps, for benchmarks that count samples instead of epochs."""
 
     kind: Kind
     steps: int
@@ -171,9 +171,7 @@ class StepSchedule:
             )
 
     def factor(self, step: float) -> float:
-        """The factor of the peak learning rate for the step that starts after `step` steps; 0 for the first step of a
-        warm-up.
-        """
+        """Return the factor of the peak learning rate for the step after `step` steps; a warm-up starts at 0."""
         return _factor(
             self.kind,
             step,
@@ -199,7 +197,7 @@ def _factor(
     final: float,
     power: float,
 ) -> float:
-    """One curve at one point; all lengths in the unit of `at`."""
+    """Evaluate one curve at one point; all lengths in the unit of `at`."""
     if at < warmup:
         return warm_up(at, warmup)
     progress = (at - warmup) / (length - warmup)

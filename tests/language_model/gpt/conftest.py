@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from language_model.gpt.configs import GptRunConfig, gpt_shakespeare_baseline
+from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.tokens import TokenStore, prepare_tokens
 from timedrun.config import EvaluationConfig
 from timedrun.training.sampling import random_bits
@@ -78,8 +78,8 @@ def gpt2_files() -> tuple[Path, Path]:
 
 @pytest.fixture
 def small(store: TokenStore) -> Callable[..., GptRunConfig]:
-    """Makes configs of a run of a few steps on `store`: fields of the config, or of its model, by name."""
-    base = gpt_shakespeare_baseline()
+    """Return a function for configs of a few steps on `store`, with changes to fields of the config or its model."""
+    base = shakespeare_baseline()
     base = replace(
         base,
         dataset="synthetic",

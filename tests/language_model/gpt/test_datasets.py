@@ -1,8 +1,9 @@
-"""Batches: what a step trains on, whatever was asked before, and that evaluation predicts every token once."""
+"""Batches are pure functions of the step, and evaluation predicts every token once."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,14 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.datasets import GptDataConfig, TokenData, facts, preflight, sequence_starts
+from language_model.gpt.batches import TokenBatches, open_batches, sequence_starts
+from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
+from language_model.gpt.datasets import data_digest, facts, preflight
+from language_model.gpt.settings import GptDataConfig, Sampling
 from language_model.gpt.tokens import TokenStore, prepare_tokens
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
 
 CPU = torch.device("cpu")
-Sampling = Literal["windows", "blocks"]
 BOTH = pytest.mark.parametrize("sampling", ["windows", "blocks"])
 
 
@@ -29,17 +31,21 @@ def opened(
     world_size: int = 1,
     length: int = 16,
     eval_batch: int = 6,
-) -> TokenData:
-    config = GptDataConfig(sampling=sampling, eval_batch=eval_batch)
-    return TokenData(
-        config, store.folder, ProcessGroup(rank, world_size, rank, CPU), length=length, global_batch=12, seed=7
+) -> TokenBatches:
+    base = shakespeare_baseline()
+    config = replace(
+        base,
+        seed=7,
+        model=replace(base.model, context=length),
+        data=GptDataConfig(sampling=sampling, eval_batch=eval_batch),
     )
+    return open_batches(config, store.folder, ProcessGroup(rank, world_size, rank, CPU))
 
 
 @BOTH
 @given(samples=st.lists(st.integers(0, 10**7), min_size=1, max_size=20), tokens=st.integers(2, 500), data=st.data())
 @settings(max_examples=40)
-def test_every_start_leaves_room_for_the_sequence_and_its_last_target(
+def test_sequences_and_their_targets_lie_within_the_split(
     sampling: Sampling, samples: list[int], tokens: int, data: st.DataObject
 ) -> None:
     length = data.draw(st.integers(1, tokens - 1))
@@ -47,50 +53,46 @@ def test_every_start_leaves_room_for_the_sequence_and_its_last_target(
     starts = sequence_starts(numbers, tokens=tokens, length=length, sampling=sampling, seed=3)
     assert starts.min() >= 0 and starts.max() + length + 1 <= tokens
     alone = sequence_starts(numbers[-1:], tokens=tokens, length=length, sampling=sampling, seed=3)
-    assert alone[0] == starts[-1]  # no sample's place depends on which others are asked for
+    assert alone[0] == starts[-1]  # independent of the other samples
 
 
-def test_blocks_are_each_seen_once_an_epoch_in_another_order() -> None:
+def test_blocks_are_each_seen_once_an_epoch_in_a_new_order() -> None:
     starts = sequence_starts(np.arange(30), tokens=101, length=10, sampling="blocks", seed=1)
     epochs = starts.reshape(3, 10).tolist()
     assert all(sorted(epoch) == list(range(0, 100, 10)) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-def test_windows_begin_anywhere_and_evenly() -> None:
+def test_windows_start_uniformly() -> None:
     starts = sequence_starts(np.arange(20_000), tokens=21, length=10, sampling="windows", seed=1)
     counts = np.bincount(starts, minlength=11)
     assert len(counts) == 11
     assert abs(counts - 20_000 / 11).max() < 5 * (20_000 / 11) ** 0.5
 
 
-def test_a_split_without_one_sequence_is_refused() -> None:
+def test_a_split_shorter_than_a_sequence_is_an_error() -> None:
     with pytest.raises(ValueError, match="no sequence of 10"):
         sequence_starts(np.arange(2), tokens=10, length=10, sampling="windows", seed=1)
 
 
 @BOTH
-def test_a_step_is_the_same_whatever_came_before_and_targets_are_successors(
-    store: TokenStore, sampling: Sampling
-) -> None:
-    data, again = opened(store, sampling), opened(store, sampling)
-    for step in range(5):
-        data.train(step)
-    batch = data.train(3)
-    assert torch.equal(batch.inputs, again.train(3).inputs)
+def test_a_batch_depends_on_its_step_alone_and_targets_are_successors(store: TokenStore, sampling: Sampling) -> None:
+    data = opened(store, sampling)
+    *_, batch, following = islice(data.train(), 5)
+    assert torch.equal(batch.inputs, next(opened(store, sampling).train(3)).inputs)
     assert batch.inputs.shape == batch.targets.shape == (12, 16)
     assert torch.equal(batch.inputs[:, 1:], batch.targets[:, :-1])
     text = "".join(map(chr, store.tokens("train")))
     assert all("".join(map(chr, row)) in text for row in batch.targets.tolist())
-    assert not torch.equal(batch.inputs, data.train(4).inputs)
+    assert not torch.equal(batch.inputs, following.inputs)
     assert batch.global_samples == 12
 
 
 @BOTH
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_the_parts_of_all_ranks_are_the_batch_of_one(store: TokenStore, sampling: Sampling, world_size: int) -> None:
-    whole = opened(store, sampling).train(9)
-    parts = [opened(store, sampling, rank=rank, world_size=world_size).train(9) for rank in range(world_size)]
+def test_ranks_divide_the_global_batch(store: TokenStore, sampling: Sampling, world_size: int) -> None:
+    whole = next(opened(store, sampling).train(9))
+    parts = [next(opened(store, sampling, rank=rank, world_size=world_size).train(9)) for rank in range(world_size)]
     assert torch.equal(torch.cat([part.inputs for part in parts]), whole.inputs)
     assert torch.equal(torch.cat([part.targets for part in parts]), whole.targets)
 
@@ -108,7 +110,11 @@ def test_evaluation_predicts_every_token_but_the_first_once(store: TokenStore, w
     assert targets == tokens[1:]
 
 
-def test_evaluation_ends_evenly_where_the_length_divides(tmp_path: Path) -> None:
+def test_the_digest_of_the_data_is_the_manifests(store: TokenStore, small: Callable[..., GptRunConfig]) -> None:
+    assert data_digest(small(), store.folder)["sha256"] == store.manifest.digest
+
+
+def test_evaluation_has_no_short_sequence_if_the_length_divides_the_split(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("ab" * 33)
     prepare_tokens([tmp_path / "text"], tmp_path / "out", encoding="characters", validation_fraction=0.5)
     store = TokenStore(tmp_path / "out")
@@ -117,7 +123,7 @@ def test_evaluation_ends_evenly_where_the_length_divides(tmp_path: Path) -> None
     assert shapes == [(2, 16)]
 
 
-def test_facts_count_what_training_and_evaluation_will_see(store: TokenStore) -> None:
+def test_facts_match_the_batches(store: TokenStore) -> None:
     known = facts(store.folder, 16)
     batches = list(opened(store).evaluation())
     assert known.eval_samples == sum(len(batch.inputs) for batch in batches)
@@ -129,9 +135,7 @@ def test_facts_count_what_training_and_evaluation_will_see(store: TokenStore) ->
     assert max(epoch) + 2 * 16 + 1 > known.train_tokens
 
 
-def test_preflight_names_what_keeps_a_model_from_its_data(
-    store: TokenStore, tmp_path: Path, small: Callable[..., GptRunConfig]
-) -> None:
+def test_preflight_reports_unusable_data(store: TokenStore, tmp_path: Path, small: Callable[..., GptRunConfig]) -> None:
     size = store.manifest.vocabulary
     assert preflight(small(), store.folder, 1) == []
     assert "--data-folder" in preflight(small(), None, 1)[0]

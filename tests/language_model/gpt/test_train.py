@@ -1,4 +1,4 @@
-"""The run: warm-up without a trace, the clock before the data, accumulation, methods, and an exact validation loss."""
+"""GPT runs: warm-up leaves no trace, the clock starts before data is read, accumulation, methods, validation loss."""
 
 import math
 import signal
@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from language_model import GPT
+from language_model.gpt import SPEC
 from language_model.gpt import train as module
-from language_model.gpt.configs import GptRunConfig, gpt_shakespeare_modern
-from language_model.gpt.datasets import GptDataConfig, TokenData, facts
+from language_model.gpt.batches import open_batches
+from language_model.gpt.configs import GptRunConfig, shakespeare_modern
+from language_model.gpt.datasets import facts
 from language_model.gpt.model import token_losses
+from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.tokens import TokenStore
-from language_model.gpt.train import synthetic_batches, synthetic_evaluation, train, validation_loss
+from language_model.gpt.train import train, validation_loss
+from language_model.gpt.warm_up import synthetic_batches, synthetic_evaluation
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.config import EvaluationConfig
@@ -24,9 +27,10 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.methods.alibi import ALiBi
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
 from timedrun.run.progress import Progress
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 
@@ -38,11 +42,11 @@ Small = Callable[..., GptRunConfig]
 
 def run_of(config: GptRunConfig, store: TokenStore, log: RunLog | None = None, **options: Any) -> TimedRun:
     options |= {"platform": "1xCPU", "progress": Progress("test", shown=False), "data_folder": store.folder}
-    return TimedRun(config, GPT, ALONE, log or RunLog(None), **options)
+    return TimedRun(config, SPEC, ALONE, log or RunLog(None), **options)
 
 
 def losses_of(config: GptRunConfig, store: TokenStore, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[float]:
-    """The loss of every training step of a run."""
+    """Return the loss of every training step of a run."""
     seen: list[float] = []
     original: Callable[..., None] = TimedRun.step_done
     with monkeypatch.context() as patch:
@@ -66,7 +70,7 @@ def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(
 
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
-def test_a_run_learns_from_the_loss_of_a_guess_on(
+def test_a_run_starts_at_the_loss_of_random_guessing_and_learns(
     small: Small, store: TokenStore, monkeypatch: pytest.MonkeyPatch, implementation: str
 ) -> None:
     losses = losses_of(small({"implementation": implementation}), store, monkeypatch)
@@ -75,11 +79,11 @@ def test_a_run_learns_from_the_loss_of_a_guess_on(
 
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
-def test_a_stopped_run_goes_on_as_if_it_had_not_been(
+def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
     small: Small, store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, implementation: str
 ) -> None:
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=4, max_length=16, step_size=4)
-    optimizer = small().optimizer if implementation == "gpt2" else gpt_shakespeare_modern().optimizer
+    optimizer = small().optimizer if implementation == "gpt2" else shakespeare_modern().optimizer
     config = small(
         {"implementation": implementation, "dropout": 0.1}, methods=(warmup,), optimizer=optimizer, warm_up_steps=1
     )
@@ -148,7 +152,7 @@ def test_alibi_and_sequence_length_warmup_act_in_a_run(
     assert shapes[:2] == [(8, 2), (8, 2)] and shapes[-4:] == [(2, 8)] * 4
 
 
-def test_warm_up_sees_every_shape_of_the_run_and_an_evaluation(small: Small) -> None:
+def test_warm_up_covers_every_shape_of_the_run_and_an_evaluation(small: Small) -> None:
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=2, max_length=8, step_size=2)
     config = small(methods=(warmup,), warm_up_steps=1)
     training = list(synthetic_batches(config, ALONE, FOUR))
@@ -158,7 +162,9 @@ def test_warm_up_sees_every_shape_of_the_run_and_an_evaluation(small: Small) -> 
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(store: TokenStore, world_size: int) -> None:
+def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(
+    small: Small, store: TokenStore, world_size: int
+) -> None:
     known = facts(store.folder, 16)
     size = known.vocabulary
     table = torch.nn.Embedding(size, size)
@@ -166,21 +172,22 @@ def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(store: To
     class Summed(ProcessGroup):
         sums = torch.zeros(2, dtype=torch.float64)
 
-        def sum(self, values: torch.Tensor) -> torch.Tensor:
+        def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
             self.sums.add_(values)
             return self.sums
 
-    config = GptDataConfig(eval_batch=5)
+    base = small(global_batch=6)
+    config = replace(base, data=GptDataConfig(eval_batch=5))
     Summed.sums.zero_()
     value = 0.0
     for rank in range(world_size):
         ranks = Summed(rank, world_size, rank, CPU)
-        data = TokenData(config, store.folder, ranks, length=16, global_batch=6, seed=1)
+        data = open_batches(config, store.folder, ranks)
         expected = known.eval_tokens if rank == world_size - 1 else -1
         if expected > 0:
             value = validation_loss(table, data, Precision("fp32", CPU), ranks, expected)
         else:
-            with pytest.raises(RuntimeError, match="its loss would be wrong"):
+            with pytest.raises(RuntimeError, match="no loss was recorded"):
                 validation_loss(table, data, Precision("fp32", CPU), ranks, expected)
     tokens = torch.tensor(store.tokens("validation").astype("int64"))
     logs = table(tokens[:-1]).double().log_softmax(1)
@@ -205,8 +212,8 @@ def test_run_start_is_on_disk_before_a_token_is_read(
 def test_a_loss_at_or_below_the_target_ends_the_run(small: Small, store: TokenStore, tmp_path: Path) -> None:
     config = small(
         {"layers": 2, "hidden": 32},
-        optimizer=gpt_shakespeare_modern().optimizer,
-        schedule=replace(gpt_shakespeare_modern().schedule, steps=60, warmup_steps=2, cooldown_steps=30),
+        optimizer=shakespeare_modern().optimizer,
+        schedule=replace(shakespeare_modern().schedule, steps=60, warmup_steps=2, cooldown_steps=30),
         global_batch=12,
         evaluation=EvaluationConfig(target=2.3, first=120, every=60),
     )

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from language_model.architecture import BERT_LARGE, BertArchitecture
 from language_model.model import import_transformers
+from language_model.settings import BERT_LARGE, BertArchitecture
 from language_model.tensorflow_checkpoint import initial_checkpoint
 from language_model.tensorflow_checkpoint.initial_checkpoint import (
     find,

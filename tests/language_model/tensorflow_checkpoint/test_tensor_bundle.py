@@ -159,7 +159,7 @@ def test_a_damaged_tensor_is_named_and_the_others_are_still_read(prefix: Path) -
     content[position + 3] ^= 0x10
     shard.write_bytes(content)
     bundle = TensorBundle.open(prefix)
-    with pytest.raises(BundleError, match=f"{SOME}, bytes {position} to {position + 140}, does not have its checksum"):
+    with pytest.raises(BundleError, match=f"{SOME}, bytes {position} to {position + 140}, does not match its checksum"):
         bundle.read(SOME)
     assert not same(bundle.read(SOME, verify=False), TENSORS[SOME])
     assert all(same(bundle.read(name), array) for name, array in TENSORS.items() if name != SOME)
@@ -173,18 +173,18 @@ def replaced(key: str, **changes: Any) -> dict[bytes, bytes]:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (replaced(SOME, size=136), rf"{SOME} is said to take 136 bytes, but float32 \[7, 5\] takes 140"),
-        (replaced(SOME, shard=3), "lies in data file 3, there are 3"),
-        (replaced(SOME, shard=-1), "lies in data file -1"),
+        (replaced(SOME, size=136), rf"{SOME} has 136 bytes in the index, but float32 \[7, 5\] needs 140"),
+        (replaced(SOME, shard=3), "is in data file 3 of 3"),
+        (replaced(SOME, shard=-1), "is in data file -1"),
         (replaced(SOME, offset=-8), "truncated"),
-        (replaced(SOME, shape=(7, -1)), f"{SOME} has a shape that is not known"),
+        (replaced(SOME, shape=(7, -1)), f"{SOME} has an unknown shape"),
         ({b"": writer.header(3, endianness=1)}, "big-endian"),
         ({b"": writer.header(3, min_consumer=2)}, "version 2, newer"),
         ({b"": writer.header(0)}, "names 0 data files"),
         ({b"": writer.header(2)}, "data files are missing: model.data-00000-of-00002"),
         ({b"\xff\xfe": writer.entry(1, (), 0, 0, 4, 0)}, "not UTF-8"),
         ({SOME.encode(): b"\x0a"}, "a number does not end"),
-        ({SOME.encode(): b"\x12\x50\x08"}, "a field reaches out of its entry"),
+        ({SOME.encode(): b"\x12\x50\x08"}, "a field extends beyond its entry"),
         ({SOME.encode(): b"\x0b"}, "wire type 3"),
         ({SOME.encode(): writer.number_field(2, 5)}, "must be a message"),
         ({SOME.encode(): writer.message_field(4, b"x")}, "must be a number"),
@@ -223,7 +223,7 @@ def test_a_tensor_saved_in_slices_is_refused_and_its_parts_are_no_tensors(tmp_pa
 def test_a_missing_tensor_is_named(prefix: Path) -> None:
     bundle = TensorBundle.open(prefix)
     for use in (bundle.shape, bundle.dtype, bundle.read):
-        with pytest.raises(BundleError, match=r"model.ckpt-7: has no tensor bert/pooler, but 25 others"):
+        with pytest.raises(BundleError, match=r"model.ckpt-7: contains no tensor bert/pooler \(it has 25 others"):
             use("bert/pooler")
 
 
@@ -248,7 +248,7 @@ def test_a_packed_block_that_is_damaged_is_refused_though_its_checksum_is_right(
     guarded = b"\x09\x00a\x01\x01" + b"\x01"
     file = guarded + writer.masked(guarded).to_bytes(4, "little") + b"\0\0\0\x05".ljust(40, b"\0") + writer.MAGIC
     (tmp_path / "model.index").write_bytes(file)
-    with pytest.raises(BundleError, match="block at byte 0 cannot be unpacked: .* 9 bytes"):
+    with pytest.raises(BundleError, match="block at byte 0 cannot be decompressed: .* 9 "):
         TensorBundle.open(tmp_path / "model")
 
 
@@ -271,8 +271,8 @@ def test_tables_that_are_no_checkpoints_are_refused(tmp_path: Path, make: Callab
 def test_an_entry_that_reaches_out_of_its_block_is_refused_though_the_checksum_is_right(tmp_path: Path) -> None:
     restarts = b"\0\0\0\0\1\0\0\0"
     for content, message in [
-        (b"\x00\x02\x09ab" + restarts, "reaches out of its block"),
-        (b"\x05\x01\x00a" + restarts, "reaches out of its block"),
+        (b"\x00\x02\x09ab" + restarts, "extends beyond its block"),
+        (b"\x05\x01\x00a" + restarts, "extends beyond its block"),
         (b"\0\0\0\x7f", "shorter than its own list of restarts"),
     ]:
         guarded = content + b"\0"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from language_model.architecture import BertArchitecture
+from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, mlperf_name, record
 from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
 

@@ -68,7 +68,7 @@ def test_compression_is_told_by_content_and_not_by_name(tmp_path: Path, compress
 def test_a_cut_off_compressed_file_is_refused_by_name(tmp_path: Path, compress: object) -> None:
     assert callable(compress)
     packed = compress(("A sentence of some length.\n" * 999).encode())
-    with pytest.raises(DataError, match=r"part\.txt.*cannot be read to its end"):
+    with pytest.raises(DataError, match=r"part\.txt.*cannot be read completely"):
         documents(write(tmp_path / "part.txt", packed[: len(packed) // 2]))
 
 
@@ -90,7 +90,7 @@ def test_a_file_that_is_not_utf8_is_refused_with_the_offset_of_the_byte(tmp_path
 def test_a_file_without_any_sentence_is_refused(tmp_path: Path) -> None:
     good = write(tmp_path / "good", PLAIN)
     for content in ("", "\n\n", "...\n\n---\n", '<doc id="1" title="T">\nT\n\n&nbsp;\n</doc>\n'):
-        with pytest.raises(DataError, match="hollow holds no document with a sentence"):
+        with pytest.raises(DataError, match="hollow contains no document with a sentence"):
             documents(good, write(tmp_path / "hollow", content))
 
 
@@ -130,8 +130,8 @@ def test_a_missing_path_an_empty_folder_and_a_file_named_twice_are_refused(tmp_p
     file = write(tmp_path / "text", PLAIN)
     for paths, words in [
         ([tmp_path / "none"], "does not exist"),
-        ([tmp_path / "empty"], "holds no file"),
-        ([file, tmp_path], "is named twice"),
+        ([tmp_path / "empty"], "contains no file"),
+        ([file, tmp_path], "is given twice"),
     ]:
         with pytest.raises(DataError, match=words):
             Corpus(paths)

@@ -69,7 +69,7 @@ def test_a_sequence_longer_than_allowed_is_refused(tmp_path: Path, monkeypatch: 
     vocabulary = read_vocabulary(write_vocabulary(tmp_path / "vocab.txt"))
     monkeypatch.setattr(shards, "sequences", lambda *_: iter([(array("I", [2] * 65), 3)]))
     part = Part("train", 0, DOCUMENTS)
-    with pytest.raises(DataError, match="part 0 has a sequence of 65 tokens, longer than 64"):
+    with pytest.raises(DataError, match="shard 0 has a sequence of 65 tokens, longer than 64"):
         PartMaker.of(tmp_path, SETTINGS, vocabulary).make(part, part.digest)
     assert not part_path(tmp_path, "train", 0).exists()
 

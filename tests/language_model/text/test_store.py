@@ -15,6 +15,7 @@ from language_model.text.store import (
     MaskedSequences,
     RaggedStore,
     Sequences,
+    Split,
     SplitFacts,
     read_manifest,
     token_type,
@@ -133,7 +134,7 @@ def test_only_chosen_sequences_are_written(tmp_path: Path) -> None:
 def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Path, name: str) -> None:
     path = folder / name
     whole = path.read_bytes()
-    for content, words in ((whole[:-1], "cut off"), (whole + b"\0", "too long"), (None, "missing")):
+    for content, words in ((whole[:-1], "truncated"), (whole + b"\0", "too long"), (None, "missing")):
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
@@ -156,7 +157,7 @@ def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder
     path = folder / MANIFEST
     values = json.loads(path.read_bytes())
     for changed, words in [
-        ({**values, "version": 2}, "version 2, this program reads version 1"),
+        ({**values, "version": 2}, "version 2, but version 1 is required"),
         ({name: value for name, value in values.items() if name != "splits"}, "incomplete"),
         ({**values, "files": {}}, "incomplete"),
         ([], "version None"),
@@ -168,7 +169,7 @@ def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder
     with pytest.raises(DataError, match="cannot be read"):
         read_manifest(folder)
     path.unlink()
-    with pytest.raises(DataError, match="holds no prepared text"):
+    with pytest.raises(DataError, match="contains no prepared text"):
         RaggedStore.open(folder, "train")
 
 
@@ -193,3 +194,24 @@ def test_opening_touches_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert isinstance(store._tokens._mmap, mmap.mmap)  # type: ignore[attr-defined]
     (folder / "train/tokens.bin").write_bytes(b"\x07\x00" * len(store._tokens))
     assert set(store.read(np.arange(3)).tokens.tolist()) == {7}
+
+
+@pytest.mark.parametrize(("split", "name"), [("train", "tokens.bin"), ("evaluation", "labels.bin")])
+def test_an_id_outside_the_vocabulary_is_refused_when_its_batch_is_read(folder: Path, split: Split, name: str) -> None:
+    path = folder / split / name
+    content = bytearray(path.read_bytes())
+    content[:2] = b"\xff\xff"
+    path.write_bytes(content)
+    store = RaggedStore.open(folder, split)
+    with pytest.raises(DataError, match=rf"{split}/{name} is damaged: it has token id 65535"):
+        store.read(np.arange(len(store)))
+
+
+def test_a_masked_position_beyond_its_sequence_is_refused_when_its_batch_is_read(folder: Path) -> None:
+    path = folder / "evaluation/masked.bin"
+    content = bytearray(path.read_bytes())
+    content[:2] = b"\xff\xff"
+    path.write_bytes(content)
+    store = RaggedStore.open(folder, "evaluation")
+    with pytest.raises(DataError, match=r"masked\.bin is damaged: it has a position beyond its sequence"):
+        store.read(np.arange(len(store)))

@@ -1,19 +1,19 @@
-"""Ranks that neither end nor go on are ended, and who has work left has the time for it."""
+"""Deadlines of the launcher: ranks that hang or are suspended are ended, and a rank with work left has time for it."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from tests.timedrun.distributed.launched_ranks import place, said, supervise
+from tests.timedrun.distributed.launched_ranks import launch_env, launch_ranks
 from timedrun.distributed import launcher
-from timedrun.distributed.launcher import Supervisor
+from timedrun.distributed.launcher import Launcher
 from timedrun.errors import ExitCode
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 
 
-def test_who_neither_ends_nor_hears_sigterm_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
-    end, seconds = supervise(
+def test_a_rank_that_ignores_sigterm_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    end, seconds = launch_ranks(
         """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         all_started()
@@ -24,11 +24,11 @@ def test_who_neither_ends_nor_hears_sigterm_is_killed(capfd: pytest.CaptureFixtu
     assert end.codes == (-9, -6)
     assert end.lost.startswith("rank 1 was killed by SIGABRT")
     assert 2 < seconds < 12
-    assert "rank 0 did not end and was killed" in said(capfd)
+    assert "rank 0 did not exit and was killed" in capfd.readouterr().err
 
 
-def test_a_suspended_rank_is_killed_as_soon_as_another_told_that_it_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
-    end, seconds = supervise(
+def test_a_suspended_rank_is_killed_as_soon_as_another_exits_because_of_it(capfd: pytest.CaptureFixture[str]) -> None:
+    end, seconds = launch_ranks(
         """
         all_started()
         if rank == 1:
@@ -40,74 +40,74 @@ def test_a_suspended_rank_is_killed_as_soon_as_another_told_that_it_is_lost(capf
         log_seconds=30.0,
     )
     assert end.codes == (4, -9)
-    assert end.lost == "rank 1 was suspended (SIGSTOP, or a debugger) and was killed, last seen at step 7"
+    assert end.lost == "rank 1 was suspended (SIGSTOP or a debugger) and was killed (last step 7)"
     assert seconds < 15
 
 
 def test_ranks_that_are_all_suspended_are_lost() -> None:
     code = "begin()\nall_started()\nat(3)\nos.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(60)"
-    end, seconds = supervise(code, suspended_seconds=0.5)
+    end, seconds = launch_ranks(code, suspended_seconds=0.5)
     assert end.codes == (-9, -9)
-    assert end.lost == "rank 0 was suspended (SIGSTOP, or a debugger) and was killed, last seen at step 3"
+    assert end.lost == "rank 0 was suspended (SIGSTOP or a debugger) and was killed (last step 3)"
     assert end.exit_code == ExitCode.RANK_LOST
     assert seconds < 20
 
 
-def test_a_rank_that_is_suspended_while_the_ranks_meet_is_lost_and_nobody_waits_for_it(
+def test_a_rank_that_is_suspended_before_the_log_is_open_is_lost(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     code = "all_started()\nif rank == 1: os.kill(os.getpid(), signal.SIGSTOP)\ntime.sleep(50)"
-    end, seconds = supervise(code, suspended_seconds=1.0)
+    end, seconds = launch_ranks(code, suspended_seconds=1.0)
     assert end.codes == (-15, -9)
-    assert end.lost == "rank 1 was suspended (SIGSTOP, or a debugger) and was killed, no step known"
+    assert end.lost == "rank 1 was suspended (SIGSTOP or a debugger) and was killed (no step reported)"
     assert end.exit_code == ExitCode.RANK_LOST
     assert seconds < 30
-    assert f"{end.lost}; the others have 2 s to end." in said(capfd)
+    assert f"{end.lost}; the other ranks have 2 s to exit." in capfd.readouterr().err
 
 
-def test_a_job_that_was_suspended_as_a_whole_and_goes_on_finds_no_rank_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_was_suspended_as_a_whole_loses_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(launcher.time, "monotonic", lambda: clock[0])
-    watched = Supervisor(["unused"], place(2), suspended_seconds=30.0)
+    launched = Launcher(["unused"], launch_env(2), suspended_seconds=30.0)
     ranks = [SimpleNamespace(running=True, suspended=True) for _ in range(2)]
-    watched._ranks = ranks  # type: ignore[assignment]
+    launched._ranks = ranks  # type: ignore[assignment]
 
-    def look(times: int, seconds: float) -> bool:
+    def poll(times: int, seconds: float) -> bool:
         for _ in range(times):
             clock[0] += seconds
-            watched._look_for_suspended()
-        return watched._deadline is not None
+            launched._check_suspended()
+        return launched._ending is not None
 
-    assert not look(20, 3600.0)  # the supervisor had been stopped too
-    assert not look(190, 0.1)
-    ranks[1].suspended = False  # one that runs can tell of the other
-    assert not look(400, 0.1)
+    assert not poll(20, 3600.0)  # the launcher was suspended too
+    assert not poll(190, 0.1)
+    ranks[1].suspended = False  # one that runs can report the other
+    assert not poll(400, 0.1)
     ranks[1].suspended = True
-    assert not look(299, 0.1)
-    assert look(5, 0.1)
+    assert not poll(299, 0.1)
+    assert poll(5, 0.1)
 
 
-CAUGHT = {
+HANGS = {
     "suspended": (
         "os.kill(os.getpid(), signal.SIGSTOP)",
-        "rank 1 was suspended (SIGSTOP, or a debugger) and was killed",
+        "rank 1 was suspended (SIGSTOP or a debugger) and was killed",
     ),
-    "hangs": ("signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)", "rank 1 did not end and was killed"),
-    "hangs, but hears": ("time.sleep(60)", "rank 1 did not end and was killed"),
+    "hangs": ("signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)", "rank 1 did not exit and was killed"),
+    "hangs, but handles SIGTERM": ("time.sleep(60)", "rank 1 did not exit and was killed"),
 }
 
 
-@pytest.mark.parametrize("how", CAUGHT)
-def test_a_rank_that_is_caught_after_the_run_is_over_is_not_waited_for_and_the_result_stands(how: str) -> None:
-    code, words = CAUGHT[how]
+@pytest.mark.parametrize("how", HANGS)
+def test_a_rank_that_hangs_after_the_end_of_the_run_is_not_waited_for_and_the_result_is_valid(how: str) -> None:
+    code, message = HANGS[how]
     lines = ["begin()", "all_started()", "if rank != 1: leave(3)", *code.splitlines(), "time.sleep(60)"]
-    end, seconds = supervise("\n".join(lines), ranks=3, log_seconds=0.5)
-    assert end.over and end.begun and end.lost == f"{words}, no step known"
+    end, seconds = launch_ranks("\n".join(lines), ranks=3, log_seconds=0.5)
+    assert end.over and end.begun and end.lost == f"{message} (no step reported)"
     assert end.exit_code == ExitCode.TARGET_NOT_REACHED
     assert seconds < 20
 
 
-def test_rank_0_has_time_to_digest_after_the_run_and_the_others_no_longer_than_it(
+def test_after_the_run_rank_0_has_time_for_the_data_digest_and_the_others_as_long_as_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code = """
@@ -118,9 +118,9 @@ def test_rank_0_has_time_to_digest_after_the_run_and_the_others_no_longer_than_i
         if rank == 2: time.sleep(60)
         leave(0)
         """
-    end, seconds = supervise(code, ranks=3, log_seconds=0.5)
-    assert (end.codes, end.lost) == ((0, 0, -9), "rank 2 did not end and was killed, no step known")
+    end, seconds = launch_ranks(code, ranks=3, log_seconds=0.5)
+    assert (end.codes, end.lost) == ((0, 0, -9), "rank 2 did not exit and was killed (no step reported)")
     assert seconds < 20
     monkeypatch.setattr(launcher, "TEARDOWN_SECONDS", 0.5)
-    end, _ = supervise(code.replace("sleep(3)", "sleep(60)"), ranks=3, log_seconds=0.5)
+    end, _ = launch_ranks(code.replace("sleep(3)", "sleep(60)"), ranks=3, log_seconds=0.5)
     assert (end.codes, end.exit_code) == ((-9, 0, -9), ExitCode.OK)

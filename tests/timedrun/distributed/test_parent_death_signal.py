@@ -1,5 +1,4 @@
-"""A process is told by the kernel when the one that started it ends, and one whose parent has ended already does not
-begin."""
+"""Processes tied to their parent: its end reaches them through the kernel, also if it came before they asked."""
 
 import os
 import subprocess
@@ -36,7 +35,7 @@ time.sleep(60)
 
 @pytest.mark.processes
 @pytest.mark.timeout(60)
-def test_a_run_stops_in_order_when_the_race_that_started_it_is_killed(tmp_path: Path) -> None:
+def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(tmp_path)])
     try:
         until(tmp_path / "runs")
@@ -48,7 +47,7 @@ def test_a_run_stops_in_order_when_the_race_that_started_it_is_killed(tmp_path: 
 
 
 @pytest.mark.processes
-def test_a_process_whose_parent_has_ended_before_it_asked_ends_too() -> None:
+def test_a_process_whose_parent_has_already_ended_ends_at_once() -> None:
     code = """
 import os
 from timedrun.distributed import parent_death_signal
@@ -57,20 +56,18 @@ print('went on')
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (137, "")
-    assert "with which this one is to end, has ended or did not start it" in done.stderr
+    assert "has ended or did not start this process, which ends too" in done.stderr
     assert "unset TIMEDRUN_LAUNCHED" in done.stderr
 
 
 @pytest.mark.parametrize("name", [LAUNCHED, parent_death_signal.VARIABLE])
-def test_a_variable_set_by_hand_to_what_is_no_process_is_a_usage_error(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_variable_that_is_not_a_process_number_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "yes")
-    with pytest.raises(UsageError, match=f"{name}='yes' names no process.*unset it"):
+    with pytest.raises(UsageError, match=f"{name}='yes' is not a process number.*unset it"):
         parent_death_signal.obey_environment()
 
 
-def test_a_process_that_nobody_ties_to_its_parent_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_variable_a_process_is_not_tied_to_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(parent_death_signal.VARIABLE, raising=False)
     parent_death_signal.obey_environment()
     assert parent_death_signal.VARIABLE not in os.environ

@@ -1,23 +1,63 @@
-"""What ranks tell their supervisor: each sign by its rank, and nothing where it could not be written whole."""
+"""Reports of ranks to the launcher that started them, timedrun's or torchrun's."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore
 
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import STATUS_FILES
+from timedrun.errors import ExitCode, TimedrunError
 
 
-def test_the_number_of_the_run_is_told_by_any_rank_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = status_files.StatusFiles(tmp_path)
-    assert told.number(range(2, 4)) is None
+def test_the_result_number_is_read_from_any_rank_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = status_files.StatusFiles(tmp_path)
+    read.expect(range(2, 4))
+    assert read.number(range(2, 4)) is None
     monkeypatch.setenv("RANK", "3")
-    status_files.tell_number(7)  # nobody asked for signs
-    assert os.listdir(tmp_path) == []
     monkeypatch.setenv(STATUS_FILES, str(tmp_path))
-    status_files.tell_number(12)
-    assert told.number(range(2, 4)) == 12
-    assert told.number(range(2)) is None
-    (tmp_path / "rank_3.number").write_text('{"number": 1')  # a disk that was full in the middle of it
-    assert told.number(range(2, 4)) is None
+    status_files.report_begun(12)
+    assert read.begun(range(2, 4)) and not read.begun(range(2, 3))
+    assert read.number(range(2, 4)) == 12
+    assert read.number(range(2)) is None
+    (tmp_path / "rank_3.number").write_text('{"number": 1')  # the disk was full
+    assert read.number(range(2, 4)) is None
+
+
+def test_without_a_launcher_of_timedruns_no_report_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(STATUS_FILES, raising=False)
+    status_files.report_begun(7)
+    status_files.report_left(ExitCode.OK)
+    assert not status_files.report_error(ExitCode.ERROR, "gone")
+    assert status_files.agent_number() is None
+    assert os.listdir(tmp_path) == []
+
+
+def test_reports_into_a_removed_folder_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv(STATUS_FILES, str(tmp_path / "removed"))
+    status_files.report_begun(7)
+    status_files.report_left(ExitCode.OK)
+    assert not status_files.report_error(ExitCode.ERROR, "gone")
+
+
+def test_torchruns_store_keeps_the_result_number_for_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
+    for name, text in {
+        "RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(agent.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.delenv(STATUS_FILES, raising=False)
+    assert status_files.agent_number() is None
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    with pytest.raises(TimedrunError, match="restarted by torchrun.*nothing was written"):
+        status_files.agent_number()
+    status_files.report_begun(3)
+    assert status_files.agent_number() == 3

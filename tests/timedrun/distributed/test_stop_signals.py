@@ -1,4 +1,4 @@
-"""Which signals ask a run to stop, and which of them want its end at once."""
+"""Signals that ask a run to stop, and those that ask for its end at once."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def installed() -> Iterator[ShutdownRequest]:
 
 def arrive(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
-    time.sleep(0)  # Python handles it between two instructions
+    time.sleep(0)  # Python runs the handler between two instructions
 
 
 @pytest.mark.parametrize("number", STOPPING)
@@ -38,7 +38,7 @@ def test_each_of_sigterm_sigint_and_sighup_asks_a_run_to_stop(number: signal.Sig
     assert signal.getsignal(number) is before
 
 
-def test_a_hangup_that_was_ignored_from_the_start_as_by_nohup_stays_ignored() -> None:
+def test_sighup_that_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with installed() as stop:
@@ -59,11 +59,11 @@ def test_a_hangup_that_was_ignored_from_the_start_as_by_nohup_stays_ignored() ->
         ([signal.SIGHUP, signal.SIGTERM, signal.SIGHUP], False),
     ],
 )
-def test_a_terminal_that_is_closed_is_no_second_request(received: list[signal.Signals], twice: bool) -> None:
+def test_a_closed_terminal_is_not_a_second_request(received: list[signal.Signals], twice: bool) -> None:
     assert asked_twice(received) is twice
 
 
-def test_a_second_ctrl_c_ends_the_process_at_once_and_says_so() -> None:
+def test_a_second_ctrl_c_ends_the_process_at_once_with_a_message() -> None:
     code = (
         "import os, signal\nfrom timedrun.distributed.stop_signals import ShutdownRequest\n"
         "ShutdownRequest().install()\n"

@@ -14,7 +14,8 @@ from mlevents.runlog import RunLog
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, stack
 from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
-from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))

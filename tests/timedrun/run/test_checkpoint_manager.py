@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,17 @@ from timedrun.run.checkpoint_manager import CheckpointManager, checkpoint_path, 
 from timedrun.storage import atomic_file
 
 
+def about(step: int, rank: int) -> dict[str, Any]:
+    return {"run": "a1", "position": {"step": step}, "rank": rank}
+
+
 def content(step: int, rank: int) -> dict[str, Any]:
-    return {"run": "a1", "position": {"step": step}, "state": torch.full((100,), float(step)), "rank": rank}
+    """A checkpoint with all inside, as one rank saves it, and as versions before the replicated files did."""
+    return about(step, rank) | {"state": state(step, rank)}
+
+
+def state(step: int, rank: int) -> dict[str, Any]:
+    return {"weights": torch.full((1000,), float(step)), "own": [torch.full((1000,), float(rank)), 0.5]}
 
 
 def save_all(folder: Path, steps: list[int], world_size: int = 2) -> list[list[str | None]]:
@@ -25,13 +36,18 @@ def save_all(folder: Path, steps: list[int], world_size: int = 2) -> list[list[s
 
     def body(ranks: ProcessGroup) -> list[str | None]:
         saved = CheckpointManager(folder, ranks, 0.0, lambda: 0.0)
-        return [saved.save(step, lambda step=step: content(step, ranks.rank)) for step in steps]  # type: ignore[misc]
+        return [saved.save(step, partial(state, step, ranks.rank), partial(about, step, ranks.rank)) for step in steps]
 
     return on_all(world_size, body)
 
 
 def newest(folder: Path, world_size: int = 2) -> list[Any]:
     found = on_all(world_size, lambda ranks: newest_on_all(folder, ranks))
+    for rank, one in enumerate(found):
+        if not isinstance(one, Exception):
+            expected = state(one["position"]["step"], rank)
+            assert torch.equal(one["state"]["weights"], expected["weights"])
+            assert torch.equal(one["state"]["own"][0], expected["own"][0]) and one["state"]["own"][1] == 0.5
     return [one if isinstance(one, Exception) else (one["position"]["step"], one["rank"]) for one in found]
 
 
@@ -45,7 +61,60 @@ def test_each_rank_keeps_the_newest_two(tmp_path: Path) -> None:
     assert save_all(tmp_path, [10, 20, 30, 40]) == [[None] * 4] * 2
     for rank in (0, 1):
         assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [30, 40]
+    assert sorted(steps_in(tmp_path / "replicated_0")) == [30, 40]
+    assert not (tmp_path / "replicated_1").exists()
     assert newest(tmp_path) == [(40, 0), (40, 1)]
+
+
+def test_what_all_ranks_hold_alike_is_saved_once_and_the_rest_by_each(tmp_path: Path) -> None:
+    save_all(tmp_path, [10])
+    replicated = checkpoint_file.load(checkpoint_path(tmp_path / "replicated_0", 10))
+    assert list(replicated["tensors"]) == ["state['weights']"]
+    for rank in (0, 1):
+        own = checkpoint_file.load(checkpoint_path(tmp_path / f"rank_{rank}", 10))
+        assert own["state"]["weights"] is None and own["replicated"] == ["state['weights']"]
+        assert own["state"]["own"][0][0] == rank
+
+
+def test_each_node_has_the_replicated_state_on_its_own_disk(tmp_path: Path) -> None:
+    def on_node(ranks: ProcessGroup) -> Any:
+        ranks = replace(ranks, local_rank=ranks.rank % 2)
+        folder = tmp_path / f"node_{ranks.rank // 2}"
+        saved = CheckpointManager(folder, ranks, 0.0, lambda: 0.0)
+        assert saved.save(10, partial(state, 10, ranks.rank), partial(about, 10, ranks.rank)) is None
+        return newest_on_all(folder, ranks)["state"]["weights"].tolist()
+
+    assert on_all(4, on_node) == [[10.0] * 1000] * 4
+    assert sorted(os.listdir(tmp_path / "node_0")) == ["rank_0", "rank_1", "replicated_0"]
+    assert sorted(os.listdir(tmp_path / "node_1")) == ["rank_2", "rank_3", "replicated_2"]
+
+
+@pytest.mark.parametrize("fault", ["absent", "damaged", "of another run", "of another step", "of other tensors"])
+def test_a_step_without_its_replicated_state_is_passed_over_on_all(
+    tmp_path: Path, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_all(tmp_path, [10, 20])
+    path = checkpoint_path(tmp_path / "replicated_0", 20)
+    found = checkpoint_file.load(path)
+    match fault:
+        case "absent":
+            path.unlink()
+        case "damaged":
+            damage(path)
+        case "of another run":
+            checkpoint_file.save(path, found | {"run": "b2"})
+        case "of another step":
+            checkpoint_file.save(path, found | {"step": 10})
+        case "of other tensors":
+            checkpoint_file.save(path, found | {"tensors": {}})
+    assert newest(tmp_path) == [(10, 0), (10, 1)]
+    assert capsys.readouterr().err.count("after step 20 is missing or damaged; the step was not used") == 2
+
+
+def test_checkpoints_with_all_inside_are_still_read(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
+    assert newest(tmp_path) == [(10, 0), (10, 1)]
 
 
 def test_the_older_are_removed_only_when_the_newer_is_on_disk_everywhere(
@@ -112,7 +181,7 @@ def test_a_file_of_another_ranks_folder_or_that_says_nothing_of_itself_is_passed
     shutil.copy(checkpoint_path(tmp_path / "rank_0", 20), checkpoint_path(tmp_path / "rank_1", 20))
     assert newest(tmp_path) == [(10, 0), (10, 1)]
     told = capsys.readouterr().err
-    assert "step_00000020.pt is rank 0's and lies in rank 1's folder" in told
+    assert "step_00000020.pt is of rank 0, in the folder of rank 1" in told
     assert "step_00000030.pt does not say of which run and step it is" in told
 
 
@@ -178,8 +247,8 @@ def test_what_lies_after_the_step_that_a_run_goes_on_from_is_removed(tmp_path: P
 def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:
     alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
     saved = CheckpointManager(tmp_path, alone, 0.0, lambda: 0.0)
-    assert saved.save(10, lambda: content(10, 0)) is None
-    assert saved.save(10, lambda: pytest.fail("was asked for again")) is None
+    assert saved.save(10, partial(state, 10, 0), partial(about, 10, 0)) is None
+    assert saved.save(10, lambda: pytest.fail("was asked for again"), dict) is None
 
 
 def test_what_is_due_goes_by_the_interval_from_the_end_of_the_last(tmp_path: Path) -> None:
@@ -196,9 +265,9 @@ def test_what_is_due_goes_by_the_interval_from_the_end_of_the_last(tmp_path: Pat
 
     def slow() -> dict[str, Any]:
         now[0] += 300.0
-        return content(1, 0)
+        return about(1, 0)
 
-    saved.save(1, slow)
+    saved.save(1, partial(state, 1, 0), slow)
     assert not saved.due
     assert not CheckpointManager(None, alone, 1e-9, lambda: now[0]).due
 

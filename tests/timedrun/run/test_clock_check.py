@@ -13,7 +13,8 @@ from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from timedrun.run.clock_check import ClockCheck
-from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 
 def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:

@@ -17,7 +17,8 @@ from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
 from timedrun.run import page_cache
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 from timedrun.submission.scoring.score import score
 from timedrun.submission.scoring.score_table import table
 
@@ -225,8 +226,8 @@ def test_read_ahead_is_logged_once_at_the_end_of_an_epoch(
     data.write_bytes(bytes(100_000))
     with timed(toy_config()) as run:
         run.start_clock(INFO, files=[data], read_ahead_bytes=100_000)
-        assert run._data.ahead is not None and run._data.ahead._thread is not None
-        run._data.ahead._thread.join(20)
+        assert run._read_ahead is not None and run._read_ahead._thread is not None
+        run._read_ahead._thread.join(20)
         train(run, clock, [2.0, 1.0], [0.95])
     log = record.read(tmp_path / "result_0.txt")
     (event,) = log.all(keys.READ_AHEAD)

@@ -9,8 +9,9 @@ import torch
 from mlevents import keys, record
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.run.out_of_memory import OutOfMemory, out_of_memory
-from timedrun.run.timed_run import RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.run_state import OutOfMemory, out_of_memory
+from timedrun.run.timed_run import TimedRun
 
 CPU, GPU = ProcessGroup(0, 2, 0, torch.device("cpu")), ProcessGroup(5, 8, 1, torch.device("cuda", 1))
 TOO_MUCH = 1 << 50

@@ -3,6 +3,8 @@
 import mmap
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,18 @@ import torch
 
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run import page_cache
-from timedrun.run.page_cache import WINDOW_BYTES, Residency, clear_on_every_node, drop_file, evenly, resident
+from timedrun.run.page_cache import (
+    WINDOW_BYTES,
+    ReadAhead,
+    Residency,
+    available_memory,
+    clear_on_every_node,
+    drop_file,
+    evenly,
+    resident,
+)
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is told on Linux only")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is known on Linux only")
 
 
 def write(path: Path, size: int) -> Path:
@@ -70,10 +81,14 @@ def test_of_more_bytes_than_asked_for_evenly_spaced_windows_are_looked_at(tmp_pa
     found = resident(files, most_bytes=4 * WINDOW_BYTES)
     assert found.fraction == 0.0
     assert found.bytes == 5 * (3 * WINDOW_BYTES + 5)
-    assert 3 * WINDOW_BYTES < found.asked_bytes <= 4 * WINDOW_BYTES
     places = list(page_cache._windows(files, [file.stat().st_size for file in files], 4 * WINDOW_BYTES))
-    assert [file for file, _ in places] == [files[0], files[1], files[3], files[4]]
-    assert all(begin % mmap.PAGESIZE == 0 for _, windows in places for begin, _ in windows)
+    assert places == [
+        (files[0], 0, WINDOW_BYTES),
+        (files[1], WINDOW_BYTES, WINDOW_BYTES),
+        (files[2], 2 * WINDOW_BYTES, WINDOW_BYTES),
+        (files[3], 3 * WINDOW_BYTES, 5),
+    ]
+    assert found.asked_bytes == 3 * WINDOW_BYTES + 5
 
 
 @pytest.mark.parametrize("name, reason", [("absent", "FileNotFoundError"), ("empty", "empty")])
@@ -87,15 +102,15 @@ def test_what_cannot_be_told_has_a_reason(name: str, reason: str, tmp_path: Path
 
 @linux
 def test_of_a_file_that_is_anothers_the_kernel_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_cache, "_told_the_truth", lambda descriptor: False)
+    monkeypatch.setattr(page_cache, "_mincore_is_true", lambda descriptor: False)
     found = resident([write(tmp_path / "data", 10)])
     assert (found.fraction, found.bytes) == (None, 10)
-    assert "owns" in found.reason
+    assert "owner" in found.reason
 
 
 def test_elsewhere_than_on_linux_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert resident([write(tmp_path / "data", 10)]) == Residency(None, 10, 0, "told on Linux only")
+    assert resident([write(tmp_path / "data", 10)]) == Residency(None, 10, 0, "known on Linux only")
 
 
 def test_a_sample_of_files_is_evenly_spaced_and_all_of_few() -> None:
@@ -165,3 +180,96 @@ def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_al
     alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
     assert clear_on_every_node(True, alone, lambda asked_for: failed) == failed
     assert clear_on_every_node(False, alone, lambda asked_for: (asked_for, "no")) == (False, "no")
+
+
+def wait(reader: ReadAhead) -> None:
+    assert reader._thread is not None
+    reader._thread.join(20)
+    assert reader.ended
+
+
+def plenty() -> int:
+    return 1 << 40
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Three files, on disk and not in the page cache where that is possible."""
+    found = [tmp_path / f"shard_{number}" for number in range(3)]
+    for file, size in zip(found, (3_000_000, 0, 10_001), strict=True):
+        with file.open("wb") as opened:
+            opened.write(bytes(size))
+            opened.flush()
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return found
+
+
+def test_every_byte_is_read_once_and_then_lies_in_the_page_cache(files: list[Path]) -> None:
+    reader = ReadAhead(files, 3_010_001, available=plenty).start()
+    wait(reader)
+    assert (reader.complete, reader.reason, reader.bytes) == (True, "", 3_010_001)
+    assert reader.seconds > 0
+    assert resident(files).fraction in (1.0, None)  # None: on a system that does not tell
+
+
+def test_files_are_read_in_the_order_given_as_they_are_asked_for(files: list[Path]) -> None:
+    asked: list[str] = []
+
+    def listed() -> Iterator[Path]:
+        for file in reversed(files):
+            asked.append(f"{file.name} after {reader.bytes}")
+            yield file
+
+    reader = ReadAhead(listed(), 3_010_001, available=plenty)
+    wait(reader.start())
+    assert asked == ["shard_2 after 0", "shard_1 after 10001", "shard_0 after 10001"]
+
+
+def test_data_larger_than_the_available_memory_are_refused(files: list[Path]) -> None:
+    reader = ReadAhead(files, 3_010_001, available=lambda: 3_010_000).start()
+    assert reader._thread is None
+    assert (reader.ended, reader.complete, reader.bytes) == (True, False, 0)
+    assert "3010001 bytes" in reader.reason and "3010000 bytes" in reader.reason
+
+
+def test_a_stopped_one_reads_no_further(files: list[Path]) -> None:
+    gate, there = threading.Event(), threading.Event()
+
+    def listed() -> Iterator[Path]:
+        yield files[0]
+        pytest.fail("went on")
+
+    class Slow(threading.Event):
+        def is_set(self) -> bool:
+            there.set()
+            gate.wait(20)
+            return super().is_set()
+
+    reader = ReadAhead(listed(), 3_000_000, available=plenty)
+    reader._stop = Slow()
+    reader.start()
+    assert there.wait(20)
+    reader.stop()  # does not wait for the chunk
+    assert reader.reason == "stopped"
+    gate.set()
+    wait(reader)
+    assert reader.bytes == page_cache.CHUNK_BYTES
+    assert not reader.complete
+
+
+def test_a_file_that_cannot_be_read_ends_it_with_a_reason_without_a_path(files: list[Path], tmp_path: Path) -> None:
+    reader = ReadAhead([files[2], tmp_path / "absent", files[0]], 3_010_001, available=plenty)
+    wait(reader.start())
+    assert reader.reason == "FileNotFoundError: No such file or directory"
+    assert reader.bytes == 10_001
+
+
+def test_a_containers_limit_bounds_the_available_memory(tmp_path: Path) -> None:
+    free = available_memory(tmp_path / "absent")
+    assert free > 10_000
+    (tmp_path / "memory.stat").write_text("anon 4000\nfile 123456\n")
+    (tmp_path / "memory.max").write_text("10000\n")
+    assert available_memory(tmp_path) == 6_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory(tmp_path) > 10_000

@@ -17,9 +17,10 @@ from mlevents.runlog import RunLog
 from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.run.blocks import plan_blocks
+from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import Outcome, RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 BERT = BenchmarkSpec(
     title="test",

@@ -11,8 +11,8 @@ from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_in, resume
 from timedrun.distributed.replica_check import ReplicaDivergence, Replicas
 from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import newest_on_all, steps_in
-from timedrun.run.timed_run import Outcome
 
 
 class Asked:

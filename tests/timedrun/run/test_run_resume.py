@@ -17,8 +17,10 @@ from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
-from timedrun.run.timed_run import Outcome, RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 IN_SAMPLES = BenchmarkSpec(
     title="test",
@@ -151,7 +153,7 @@ def test_a_run_does_not_go_on_with_other_data_or_settings_than_it_began_with(
         kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
     original = TimedRun.start_clock
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TimedRun, "start_clock", lambda run, **announced: original(run, **(announced | changes)))
+        patch.setattr(TimedRun, "start_clock", lambda run, info: original(run, info | changes))
         with pytest.raises(TimedrunError, match=re.escape(words)), resume(make_run, tmp_path) as run:
             Program().train(run)
     stopped = record.read(tmp_path / "result_0.txt").stopped

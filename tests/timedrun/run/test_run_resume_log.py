@@ -14,8 +14,9 @@ from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_in, resume
 from timedrun.config import RunConfig
 from timedrun.run import clock_check
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import newest_on_all
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 
 
 def kill_after(checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None) -> None:
@@ -181,5 +182,5 @@ def test_after_a_boot_the_gap_is_known_from_the_wall_clock_alone_and_check_says_
         Program().train(run)
     report = check(tmp_path / "result_0.txt", "2.0.0")
     (finding,) = [finding for finding in report.findings if finding.rule == "resumed"]
-    assert finding.level == "warning" and "booted again" in finding.message
+    assert finding.level == "warning" and "rebooted" in finding.message
     assert record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET) == []

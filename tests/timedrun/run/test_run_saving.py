@@ -15,9 +15,10 @@ from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import ALONE, MakeRun, Program
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run import checkpoint_file
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import CheckpointError
 from timedrun.run.checkpoint_manager import newest_on_all
-from timedrun.run.timed_run import Outcome, TimedRun
+from timedrun.run.timed_run import TimedRun
 
 
 def test_checkpoints_are_saved_by_the_clock_logged_and_the_newest_two_kept(make_run: MakeRun, tmp_path: Path) -> None:

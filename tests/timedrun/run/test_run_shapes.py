@@ -15,8 +15,10 @@ from timedrun.benchmark import BenchmarkSpec
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import Outcome, RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 SHAPES = 60
 IN_SAMPLES = BenchmarkSpec(

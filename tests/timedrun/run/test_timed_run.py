@@ -22,9 +22,10 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.methods import NoEffect
-from timedrun.run.blocks import plan_blocks
+from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.checkpoint_file import load
-from timedrun.run.timed_run import Outcome, RunInfo, TimedRun
+from timedrun.run.run_info import RunInfo
+from timedrun.run.timed_run import TimedRun
 
 MakeRun = Callable[..., TimedRun]
 
@@ -306,7 +307,7 @@ def test_a_run_whose_results_are_deleted_ends_early_and_makes_no_folder_anew(
             shutil.rmtree(tmp_path / "run_0", ignore_errors=True)
             (tmp_path / "result_0.txt").unlink()
 
-    with pytest.raises(ResultFileGone, match="was deleted, moved or replaced while it was written"), run:
+    with pytest.raises(ResultFileGone, match="was deleted, moved or replaced during the run"), run:
         toy.train(run, on_batch=delete)
     assert len(toy.losses) == (2 if when == "in a block" else 3)
     assert run.outcome is None

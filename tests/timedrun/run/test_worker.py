@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from mlevents import keys
+from mlevents import keys, record
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed import fault_injection
@@ -64,7 +64,7 @@ class OneOfThree(ProcessGroup):
 class NoWatch:
     """A watch without others to watch."""
 
-    verdict = None
+    failure = None
 
     def __init__(self, *_: object) -> None: ...
 
@@ -87,11 +87,29 @@ def test_three_ranks_that_any_launcher_started_refuse_a_run_without_a_warm_up_st
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("fails_in", ["__enter__", "__init__"])
+def test_whatever_fails_after_the_log_was_opened_ends_it_with_run_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_in: str
+) -> None:
+    benchmark = find("image_classification")
+    config = benchmark.config("smoke", "synthetic")
+    if fails_in == "__enter__":
+        config = replace(config, submission=replace(config.submission, organization=":::MLLOG x"))
+    else:
+        monkeypatch.setattr(worker, "TimedRun", lambda *arguments, **options: config.no_such_setting)
+    with pytest.raises((ValueError, AttributeError)):
+        execute(benchmark, config, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.ABORTED and log.stopped is not None
+    expected = "the mark at which readers split" if fails_in == "__enter__" else "no_such_setting"
+    assert expected in str(log.stopped.metadata["reason"])
+
+
 def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fault_injection.VARIABLE, "0:1:raise")
     benchmark = find("image_classification")
     paths = ResultPaths(tmp_path, 0)
-    with pytest.raises(RuntimeError, match="asked for"):
+    with pytest.raises(RuntimeError, match="injected by"):
         execute(benchmark, benchmark.config("smoke", "synthetic"), LaunchOptions(paths=paths))
     assert json.loads(paths.provenance.read_text())["data"] is None
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.timedrun.distributed.launched_ranks import alive, until
 from timedrun.errors import DataError, TimedrunError
-from timedrun.storage.worker_pool import Progress, results
+from timedrun.storage.worker_pool import TaskProgress, results
 
 pytestmark = pytest.mark.timeout(60)
 WORDS = "nothing was written; run it again"
@@ -166,7 +166,7 @@ def test_time_left_counts_only_what_was_made_now(monkeypatch: pytest.MonkeyPatch
     clock = iter([0.0, 1.0, 60.0, 60.0])
     monkeypatch.setattr("timedrun.storage.worker_pool.time.monotonic", lambda: next(clock))
     lines: list[str] = []
-    progress = Progress(lines.append, unit="WordPieces", tasks="parts")
+    progress = TaskProgress(lines.append, unit="WordPieces", tasks="parts")
     progress.add(1000, False, 0.5)
     progress.add(600, True, 0.75)
     assert lines == [" 75.0%  1,600 WordPieces in 2 parts, 1 parts found finished  10 WordPieces/s  1.0 min left"]

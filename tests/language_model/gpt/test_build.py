@@ -1,4 +1,4 @@
-"""Muon with AdamW for the rest: each group takes the step of the optimizer it is named after."""
+"""Muon with AdamW for the other parameters: each group takes the step of its optimizer."""
 
 import copy
 from dataclasses import replace
@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from language_model.gpt.configs import gpt_shakespeare_baseline, gpt_shakespeare_modern
-from language_model.gpt.model import Decoder, GptConfig
-from language_model.gpt.optimizer import build_gpt_optimizer
+from language_model.gpt.build import build_gpt_optimizer
+from language_model.gpt.configs import shakespeare_baseline, shakespeare_modern
+from language_model.gpt.model import Decoder
+from language_model.gpt.settings import GptConfig
 from timedrun.errors import UsageError
 from timedrun.training.optim import Muon
 
-MUON = replace(gpt_shakespeare_modern().optimizer, weight_decay=0.01)
+MUON = replace(shakespeare_modern().optimizer, weight_decay=0.01)
 
 
 def decoder() -> Decoder:
@@ -69,7 +70,7 @@ def test_a_rule_that_does_not_exist_and_a_vector_for_muon_are_refused() -> None:
 
 
 def test_other_kinds_are_timedruns_own_over_all_parameters() -> None:
-    optimizer = build_gpt_optimizer(gpt_shakespeare_baseline().optimizer, model := decoder(), adam_beta1=0.1)
+    optimizer = build_gpt_optimizer(shakespeare_baseline().optimizer, model := decoder(), adam_beta1=0.1)
     assert type(optimizer) is torch.optim.AdamW
     assert optimizer.param_groups[0]["betas"] == (0.9, 0.99)
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))

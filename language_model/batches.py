@@ -1,0 +1,107 @@
+"""Training and evaluation batches of one rank."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from language_model.collator import MaskedBatch, balanced_parts, collate
+from language_model.configs import BertRunConfig
+from language_model.masking import mask, prediction_counts
+from language_model.text.store import MaskedSequences, RaggedStore
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.training import sampling
+from timedrun.training.batch_plan import BatchPlan
+
+
+class TextBatches:
+    """Batches of one rank on its device; each is a pure function of (seed, step)."""
+
+    def __init__(
+        self, config: BertRunConfig, train_store: RaggedStore, eval_store: RaggedStore, ranks: ProcessGroup
+    ) -> None:
+        self.config, self.ranks = config, ranks
+        self.train_store, self.eval_store = train_store, eval_store
+        self.micro_batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
+        self._epoch = 0
+        self._steps: list[NDArray[np.int64]] = []
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in one pass over the training set; the remainder is dropped, a different one in each pass."""
+        return len(self.train_store) // self.config.global_batch
+
+    def train(self, first_step: int = 0) -> Iterator[list[MaskedBatch]]:
+        """Yield this rank's micro-batches of each optimizer step from `first_step` (from 0) on, without end."""
+        return map(self._step, itertools.count(first_step))
+
+    def evaluation(self) -> Iterator[MaskedBatch]:
+        """Yield every evaluation sequence once over all ranks, with the masks stored by `prepare`."""
+        local = sampling.evaluation_part(len(self.eval_store), self.ranks.rank, self.ranks.world_size)
+        for indices in split(local, max(1, self.config.data.eval_batch // self.ranks.world_size)):
+            sequences = self.eval_store.read(indices)
+            assert isinstance(sequences, MaskedSequences)
+            yield self._collate(sequences, len(indices), len(sequences.labels))
+
+    def _step(self, step: int) -> list[MaskedBatch]:
+        epoch = step // self.steps_per_epoch + 1
+        if epoch != self._epoch:
+            self._steps = sampling.steps(
+                len(self.train_store), self.config.seed, epoch, self.config.global_batch, self.ranks.world_size
+            )
+            self._epoch = epoch
+        chosen = self._steps[step % self.steps_per_epoch]
+        lengths = self.train_store.lengths[chosen]
+        data = self.config.data
+        predicted = prediction_counts(lengths, data.masked_fraction, data.max_predictions)
+        if self.config.speed.balance_lengths:
+            local = chosen[balanced_parts(lengths, self.ranks.world_size)[self.ranks.rank]]
+        else:
+            local = sampling.rank_part(chosen, self.ranks.rank, self.ranks.world_size)
+        return [
+            self._collate(self._masked(indices, epoch), len(chosen), int(predicted.sum()))
+            for indices in split(local, self.micro_batch)
+        ]
+
+    def _masked(self, indices: NDArray[np.int64], epoch: int) -> MaskedSequences:
+        return mask(
+            self.train_store.read(indices),
+            indices,
+            seed=self.config.seed,
+            epoch=epoch,
+            fraction=self.config.data.masked_fraction,
+            cap=self.config.data.max_predictions,
+            mask_id=self.train_store.special.mask,
+            vocabulary=self.train_store.vocabulary_size,
+        )
+
+    def _collate(self, sequences: MaskedSequences, global_samples: int, global_masked: int) -> MaskedBatch:
+        device = self.ranks.device
+        return collate(
+            sequences,
+            longest=self.config.data.longest,
+            padded=not self.config.speed.unpadding,
+            row_multiple=self.config.speed.row_multiple,
+            global_samples=global_samples,
+            global_masked=global_masked,
+            pin=device.type == "cuda",
+        ).to(device)
+
+
+def open_batches(config: BertRunConfig, store: Path, ranks: ProcessGroup) -> TextBatches:
+    """Open the text store in the folder `store`. Reads the lengths of its sequences, not yet their tokens.
+
+    Raises:
+        DataError: `store` is not a complete text store.
+        UsageError: the ranks do not divide the global batch.
+    """
+    return TextBatches(config, RaggedStore.open(store, "train"), RaggedStore.open(store, "evaluation"), ranks)
+
+
+def split(indices: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """Split `indices` into consecutive parts of at most `size`."""
+    return [indices[begin : begin + size] for begin in range(0, len(indices), size)]

@@ -1,0 +1,91 @@
+"""Construction of a BERT run: model, optimizer and everything else that the training step uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from language_model.attention import choose
+from language_model.configs import BertRunConfig
+from language_model.datasets import CHECKPOINT, TextFacts
+from language_model.encoder import Bert, build_bert
+from language_model.model import ReferenceBert, build_reference
+from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, weights_sha256
+from language_model.weights import load_into
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import UsageError
+from timedrun.methods import Stack, stack
+from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.optim import build_optimizer
+from timedrun.training.precision import Precision
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Objects of a BERT run: what the training step uses and the log describes."""
+
+    ranks: ProcessGroup
+    facts: TextFacts
+    model: Bert | ReferenceBert
+    optimizer: torch.optim.Optimizer
+    methods: Stack
+    precision: Precision
+    batch: BatchPlan
+    attention: str
+    """Name of the attention backend, "auto" resolved."""
+    initial_weights: str
+    """"random", or the SHA-256 of the initial checkpoint's weights."""
+
+
+def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: torch.device) -> Parts:
+    """Build the parts of a run on `device`; on the meta device no memory is allocated and no checkpoint is read.
+
+    Raises:
+        UsageError: the ranks do not divide the batch, or the attention backend is unavailable on this machine.
+        DataError: the initial checkpoint is missing, damaged or of another model.
+    """
+    dry_run = device.type == "meta"
+    batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
+    precision = Precision(config.precision, device)
+    model = build_model(config, device)
+    initial_weights: str = config.start if dry_run else "random"
+    if config.start == "checkpoint" and not dry_run:
+        weights = load_initial_checkpoint(facts.store / CHECKPOINT, config.architecture)
+        load_into(model, weights)
+        initial_weights = weights_sha256(weights)
+    model.to(device)
+    optimizer = build_optimizer(config.optimizer, model, fused=config.speed.fused_optimizer and not dry_run)
+    try:
+        attention = attention_backend(config, ranks.device, precision)
+    except UsageError:
+        if not dry_run:  # preflight reports it
+            raise
+        attention = config.speed.attention
+    return Parts(ranks, facts, model, optimizer, stack(*config.methods), precision, batch, attention, initial_weights)
+
+
+def build_model(config: BertRunConfig, device: torch.device | None = None) -> Bert | ReferenceBert:
+    """Build the model on the CPU, with the same initial weights in either implementation; on the meta device without
+    weights if `device` is that."""
+    reference: Literal["eager", "sdpa"] = "eager" if config.speed.attention == "eager" else "sdpa"
+    if device is not None and device.type == "meta":
+        with device:
+            if config.implementation == "timedrun":
+                return Bert(config.architecture, config.speed)
+            return ReferenceBert(config.architecture, reference)
+    if config.implementation == "timedrun":
+        return build_bert(config.architecture, config.seed, config.speed)
+    return build_reference(config.architecture, config.seed, reference)
+
+
+def attention_backend(config: BertRunConfig, device: torch.device, precision: Precision) -> str:
+    """Return the name of the attention backend on `device`, with "auto" resolved.
+
+    Raises:
+        UsageError: the backend is unavailable.
+    """
+    if config.implementation == "transformers":
+        return config.speed.attention
+    return choose(config.speed.attention, device, precision.dtype or torch.float32, config.architecture.dropout)

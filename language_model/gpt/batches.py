@@ -1,0 +1,118 @@
+"""Training and evaluation batches of one rank."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.datasets import open_store
+from language_model.gpt.encoding import Tokens
+from language_model.gpt.settings import Sampling
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.training import sampling as sample_order
+from timedrun.training.sampling import Indices
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Sequences of one rank."""
+
+    inputs: Tensor
+    """(n, L) int64 tokens."""
+    targets: Tensor
+    """(n, L) int64, the token after each input."""
+    global_samples: int
+    """Sequences of the step over all ranks."""
+
+
+class TokenBatches:
+    """Batches of one rank on its device; each is a pure function of (seed, step)."""
+
+    def __init__(self, config: GptRunConfig, train: Tokens, validation: Tokens, ranks: ProcessGroup) -> None:
+        self.config, self.ranks, self.length = config, ranks, config.model.context
+        self._train, self._validation = train, validation
+
+    def train(self, first_step: int = 0) -> Iterator[TokenBatch]:
+        """Yield this rank's part of the global batch of each optimizer step from `first_step` (from 0) on, without
+        end."""
+        return map(self._step, itertools.count(first_step))
+
+    def evaluation(self) -> Iterator[TokenBatch]:
+        """Yield consecutive sequences of the whole validation split, each predicted token once over all ranks."""
+        last = len(self._validation) - 1  # has no successor
+        count = -(-last // self.length)
+        local = sample_order.evaluation_part(count, self.ranks.rank, self.ranks.world_size)
+        size = max(1, self.config.data.eval_batch // self.ranks.world_size)
+        whole = local[local < last // self.length]
+        for begin in range(0, len(whole), size):
+            part = whole[begin : begin + size]
+            rows = self._validation[part[:, None] * self.length + np.arange(self.length + 1)]
+            yield self._batch(rows, len(part))
+        if len(whole) < len(local):
+            yield self._batch(self._validation[None, int(local[-1]) * self.length :], 1)
+
+    def _step(self, step: int) -> TokenBatch:
+        size = self.config.global_batch
+        samples = np.arange(step * size, (step + 1) * size, dtype=np.int64)
+        starts = sequence_starts(
+            sample_order.rank_part(samples, self.ranks.rank, self.ranks.world_size),
+            tokens=len(self._train),
+            length=self.length,
+            sampling=self.config.data.sampling,
+            seed=self.config.seed,
+        )
+        return self._batch(self._train[starts[:, None] + np.arange(self.length + 1)], size)
+
+    def _batch(self, rows: NDArray[np.uint16], global_samples: int) -> TokenBatch:
+        tokens = torch.from_numpy(np.asarray(rows).astype(np.int64))
+        if self.ranks.device.type == "cuda":
+            tokens = tokens.pin_memory()
+        tokens = tokens.to(self.ranks.device, non_blocking=True)
+        return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), global_samples)
+
+
+def open_batches(config: GptRunConfig, folder: Path | None, ranks: ProcessGroup) -> TokenBatches:
+    """Map the tokens of the store in `folder` into memory.
+
+    Raises:
+        DataError: the folder is missing or not an intact token store.
+    """
+    store = open_store(folder)
+    return TokenBatches(config, store.tokens("train"), store.tokens("validation"), ranks)
+
+
+def sequence_starts(samples: Indices, *, tokens: int, length: int, sampling: Sampling, seed: int) -> Indices:
+    """Return the first token of each of the run's `samples` (numbered from 0 over the run) in a split of `tokens`.
+
+    Each sequence of `length` tokens and the token after it lie within the split. windows: uniform over the
+    tokens - length starts. blocks: multiples of `length`, each once in every (tokens - 1) // length samples.
+
+    Raises:
+        ValueError: the split is shorter than `length` + 1 tokens.
+    """
+    if tokens <= length:
+        raise ValueError(f"a split of {tokens} tokens has no sequence of {length} tokens and the token after it")
+    if sampling == "windows":
+        drawn = sample_order.random_uniform(seed, 0, samples, stream="windows", count=1)[:, 0]
+        return np.minimum((drawn * (tokens - length)).astype(np.int64), tokens - length - 1)
+    blocks = (tokens - 1) // length
+    epochs, places = np.divmod(np.asarray(samples, dtype=np.int64), blocks)
+    starts = np.empty_like(places)
+    for epoch in np.unique(epochs):
+        chosen = epochs == epoch
+        starts[chosen] = _epoch_order(blocks, seed, int(epoch) + 1)[places[chosen]] * length
+    return starts
+
+
+@lru_cache(maxsize=2)  # a batch may span the end of an epoch
+def _epoch_order(count: int, seed: int, epoch: int) -> Indices:
+    return sample_order.epoch_order(count, seed, epoch)

@@ -1,0 +1,80 @@
+"""Construction of a GPT run: model, optimizer and everything else that the training step uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.datasets import TokenFacts
+from language_model.gpt.model import Decoder, build_model
+from timedrun.config import OptimizerConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import UsageError
+from timedrun.methods import Stack, stack
+from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.optim import Muon, build_optimizer
+from timedrun.training.precision import Precision
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Objects of a GPT run: what the training step uses and the log describes."""
+
+    facts: TokenFacts
+    model: nn.Module
+    optimizer: Optimizer
+    methods: Stack
+    precision: Precision
+    batch: BatchPlan
+
+
+def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: torch.device) -> Parts:
+    """Build the parts of a run on `device`; on the meta device no memory is allocated.
+
+    Raises:
+        UsageError: the ranks do not divide the batch, or the optimizer does not fit the model.
+        NoEffect: a method finds nothing to change.
+    """
+    batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
+    methods = stack(*config.methods)
+    with torch.device("meta" if device.type == "meta" else "cpu"):  # weights are the same on every device
+        model = methods.model(build_model(config.model, config.seed))
+    model.to(device)
+    optimizer = build_gpt_optimizer(config.optimizer, model, adam_beta1=config.adam_beta1)
+    return Parts(facts, model, optimizer, methods, Precision(config.precision, device), batch)
+
+
+def build_gpt_optimizer(config: OptimizerConfig, model: nn.Module, *, adam_beta1: float) -> Optimizer:
+    """Build the configured optimizer over the trainable parameters of `model`, which is on its device.
+
+    muon, as in the modded-nanogpt speed runs: momentum `config.momentum` for the blocks' matrices; embeddings, head and
+    gains use AdamW at the rate `config.other_lr` with betas (`adam_beta1`, `config.beta2`) and no weight decay.
+
+    Raises:
+        UsageError: muon for transformers' GPT-2, which fuses three matrices into one.
+    """
+    if config.kind != "muon":
+        return build_optimizer(config, model)
+    if not isinstance(model, Decoder):
+        raise UsageError("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
+    hidden = model.hidden_matrices()
+    chosen = {id(parameter) for parameter in hidden}
+    others = [parameter for parameter in model.parameters() if parameter.requires_grad and id(parameter) not in chosen]
+    adamw: dict[str, Any] = {
+        "rule": "adamw",
+        "lr": config.other_lr,
+        "betas": (adam_beta1, config.beta2),
+        "eps": config.epsilon,
+    }
+    return Muon(
+        [{"params": hidden}, {"params": others, "weight_decay": 0.0, **adamw}],
+        config.peak_lr,
+        config.momentum,
+        weight_decay=config.weight_decay,
+        iterations=config.newton_schulz_iterations,
+    )

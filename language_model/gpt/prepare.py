@@ -1,0 +1,45 @@
+"""Preparation of text for GPT: a store of character or byte-pair tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.datasets import facts, open_store
+from language_model.gpt.tokens import prepare_tokens
+from timedrun.errors import UsageError
+
+
+def prepare(
+    config: GptRunConfig,
+    folder: Path | None,
+    *,
+    decode: bool,
+    workers: int,
+    text: Sequence[Path] = (),
+    vocabulary: Path | None = None,
+    merges: Path | None = None,
+) -> dict[str, Any]:
+    """Build a token store in `folder` from `text`, the last tenth of which is for validation; without text, check the
+    existing store, with `decode` every byte of it.
+
+    Tokens are characters, or GPT-2's byte pairs if `vocabulary` and `merges` are given. One process does the work,
+    whatever `workers` is.
+
+    Raises:
+        DataError: text or store cannot be used.
+        UsageError: no folder, only one of the two files, or files without text.
+    """
+    if folder is None:
+        raise UsageError(f"{config.name} needs --data-folder for its token store; nothing was prepared.")
+    if text:
+        encoding: Literal["characters", "gpt2"] = "gpt2" if vocabulary or merges else "characters"
+        prepare_tokens(text, folder, encoding=encoding, encoder=vocabulary, merges=merges)
+    elif vocabulary or merges:
+        raise UsageError("--vocabulary and --merges need --text; nothing was prepared.")
+    elif decode:
+        open_store(folder).verify()
+    return {"store": str(folder), **asdict(facts(folder, config.model.context))}

@@ -1,0 +1,39 @@
+"""Metadata of a GPT run that the log records before the clock starts, and the plan of a dry run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from language_model.gpt.build import Parts, build
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.datasets import declared, facts
+from language_model.run_info import optimization
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.plan import Plan, facts_or_declared
+from timedrun.run.run_info import RunInfo
+
+
+def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
+    """Return the metadata that the log records before the clock starts."""
+    beta1 = config.adam_beta1 if config.optimizer.kind == "muon" else config.optimizer.momentum
+    return {
+        "train_samples": parts.facts.train_samples,
+        "eval_samples": parts.facts.eval_samples,
+        "hyperparameters": {
+            **optimization(config, config.schedule, parts.optimizer, parts.batch, beta1=beta1),
+            "opt_gradient_clip_norm": config.clip_norm,
+            "max_sequence_length": config.model.context,
+            "implementation": config.model.implementation,
+            "data_sha256": parts.facts.digest,
+        },
+        "methods": [*(method.name for method in config.methods), *(["compile"] if config.compile else [])],
+    }
+
+
+def plan(config: GptRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
+    """Plan a dry run: build on the meta device, with declared facts where the data is absent."""
+    known, missing = facts_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
+    parts = build(config, ranks, known, torch.device("meta"))
+    return Plan(run_info(config, parts), config.total_samples, missing)

@@ -1,0 +1,73 @@
+"""Metadata of a BERT run that the log records before the clock starts, and the plan of a dry run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from language_model.build import Parts, build
+from language_model.configs import BertRunConfig
+from language_model.datasets import declared, facts
+from timedrun.config import RunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.plan import Plan, facts_or_declared
+from timedrun.run.run_info import RunInfo
+from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.schedule import StepSchedule
+
+Hyperparameters = dict[str, str | int | float | bool]
+
+
+def run_info(config: BertRunConfig, parts: Parts) -> RunInfo:
+    """Return the metadata that the log records before the clock starts."""
+    return {
+        "train_samples": parts.facts.train_samples,
+        "eval_samples": parts.facts.eval_samples,
+        "hyperparameters": {
+            **optimization(config, config.schedule, parts.optimizer, parts.batch, beta1=config.optimizer.momentum),
+            "max_sequence_length": config.data.longest,
+            "max_predictions_per_seq": config.data.max_predictions,
+            "masked_fraction": config.data.masked_fraction,
+            "implementation": config.implementation,
+            "attention": parts.attention,
+            "initial_weights": parts.initial_weights,
+            "data_sha256": parts.facts.digest,
+        },
+        "methods": [
+            *(method.name for method in config.methods),
+            *config.effective_speed_ups(parts.ranks, parts.attention),
+        ],
+    }
+
+
+def plan(config: BertRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
+    """Plan a dry run: build on the meta device, with declared facts where the data is absent."""
+    known, missing = facts_or_declared(lambda: facts(config.data, data_folder), declared(config))
+    parts = build(config, ranks, known, torch.device("meta"))
+    return Plan(run_info(config, parts), config.max_samples, missing)
+
+
+def optimization(
+    config: RunConfig,
+    schedule: StepSchedule,
+    optimizer: torch.optim.Optimizer,
+    batch: BatchPlan,
+    *,
+    beta1: float,
+) -> Hyperparameters:
+    """Return the hyper-parameters of the optimization under MLPerf's names, where it has them."""
+    settings = config.optimizer
+    return {
+        "gradient_accumulation_steps": batch.accumulation,
+        "opt_name": settings.kind,
+        "opt_base_learning_rate": optimizer.param_groups[0]["initial_lr"],
+        "opt_learning_rate_warmup_steps": schedule.warmup_steps,
+        "opt_learning_rate_training_steps": schedule.steps,
+        "opt_weight_decay": settings.weight_decay,
+        "opt_adamw_beta_1": beta1,
+        "opt_adamw_beta_2": settings.beta2,
+        "opt_adamw_epsilon": settings.epsilon,
+        "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
+        "precision": config.precision,
+    }

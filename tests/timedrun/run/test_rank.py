@@ -1,0 +1,96 @@
+"""Process of one rank: its job as JSON, and its exit, which reports what happened to the launcher."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from timedrun.benchmark import find
+from timedrun.distributed import parent_death_signal, status_files
+from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES
+from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.run import rank
+from timedrun.run.worker import LaunchOptions
+from timedrun.storage.result_files import ResultPaths
+
+
+class Exit(BaseException):
+    """In place of os._exit."""
+
+
+@pytest.fixture
+def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> status_files.StatusFiles:
+    def leave(code: int) -> None:
+        raise Exit(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv(STATUS_FILES, str(tmp_path))
+    monkeypatch.setenv(LAUNCHED, "1")
+    return status_files.StatusFiles(tmp_path)
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, result: BaseException | ExitCode) -> int:
+    """Exit code of a rank whose `execute` raises or returns `result`."""
+
+    def execute(*_: object) -> ExitCode:
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    monkeypatch.setattr(rank, "execute", execute)
+    with pytest.raises(Exit) as left:
+        rank.run_rank(None, None, None)  # type: ignore[arg-type]
+    return int(left.value.args[0])
+
+
+@pytest.mark.parametrize("error", [TimedrunError("it is over"), UsageError("no such rank")])
+def test_an_error_is_reported_to_the_launcher_and_not_printed(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    status: status_files.StatusFiles,
+    error: TimedrunError,
+) -> None:
+    assert exit_code(monkeypatch, error) == error.exit_code
+    assert status.error(1) == (error.exit_code, str(error))
+    assert not status.left(1)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_is_printed_if_another_launcher_started_the_rank(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: status_files.StatusFiles
+) -> None:
+    monkeypatch.delenv(STATUS_FILES)
+    assert exit_code(monkeypatch, UsageError("no such rank")) == ExitCode.USAGE
+    assert status.error(1) is None
+    assert capsys.readouterr().err == "timedrun run: no such rank\n"
+
+
+def test_an_unexpected_error_has_its_traceback_and_is_not_reported_as_a_refusal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: status_files.StatusFiles
+) -> None:
+    assert exit_code(monkeypatch, RuntimeError("odd")) == ExitCode.ERROR
+    assert (status.error(1), status.left(1)) == (None, False)
+    assert "Traceback" in (printed := capsys.readouterr().err) and "RuntimeError: odd" in printed
+
+
+def test_an_orderly_end_is_reported(monkeypatch: pytest.MonkeyPatch, status: status_files.StatusFiles) -> None:
+    assert exit_code(monkeypatch, ExitCode.TARGET_NOT_REACHED) == 3
+    assert status.left(1)
+
+
+def test_a_rank_runs_the_config_and_options_of_its_launcher(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: status_files.StatusFiles
+) -> None:
+    for name in ("image_classification", "language_model"):
+        benchmark = find(name)
+        for config_name in benchmark.config_names:
+            config = replace(benchmark.config(config_name), seed=7)
+            options = LaunchOptions(paths=ResultPaths(tmp_path, 3), resume=True, data_folder=tmp_path, command="x")
+            (tmp_path / "job.json").write_text(rank.dump_job(benchmark, config, options))
+            ran: list[object] = []
+            monkeypatch.setattr(rank, "run_rank", lambda *given, ran=ran: ran.extend(given))
+            monkeypatch.setattr(parent_death_signal, "obey_environment", lambda: None)
+            rank.main()
+            assert ran == [benchmark, config, options]
