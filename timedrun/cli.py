@@ -12,7 +12,7 @@ from typing import Final
 from timedrun import stdio
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.launch_env import LAUNCHERS
-from timedrun.errors import ExitCode, in_words
+from timedrun.errors import ExitCode, describe
 
 
 def parser() -> argparse.ArgumentParser:
@@ -214,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code)
     except (Exception, KeyboardInterrupt) as error:
-        said = in_words(error)
+        said = describe(error)
         if said is None:
             raise
         if said[1]:

@@ -159,8 +159,8 @@ class Two(ProcessGroup):
         (other_threads, "number of CPU threads of a rank .* was [0-9]+ and is 99"),
         (other_nodes, "resumed: the number of nodes was 1 and is 2"),
         (other_image, "TIMEDRUN_IMAGE_DIGEST. was None and is sha256:b+"),
-        (other_source, "resumed: the digest of what its source differs in was d1 and is d2"),
-        (None, "not every rank has a whole checkpoint"),
+        (other_source, "resumed: the digest of its source.s differences from the commit was d1 and is d2"),
+        (None, "not every rank has a valid checkpoint"),
     ],
 )
 def test_a_run_is_resumed_only_as_what_it_recorded_itself(
