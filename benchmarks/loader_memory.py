@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from image_classification.bench_cases import CONTESTANTS, SEED, Contestant, Stores, choice, make_stores, opened
+from timedrun.bench import process_memory
 from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.commands.show import print_table
-from timedrun.distributed import process_usage
 from timedrun.provenance import system
 from timedrun.storage.result_files import write_json
 from timedrun.training import sampling
@@ -65,7 +65,7 @@ def watched(contestant: Contestant, stores: Stores, options: BenchOptions, epoch
             told = ours.recv() if ours.poll(EVERY) else None
             if told and told[0] == "failed":
                 raise SystemExit(f"{contestant}: {told[1]}")
-            found = process_usage.memory(child.pid)
+            found = process_memory.memory(child.pid)
             if found is None:
                 raise SystemExit("this system does not tell the memory of processes (Linux 5.9 and later do).")
             row = [time.monotonic() - began, found.anonymous, found.shared, found.mapped_files]

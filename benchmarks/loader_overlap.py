@@ -24,13 +24,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from image_classification.batches import Batch, ImageData
+from image_classification.batches import Batch, ImageBatches
 from image_classification.configs import imagenet_methods
-from image_classification.datasets import DataConfig
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import RESNET50, ModelConfig, build_model
 from image_classification.prepare import prepare
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import StoreConfig
 from image_classification.synthetic_images import SyntheticImages, write_images
 from timedrun.distributed.process_group import ProcessGroup
@@ -78,11 +78,13 @@ def opened(
     prefetch: int,
     size_at: Callable[[int], int] | None = None,
     last_epoch: int = 0,
-) -> ImageData:
+) -> ImageBatches:
     """A loader as a run has it."""
     ranks = ProcessGroup(0, 1, 0, settings.device)
     config = data_config(loader, settings, prefetch)
-    return ImageData(config, store, ranks, global_batch=settings.batch, seed=1, size_at=size_at, last_epoch=last_epoch)
+    return ImageBatches(
+        config, store, ranks, global_batch=settings.batch, seed=1, size_at=size_at, last_epoch=last_epoch
+    )
 
 
 def finished(device: torch.device) -> float:
@@ -114,7 +116,7 @@ def sleeping_step(seconds: float) -> Step:
     return lambda batch: time.sleep(seconds)
 
 
-def epoch_seconds(data: ImageData, epoch: int, step: Step | None, device: torch.device) -> tuple[float, int]:
+def epoch_seconds(data: ImageBatches, epoch: int, step: Step | None, device: torch.device) -> tuple[float, int]:
     """Seconds of an epoch and its steps, from before its first batch; without `step`, of loading alone."""
     began, count = finished(device), 0
     for batch in data.train(epoch):
@@ -124,7 +126,7 @@ def epoch_seconds(data: ImageData, epoch: int, step: Step | None, device: torch.
     return finished(device) - began, count
 
 
-def step_alone_seconds(data: ImageData, step: Step, count: int, device: torch.device) -> float:
+def step_alone_seconds(data: ImageBatches, step: Step, count: int, device: torch.device) -> float:
     """Seconds of `count` steps on one batch that is there."""
     batch = next(iter(data.train(1)))
     step(batch)  # the first one allocates
@@ -134,7 +136,7 @@ def step_alone_seconds(data: ImageData, step: Step, count: int, device: torch.de
     return finished(device) - began
 
 
-def step_times(data: ImageData, epoch: int, step: Step, device: torch.device) -> list[float]:
+def step_times(data: ImageBatches, epoch: int, step: Step, device: torch.device) -> list[float]:
     """Seconds of each step of an epoch, the wait for its batch in it."""
     found, began = [], finished(device)
     for batch in data.train(epoch):

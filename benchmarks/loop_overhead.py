@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from image_classification import SPEC
-from image_classification.batches import ImageData
+from image_classification.batches import ImageBatches
 from image_classification.configs import ImageRunConfig
 from image_classification.model import build_model
 from image_classification.train import LOSSES, train
@@ -56,7 +56,7 @@ def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path 
     model = methods.model(build_model(config.model, config.seed))
     optimizer = build_optimizer(config.optimizer, model)
     loss_function, schedule = LOSSES[config.loss], config.schedule
-    data = ImageData(config.data, data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
+    data = ImageBatches(config.data, data_folder, ranks, global_batch=config.global_batch, seed=config.seed)
     model.train()
     step, steps = 0, max(1, len(data.train_source) // config.global_batch)
     began = time.perf_counter()

@@ -1,9 +1,10 @@
-"""Training and evaluation batches of a rank, made ready ahead of the steps that take them, and normalised."""
+"""Training and evaluation batches of one rank, prefetched and normalized."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,31 +12,48 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from image_classification import cifar10, digits
 from image_classification.augmentation import pad_crop_flip
-from image_classification.datasets import DataConfig, open_source, sample_order
+from image_classification.configs import ImageRunConfig
+from image_classification.datasets import require_folder
 from image_classification.loaders import registry
-from image_classification.loaders.loader import LoadedBatch
+from image_classification.loaders.in_memory import ResidentImages
+from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.prefetch import Prefetched
+from image_classification.settings import DataConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
+from timedrun.methods import Stack
 from timedrun.training import sampling
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Normalised images (n, C, H, W) and labels (n,) of this rank, and the samples of the step over all ranks."""
+    """Normalized images (n, C, H, W) and labels (n,) of this rank, and the samples of the step over all ranks."""
 
     images: Tensor
     labels: Tensor
     global_samples: int
 
 
-class ImageData:
-    """Training and evaluation batches of one rank. Opening it is the run's first touch of its data; closing it leaves
-    no thread and no process.
+def open_batches(config: ImageRunConfig, folder: Path | None, ranks: ProcessGroup, methods: Stack) -> ImageBatches:
+    """Open the data of a run: the first time that data is touched. Raises what `ImageBatches` raises."""
+    return ImageBatches(
+        config.data,
+        folder,
+        ranks,
+        global_batch=config.global_batch,
+        seed=config.seed,
+        size_at=lambda epoch: methods.input_size(config.data.train_size, config.progress(epoch)),
+        last_epoch=config.total_epochs,
+    )
 
-    Stored images are made ready ahead of the step that takes them, across the end of an epoch too: while its last
-    batches are trained on, and during the evaluation, the first of the next epoch are loaded, at that epoch's size.
+
+class ImageBatches:
+    """Training and evaluation batches of one rank. Closing it ends all its threads and processes.
+
+    Batches of stored images are prefetched across the end of an epoch: during its last steps and its evaluation, the
+    first batches of the next epoch are loaded, at that epoch's image size.
     """
 
     def __init__(
@@ -49,10 +67,15 @@ class ImageData:
         size_at: Callable[[int], int] | None = None,
         last_epoch: int = 0,
     ) -> None:
-        """size_at: the pixels a side in each epoch (from 1), by default `config.train_size`; it is asked by another
-        thread. last_epoch: nothing is loaded ahead for any after it; 0: for no other epoch than that under way.
+        """Open both splits.
 
-        Raises what `open_source` raises.
+        Args:
+            size_at: pixels a side in each epoch (from 1), by default `config.train_size`; called from another thread.
+            last_epoch: the last epoch to prefetch; 0: only the current one.
+
+        Raises:
+            DataError: the data is missing, damaged or has a label out of range, or its loader is not installed.
+            UsageError: the loader does not read the store.
         """
         self.config, self.ranks, self.global_batch, self.seed = config, ranks, global_batch, seed
         self._size_at = size_at or (lambda epoch: config.train_size)
@@ -62,8 +85,8 @@ class ImageData:
         self._prefetch = config.prefetch if config.source == "image_folder" else 0
         self._ahead: Prefetched | None = None
         self._evaluating: Prefetched | None = None
-        self._first_epoch = 0  # that `_ahead` began with
-        self._next = (0, 0)  # the epoch and step of the batch that `_ahead` gives next
+        self._first_epoch = 0  # of `_ahead`
+        self._next = (0, 0)  # epoch and step of the next batch of `_ahead`
         device = ranks.device
         self.train_source = open_source(config, folder, device, train=True, seed=seed)
         try:
@@ -96,9 +119,9 @@ class ImageData:
                 self.eval_source.close()
 
     def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """The batches of `epoch` (from 1) in an order that (seed, epoch) alone decides, from `first_step` on.
+        """Yield the batches of `epoch` (from 1) from `first_step` on, in an order that depends on (seed, epoch) only.
 
-        Batches that were made ready for another epoch or step are dropped.
+        Batches prefetched for another epoch or step are dropped.
         """
         count, batch = len(self.train_source), self.global_batch
         number = sampling.step_count(count, batch, drop_last=self.config.drop_last)
@@ -112,13 +135,15 @@ class ImageData:
                 self._drop_ahead()
                 raise
             if ready is None:
-                raise RuntimeError(f"epoch {epoch} ended at step {step}: another epoch or step was asked for meanwhile")
+                raise RuntimeError(
+                    f"epoch {epoch} ended at step {step}: another epoch or step was requested while it was iterated"
+                )
             images, labels = ready
             self._next = (epoch, step + 1) if step + 1 < number else (epoch + 1, 0)
-            yield Batch(self._normalise(images), labels, min(batch, count - step * batch))
+            yield Batch(self._normalize(images), labels, min(batch, count - step * batch))
 
     def evaluation(self) -> Iterator[Batch]:
-        """Every evaluation image once over all ranks, in order; ranks may have unequal counts."""
+        """Yield every evaluation image once over all ranks, in order; ranks may have unequal counts."""
         mine = sampling.evaluation_part(len(self.eval_source), self.ranks.rank, self.ranks.world_size)
         size = max(1, self.config.eval_batch // self.ranks.world_size)
         parts = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
@@ -126,10 +151,10 @@ class ImageData:
         with Prefetched(loaded, self.ranks.device, self._prefetch) as ready:
             self._evaluating = ready
             for images, labels in ready:
-                yield Batch(self._normalise(images), labels, len(images))
+                yield Batch(self._normalize(images), labels, len(images))
 
     def _training(self, epoch: int, first_step: int) -> Prefetched:
-        """Batches from that step on, those that are ready already if they are the ones."""
+        """Return the batches from that step on; prefetched ones if they begin there."""
         if self._ahead is None or self._next != (epoch, first_step) or epoch > max(self._last_epoch, self._first_epoch):
             self._drop_ahead()
             self._first_epoch = epoch
@@ -138,7 +163,7 @@ class ImageData:
         return self._ahead
 
     def _passes(self, epoch: int, first_step: int) -> Iterator[LoadedBatch]:
-        """The batches of this and all later epochs up to the last."""
+        """Yield the batches of this and all later epochs up to the last."""
         for number in range(epoch, max(epoch, self._last_epoch) + 1):
             if number > epoch:
                 self._require_whole_store()
@@ -157,15 +182,15 @@ class ImageData:
                 yield self._augmented(batch, part, number)
 
     def _require_whole_store(self) -> None:
-        """Raises DataError where a file of the store is gone or has another size than when the run began: what is read
-        through a memory map cannot say so itself."""
+        """Raise DataError unless all files of the store have the size they had when the run began: a read through a
+        memory map reports no error of its own."""
         if self.config.source != "image_folder" or self._folder is None:
             return
         if found := registry.store_problems(self.config, self._folder):
             raise DataError(" ".join(found))
 
     def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
-        """Padded, cropped and flipped, where images are held in memory; loaders do their own."""
+        """Pad, crop and flip images of sources in memory; loaders of stored images augment on their own."""
         config = self.config
         if config.source == "image_folder" or not (config.padding or config.flip):
             return batch
@@ -179,5 +204,34 @@ class ImageData:
         if ahead is not None:
             ahead.close()
 
-    def _normalise(self, images: Tensor) -> Tensor:
+    def _normalize(self, images: Tensor) -> Tensor:
         return images.float().sub_(self._offset).mul_(self._scale)
+
+
+def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:
+    """Open the train or the evaluation split.
+
+    Raises:
+        DataError: the data is missing, damaged or has a label out of range, or its loader is not installed.
+        UsageError: the loader does not read the store.
+    """
+    split = "train" if train else "evaluation"
+    if config.source == "digits":
+        return ResidentImages(*digits.read(split), device)
+    if config.source == "cifar10":
+        return ResidentImages(*cifar10.read(require_folder(config, folder), split), device)
+    if config.source == "synthetic":
+        count = config.synthetic_train if train else config.synthetic_eval
+        size = config.train_size if train else config.eval_size
+        generator = torch.Generator().manual_seed(sampling.stream_seed(seed, split))
+        images = torch.randint(0, 256, (count, len(config.mean), size, size), dtype=torch.uint8, generator=generator)
+        labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
+        return ResidentImages(images, labels, device)
+    return registry.open_loader(config, require_folder(config, folder), train=train, seed=seed, device=device)
+
+
+def sample_order(config: DataConfig) -> sampling.Order:
+    """Return the sample order that `config` names."""
+    if config.order == "random":
+        return sampling.epoch_order
+    return partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)

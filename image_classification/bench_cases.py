@@ -14,10 +14,10 @@ from typing import Any, Final
 import torch
 
 from image_classification.configs import ImageRunConfig, imagenet_baseline
-from image_classification.datasets import DataConfig
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
 from image_classification.prepare import prepare
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import MANIFEST, Manifest, StoreConfig, read_manifest
 from image_classification.synthetic_images import SyntheticImages, write_images
 from timedrun.bench.loader_benchmark import BenchOptions

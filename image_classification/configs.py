@@ -1,12 +1,12 @@
-"""Named configs: `<data>_<config>`. The text of a `methods` function is its whole difference from its baseline."""
+"""Configs, `<data>_<name>`. The text of a `methods` function is its whole difference from the baseline."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from image_classification.datasets import IMAGENET_MEAN, IMAGENET_STD, DataConfig
 from image_classification.model import RESNET50, ModelConfig
+from image_classification.settings import IMAGENET_MEAN, IMAGENET_STD, DataConfig
 from image_classification.stores.manifest import StoreConfig
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.methods import EMA, BlurPool, ChannelsLast, LabelSmoothing, LogBias, ProgressiveResizing
@@ -47,16 +47,21 @@ class ImageRunConfig(RunConfig):
     schedule: Schedule
     loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
     max_epochs: int = 0
-    """Where the run gives up; 0: at the end of its schedule. Beyond that end the rate stays at its final factor."""
+    """Greatest length of the run; 0: its schedule's. After the schedule the rate stays at its final factor."""
 
     @property
     def total_epochs(self) -> int:
-        """Where the run gives up."""
+        """Greatest length of the run."""
         return self.max_epochs or self.schedule.epochs_scaled
+
+    def progress(self, epoch: int) -> float:
+        """Return the elapsed fraction of the schedule at the start of `epoch`, for methods. Whole epochs, as in the
+        2022 runs, so that input sizes change between epochs only."""
+        return min(1.0, (epoch - 1) / self.schedule.epochs_scaled)
 
 
 def digits_baseline_2022() -> ImageRunConfig:
-    """Digits by a standard recipe of 2022 that knows nothing of the target: 100 epochs, cosine, SGD, crops."""
+    """Digits by a standard recipe of 2022, not tuned for the target: 100 epochs, cosine, SGD, crops."""
     return ImageRunConfig(
         benchmark="image_classification",
         name="digits_baseline_2022",

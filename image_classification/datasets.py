@@ -1,78 +1,31 @@
-"""Where images come from: what is known of them before the clock, and loaders of their splits once it runs."""
+"""Facts, faults and digests of image data, known without reading an image before the run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
-
-import torch
 
 from image_classification import cifar10, digits, image_folder
-from image_classification.idle_settings import idle_settings, loader_methods
+from image_classification.configs import ImageRunConfig
 from image_classification.loaders import registry
-from image_classification.loaders.in_memory import ResidentImages
-from image_classification.loaders.loader import Loader, LoaderName
-from image_classification.model import ModelConfig
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import Manifest, StoreConfig, read_manifest
-from mlevents import keys
-from timedrun.config import RunConfig
 from timedrun.errors import DataError
+from timedrun.methods import ProgressiveResizing
 from timedrun.storage.result_files import require_data_folder
-from timedrun.training import sampling
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """A source of images and how a training and an evaluation image are made from it."""
-
-    source: Literal["digits", "cifar10", "image_folder", "synthetic"]
-    train_size: int
-    """Pixels a side of a training image."""
-    eval_size: int
-    eval_resize: int = 0
-    """image_folder: the short side before the central crop of `eval_size`."""
-    padding: int = 0
-    """Sources in memory: random crop after padding by so many pixels; 0: none."""
-    flip: bool = False
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    eval_batch: int = 1000
-    """Images in one evaluation forward pass over all ranks."""
-    drop_last: bool = True
-    """Leave out the incomplete batch at the end of an epoch (other samples each epoch); else it is trained on as it is,
-    each rank's gradient weighted by its share. No sample is repeated to fill it."""
-    loader: LoaderName = "pillow"
-    """image_folder: what reads the stored images. pillow is the reference, and reads formats folder and jpeg."""
-    store: StoreConfig = field(default_factory=StoreConfig)
-    """image_folder: how they are stored."""
-    workers: int = 4
-    """image_folder: decoding processes (pillow) or threads (the others) a rank."""
-    prefetch: int = 3
-    """image_folder: batches of a rank made ready ahead of the step that takes them. 0: none, in the step's own time; a
-    loader's workers decode ahead even so."""
-    order: Literal["random", "quasi_random"] = "random"
-    """quasi_random: blocks of consecutive samples in random order, shuffled within a window: kind to a cold page cache,
-    and less random (FFCV's QUASI_RANDOM)."""
-    order_block: int = 256
-    """quasi_random: consecutive samples in a block."""
-    order_window: int = 64
-    """quasi_random: blocks that are shuffled together."""
-    read_ahead: bool = False
-    """image_folder: read the whole store into the page cache from the first step on, inside the timed region."""
-    synthetic_train: int = 0
-    synthetic_eval: int = 0
-    synthetic_classes: int = 10
+STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch", "read_ahead")
+MEMORY_ONLY = ("padding", "flip")
+SYNTHETIC_ONLY = ("synthetic_train", "synthetic_eval", "synthetic_classes")
+FIXED_SIZES = {"digits": 8, "cifar10": 32}
+"""Pixels a side of the images of sources in memory."""
 
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a run may know of its data before it touches any: counts and shapes, from names and manifests."""
+    """Counts and shapes of a dataset, from names and manifests."""
 
     train_samples: int
     eval_samples: int
@@ -81,7 +34,7 @@ class DataFacts:
 
 
 def facts(config: DataConfig, folder: Path | None) -> DataFacts:
-    """Counts and shapes without reading a single image.
+    """Return counts and shapes without reading an image.
 
     Raises:
         DataError: the folder is missing or not what the source expects.
@@ -105,29 +58,30 @@ def facts(config: DataConfig, folder: Path | None) -> DataFacts:
         *registry.missing_splits(config, manifest, folder),
     ]:
         raise DataError(" ".join(found))
-    return counted(config, manifest)
+    return _counted(config, manifest)
 
 
-def counted(config: DataConfig, manifest: Manifest) -> DataFacts:
-    """Counts of a store; 0 for a split that it has not."""
+def _counted(config: DataConfig, manifest: Manifest) -> DataFacts:
+    """Return the counts of a store; 0 for a missing split."""
     train, evaluation = (manifest.splits.get(registry.split_name(config, train=train)) for train in (True, False))
     return DataFacts(train.images if train else 0, evaluation.images if evaluation else 0, len(manifest.classes), 3)
 
 
-def facts_of_unfit(config: DataConfig, folder: Path | None) -> DataFacts | None:
-    """What a store of the right format tells though a run cannot use it (other settings, a split missing), so that all
-    that is wrong is told at once."""
+def _facts_of_unusable(config: DataConfig, folder: Path | None) -> DataFacts | None:
+    """Return the counts of a store of the right format that a run cannot use (other settings, a missing split), so that
+    preflight reports all faults at once."""
     if config.source != "image_folder" or config.store.format == "folder" or folder is None:
         return None
     try:
         manifest = read_manifest(folder)
     except DataError:
         return None
-    return counted(config, manifest) if manifest.settings.format == config.store.format else None
+    return _counted(config, manifest) if manifest.settings.format == config.store.format else None
 
 
 def declared(config: DataConfig) -> DataFacts:
-    """Counts and shapes of a source by its definition; of a folder of images, those of ImageNet-1k (ILSVRC 2012)."""
+    """Return counts and shapes by the source's definition; for a folder of images, those of ImageNet-1k (ILSVRC
+    2012)."""
     if config.source == "digits":
         return DataFacts(digits.TOTAL - digits.EVALUATION, digits.EVALUATION, 10, 1)
     if config.source == "synthetic":
@@ -137,23 +91,27 @@ def declared(config: DataConfig) -> DataFacts:
     return DataFacts(1_281_167, 50_000, 1_000, 3)
 
 
-def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
-    """What keeps `config` from running on its data, told before any of it is touched."""
-    data: DataConfig = config.data  # type: ignore[attr-defined]
-    model: ModelConfig = config.model  # type: ignore[attr-defined]
-    found = idle_settings(data)
+def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[str]:
+    """Return the faults of `config` and its data, without reading an image."""
+    data, model = config.data, config.model
+    found = unused_settings(data)
     if data.source == "image_folder":
         found += registry.problems(data, folder if folder is not None and folder.is_dir() else None)
     else:
-        found += loader_methods(config)
+        found += [
+            f"progressive_resizing.where loader: images of source {data.source} are held in memory, so no loader can"
+            " resize them; use --methods.progressive-resizing.where batch."
+            for method in config.methods
+            if isinstance(method, ProgressiveResizing) and method.where == "loader"
+        ]
     try:
         known = facts(data, folder)
     except DataError as error:
-        found += [str(error)] * (not any(words in str(error) for words in found))
-        unfit = facts_of_unfit(data, folder)
-        if unfit is None:
+        found += [str(error)] * (not any(message in str(error) for message in found))
+        unusable = _facts_of_unusable(data, folder)
+        if unusable is None:
             return found
-        known = unfit
+        known = unusable
     if known.classes != model.classes:
         found.append(f"the data has {known.classes} classes, the model {model.classes}; --model.classes sets it.")
     if not known.channels == model.channels == len(data.mean) == len(data.std):
@@ -163,20 +121,59 @@ def preflight(config: RunConfig, folder: Path | None, ranks: int) -> list[str]:
         )
     if config.global_batch > known.train_samples:
         found.append(f"global batch {config.global_batch} is more than the {known.train_samples} training samples.")
-    rest = known.train_samples % config.global_batch
+    rest = known.train_samples % max(1, config.global_batch)
     if not data.drop_last and 0 < rest < ranks:
         found.append(f"the last batch of an epoch has {rest} samples for {ranks} ranks; set --data.drop-last.")
     return found
 
 
-def data_digest(config: RunConfig, folder: Path | None) -> dict[str, str]:
-    """SHA-256 of what `config` trains and evaluates on, and what it is of. Reads digits and CIFAR-10, so ask for it
-    after run_stop; of stored images it digests what `prepare` recorded, not 150 GB of images.
+def unused_settings(data: DataConfig) -> list[str]:
+    """Return the settings that differ from their default without effect for this source, and numbers out of range.
+
+    Synthetic data may have the settings of any source, since it stands in for all.
+    """
+    defaults = {field.name: field.default for field in fields(data)}
+    unused: list[str] = []
+    if data.source != "synthetic":
+        unused = [*SYNTHETIC_ONLY, *(MEMORY_ONLY if data.source == "image_folder" else STORED_ONLY)]
+    if data.order == "random":
+        unused += ["order_block", "order_window"]
+    changed = [(name, defaults[name]) for name in unused if getattr(data, name) != defaults[name]]
+    if data.source != "synthetic":
+        # A run uses one of evaluation_resizes, its eval_resize; the others are for other runs.
+        used = ("format", *registry.SETTINGS[data.store.format]) if data.source == "image_folder" else ()
+        changed += [
+            (f"store.{item.name}", item.default)
+            for item in fields(StoreConfig)
+            if item.name not in (*used, "evaluation_resizes") and getattr(data.store, item.name) != item.default
+        ]
+    found = []
+    if changed:
+        where = data.source if data.source != "image_folder" else f"image_folder, format {data.store.format}"
+        names = ", ".join(f"data.{name} (leave it at {default!r})" for name, default in changed)
+        found.append(f"set, but without effect for {where} and order {data.order}: {names}.")
+    own = FIXED_SIZES.get(data.source)
+    if own and not data.train_size == data.eval_size == own:
+        found.append(f"{data.source} has images of {own} px: set --data.train-size {own} --data.eval-size {own}.")
+    if data.order_block < 1 or data.order_window < 1:
+        found.append("data.order_block and data.order_window count from 1.")
+    if data.eval_batch < 1:
+        found.append(f"data.eval_batch {data.eval_batch}: give --data.eval-batch 1 or more.")
+    if data.prefetch < 0 or data.workers < 0:
+        found.append("data.prefetch and data.workers count from 0.")
+    return found
+
+
+def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:
+    """Return the SHA-256 of the data of `config` and a description of what it covers.
+
+    Digits and CIFAR-10 are read, so call it after run_stop; of stored images, the digest is that of the manifest or
+    index.
 
     Raises:
-        DataError: the data are missing or not what the source expects.
+        DataError: the data is missing or not what the source expects.
     """
-    data: DataConfig = config.data  # type: ignore[attr-defined]
+    data = config.data
     if data.source == "synthetic":
         names = ("train_size", "eval_size", "synthetic_train", "synthetic_eval", "synthetic_classes")
         recipe = [len(data.mean), *(getattr(data, name) for name in names)]
@@ -196,50 +193,9 @@ def data_digest(config: RunConfig, folder: Path | None) -> dict[str, str]:
 
 
 def require_folder(config: DataConfig, folder: Path | None) -> Path:
-    """`folder`, once it is given and exists. Raises DataError otherwise."""
-    return require_data_folder(folder, f"data source {config.source}")
-
-
-def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:
-    """The train or evaluation split; this is where data is first touched.
+    """Return `folder`.
 
     Raises:
-        DataError: the data is missing, damaged or has a label out of range, or its loader is not installed.
-        UsageError: the loader does not read the store.
+        DataFolderMissing: it was not given or does not exist.
     """
-    split = "train" if train else "evaluation"
-    if config.source == "digits":
-        return ResidentImages(*digits.read(split), device)
-    if config.source == "cifar10":
-        return ResidentImages(*cifar10.read(require_folder(config, folder), split), device)
-    if config.source == "synthetic":
-        count = config.synthetic_train if train else config.synthetic_eval
-        size = config.train_size if train else config.eval_size
-        generator = torch.Generator().manual_seed(sampling.stream_seed(seed, split))
-        images = torch.randint(0, 256, (count, len(config.mean), size, size), dtype=torch.uint8, generator=generator)
-        labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
-        return ResidentImages(images, labels, device)
-    return registry.open_loader(config, require_folder(config, folder), train=train, seed=seed, device=device)
-
-
-def sample_order(config: DataConfig) -> sampling.Order:
-    """The order of samples that `config` names."""
-    if config.order == "random":
-        return sampling.epoch_order
-    return partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)
-
-
-def logged(config: DataConfig) -> dict[str, str | int]:
-    """What the log says of how samples come from disk to the device."""
-    words: str = config.order
-    if config.order == "quasi_random":
-        words += f", {config.order_window} blocks of {config.order_block} samples"
-    if config.source != "image_folder":
-        return {keys.DATA_LOADER: "memory", keys.DATA_ORDER: words}
-    return {
-        keys.DATA_LOADER: registry.in_words(config.loader),
-        keys.DATA_STORE: registry.described(config.store),
-        keys.DATA_ORDER: words,
-        keys.DATA_WORKERS: config.workers,
-        keys.DATA_PREFETCH: config.prefetch,
-    }
+    return require_data_folder(folder, f"data source {config.source}")

@@ -1,4 +1,4 @@
-"""Residual networks as plain modules: ResNet-18/50/101 v1.5 for ImageNet and small ones for 32x32 and 8x8 images."""
+"""Residual networks: ResNet-18/50/101 v1.5 for ImageNet and small ones for 32x32 and 8x8 images."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from image_classification.initialization import batch_norm_uniform, kaiming_normal
 from timedrun.run.train_state import seed_everything
+
+_BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A residual network. State dicts have torchvision's names wherever torchvision has the layer."""
+    """Settings of a residual network. State dicts have torchvision's names for the layers that torchvision has."""
 
     block: Literal["basic", "bottleneck"]
     layers: tuple[int, ...]
@@ -27,10 +28,10 @@ class ModelConfig:
     channels: int = 3
     classes: int = 1000
     batch_norm_momentum: float = 0.1
-    """Share of each batch's statistics in the running ones, which evaluation uses; a short run needs more."""
+    """Weight of each batch's statistics in the running ones that evaluation uses; a short run needs a larger one."""
     initialisation: Literal["torch", "kaiming", "kaiming_bn_uniform"] = "kaiming_bn_uniform"
-    """torch: its layers' own; kaiming: normal, fan-in, convolutions and classifier; bn_uniform: batch norm scales
-    uniform in [0, 1) besides, as in MosaicML's 2022 runs."""
+    """torch: the layers' own; kaiming: normal, fan-in, for convolutions and classifier; kaiming_bn_uniform: batch norm
+    scales uniform in [0, 1) as well, as in MosaicML's 2022 runs."""
 
 
 RESNET18 = ModelConfig(block="basic", layers=(2, 2, 2, 2))
@@ -39,7 +40,7 @@ RESNET101 = ModelConfig(block="bottleneck", layers=(3, 4, 23, 3))
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions; the first one strides (He et al. 2015)."""
+    """Basic block of two 3x3 convolutions; the first one strides (He et al. 2015)."""
 
     expansion = 1
 
@@ -53,7 +54,7 @@ class BasicBlock(nn.Module):
         self.downsample = shortcut(inputs, width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, H, W) -> (N, width, H / stride, W / stride)."""
+        """Map (N, inputs, H, W) to (N, width, H / stride, W / stride)."""
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
         identity = x if self.downsample is None else self.downsample(x)
@@ -62,7 +63,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1; the 3x3 strides, which is what "v1.5" means."""
+    """Bottleneck block of 1x1, 3x3, 1x1 convolutions; the 3x3 strides ("v1.5")."""
 
     expansion = 4
 
@@ -78,7 +79,7 @@ class Bottleneck(nn.Module):
         self.downsample = shortcut(inputs, 4 * width, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, H, W) -> (N, 4 * width, H / stride, W / stride)."""
+        """Map (N, inputs, H, W) to (N, 4 * width, H / stride, W / stride)."""
         out = self.relu(self.bn1(self.conv1(x)))
         out = self.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
@@ -88,14 +89,14 @@ class Bottleneck(nn.Module):
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:
-    """A strided 1x1 convolution where the shapes of a block's two sides differ, else None."""
+    """Return a strided 1x1 convolution if the shapes of a block's two sides differ, else None."""
     if stride == 1 and inputs == outputs:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
 
 class ResNet(nn.Module):
-    """Stem, stages of residual blocks, global average pool, linear classifier."""
+    """Residual network: stem, stages of residual blocks, global average pool, linear classifier."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ class ResNet(nn.Module):
         self.fc = nn.Linear(inputs, config.classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(N, channels, H, W) normalised images -> (N, classes) logits."""
+        """Map normalized images (N, channels, H, W) to logits (N, classes)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         for stage in self.stages:
             x = self.get_submodule(stage)(x)
@@ -133,7 +134,7 @@ class ResNet(nn.Module):
 
 
 def build_model(config: ModelConfig, seed: int) -> ResNet:
-    """The network with weights drawn from `seed` alone, whatever was drawn before."""
+    """Build the network with weights that depend on `seed` only."""
     if len(config.layers) != len(config.widths):
         raise ValueError(f"model has {len(config.layers)} stages in layers but {len(config.widths)} in widths")
     seed_everything(seed)
@@ -143,3 +144,27 @@ def build_model(config: ModelConfig, seed: int) -> ResNet:
     if config.initialisation == "kaiming_bn_uniform":
         batch_norm_uniform(model)
     return model
+
+
+def kaiming_normal(model: nn.Module, generator: torch.Generator | None = None) -> int:
+    """Draw the weights of every Conv2d and Linear from N(0, 2 / fan_in) in place (He et al. 2015); return the number of
+    layers. Biases are not changed.
+
+    torchvision's own ResNet uses fan_out for convolutions and another rule for Linear.
+    """
+    layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight, generator=generator)
+    return len(layers)
+
+
+def batch_norm_uniform(model: nn.Module, generator: torch.Generator | None = None) -> int:
+    """Draw the scales of every batch norm from U[0, 1) and set the shifts to 0, in place; return the number of layers.
+
+    As in MosaicML's ResNet-50 runs of MLPerf v2.0.
+    """
+    layers = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.affine]
+    for layer in layers:
+        nn.init.uniform_(layer.weight, generator=generator)
+        nn.init.zeros_(layer.bias)
+    return len(layers)

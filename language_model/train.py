@@ -102,7 +102,7 @@ def accuracy(model: Bert | ReferenceBert, batches: TextBatches, precision: Preci
         counts[0] += count_correct(model, batch, precision)
         counts[1] += len(batch.labels)
         counts[2] += batch.global_samples
-    correct, masked, seen = ranks.sum(counts).tolist()
+    correct, masked, seen = ranks.all_reduce_sum(counts).tolist()
     if seen != len(batches.eval_store):
         raise RuntimeError(
             f"evaluation saw {seen} sequences, but the set has {len(batches.eval_store)}; no accuracy was recorded."

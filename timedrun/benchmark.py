@@ -148,7 +148,7 @@ class Benchmark:
         Raises:
             UsageError: the benchmark has none.
         """
-        function = self.hook("run_info", "plan") or self.hook("train", "rehearse")
+        function = self.hook("run_info", "plan")
         if function is None:
             raise UsageError(
                 f"{self.name}.run_info has no plan(config, ranks, data_folder), so no dry run was made; add it."

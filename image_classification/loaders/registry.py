@@ -5,16 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from image_classification.loaders.loader import Loader, LoaderName
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import Format, Manifest, StoreConfig, check_size, missing_split, read_manifest
 from timedrun.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    from image_classification.datasets import DataConfig  # which opens its loaders here
 
 READS: Final[Mapping[LoaderName, tuple[Format, ...]]] = {
     "pillow": ("folder", "jpeg"),

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from image_classification import image_folder
-from image_classification.datasets import DataConfig, require_folder
+from image_classification.datasets import require_folder
 from image_classification.loaders import registry
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import read_manifest
 from image_classification.stores.sample_index import ImageTable
 

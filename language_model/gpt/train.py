@@ -105,7 +105,7 @@ def validation_loss(
     for batch in batches.evaluation():
         sums[0] += sum_losses(model, batch, precision)
         sums[1] += batch.targets.numel()
-    total, seen = ranks.sum(sums).tolist()
+    total, seen = ranks.all_reduce_sum(sums).tolist()
     if seen != expected:
         raise RuntimeError(f"evaluation saw {seen:.0f} tokens, but the split has {expected}; no loss was recorded.")
     return float(total / seen)

@@ -87,7 +87,9 @@ def test_the_sbatch_files_tasks_are_nodes_of_the_run_that_its_command_starts() -
     arguments = parsed(given.split())
     step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
     step |= {"SLURM_NODEID": "1", "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]"}
-    found = launch_env.find(arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, None, step)
+    found = launch_env.LaunchEnv.detect(
+        arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, None, step
+    )
     assert (found.rank, found.world_size, found.master) == (8, 16, "a1")
 
 
@@ -185,7 +187,7 @@ def test_the_pods_of_the_kubernetes_job_are_the_nodes_of_one_run_that_is_never_b
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
     pod_variables = {"JOB_COMPLETION_INDEX": "1"}
     options = (arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
-    mine = launch_env.find(*options, environment=pod_variables)
+    mine = launch_env.LaunchEnv.detect(*options, environment=pod_variables)
     assert (mine.rank, mine.world_size, mine.node_rank) == (arguments.ranks, 2 * arguments.ranks, 1)
 
 

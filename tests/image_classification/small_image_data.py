@@ -1,4 +1,4 @@
-"""Small image data as one rank opens it, its batches compared, and the threads that make them ready ahead."""
+"""Small image data of one rank, comparison of batches, and the prefetching threads."""
 
 import threading
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from image_classification.batches import Batch, ImageData
+from image_classification.batches import Batch, ImageBatches
 from image_classification.configs import imagenet_methods
-from image_classification.datasets import DataConfig
 from image_classification.loaders.loader import LoaderName
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import StoreConfig
 from timedrun.distributed.process_group import ProcessGroup
 
@@ -35,13 +35,13 @@ LOADERS: dict[LoaderName, StoreConfig] = {
 }
 
 
-def data_of(config: DataConfig, folder: Path | None, rank: int, world_size: int, global_batch: int) -> ImageData:
-    """What `rank` of `world_size` trains and evaluates on."""
-    return ImageData(config, folder, ProcessGroup(rank, world_size, rank, CPU), global_batch=global_batch, seed=1)
+def data_of(config: DataConfig, folder: Path | None, rank: int, world_size: int, global_batch: int) -> ImageBatches:
+    """Return the batches of `rank`."""
+    return ImageBatches(config, folder, ProcessGroup(rank, world_size, rank, CPU), global_batch=global_batch, seed=1)
 
 
 def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
-    """Whether both hold the same images, labels and counts."""
+    """Return True if both hold the same images, labels and counts."""
     return len(first) == len(second) and all(
         torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and a.global_samples == b.global_samples
         for a, b in zip(first, second, strict=True)
@@ -49,5 +49,5 @@ def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
 
 
 def threads() -> list[threading.Thread]:
-    """Those alive that make batches ready ahead."""
+    """Return the live prefetching threads."""
     return [thread for thread in threading.enumerate() if thread.name == "prefetch"]

@@ -1,4 +1,4 @@
-"""A rank's batches: exact shares and counts, made ready ahead of their steps, and closed with nothing left behind."""
+"""Batches of one rank: exact counts, prefetching across epochs, and no thread left after closing."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from image_classification import batches
-from image_classification.batches import ImageData
+from image_classification.batches import ImageBatches, open_source
 from image_classification.configs import synthetic_smoke
-from image_classification.datasets import open_source
 from image_classification.loaders.loader import LoadedBatch
 from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, data_of, same, threads
 from timedrun.errors import DataError, UsageError
@@ -35,7 +34,7 @@ def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size: i
             counted += batch.global_samples if rank == 0 else 0
         evaluated += sum(len(batch.labels) for batch in data.evaluation())
     images = torch.cat(seen)
-    expected = data._normalise(next(whole.batches([np.arange(50)], 1, 16)).images)
+    expected = data._normalize(next(whole.batches([np.arange(50)], 1, 16)).images)
     assert torch.equal(images.flatten(1).sort(0).values, expected.flatten(1).sort(0).values)
     assert (len(images), counted, evaluated) == (50, 50, 31)
 
@@ -50,7 +49,7 @@ def test_an_epoch_can_be_entered_at_any_step() -> None:
 
 
 class Recorded:
-    """A loader that makes images of one value a sample, and tells what was asked of it."""
+    """Loader of images with one value per sample that records its calls."""
 
     def __init__(self, count: int = 20) -> None:
         self.count, self.asked, self.made, self.closed = count, list[tuple[int, int]](), list[int](), 0
@@ -74,7 +73,7 @@ class Recorded:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[bool, Recorded]:
-    """The loaders of training (True) and evaluation that every ImageData of the test opens."""
+    """The loaders of training (True) and evaluation that every ImageBatches of the test opens."""
     loaders = {True: Recorded(), False: Recorded()}
     monkeypatch.setattr(batches, "open_source", lambda *given, train, seed: loaders[train])
     return loaders
@@ -87,12 +86,12 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def recorded_data(prefetch: int = 2, last_epoch: int = 9, sizes: Callable[[int], int] | None = None) -> ImageData:
+def recorded_data(prefetch: int = 2, last_epoch: int = 9, sizes: Callable[[int], int] | None = None) -> ImageBatches:
     config = replace(FOLDER, prefetch=prefetch)
-    return ImageData(config, None, ALONE, global_batch=5, seed=1, size_at=sizes, last_epoch=last_epoch)
+    return ImageBatches(config, None, ALONE, global_batch=5, seed=1, size_at=sizes, last_epoch=last_epoch)
 
 
-def test_the_first_batches_of_the_next_epoch_are_ready_at_its_size_before_it_begins(
+def test_the_next_epoch_is_prefetched_at_its_size_before_it_begins(
     recorded: dict[bool, Recorded],
 ) -> None:
     loader = recorded[True]
@@ -100,7 +99,7 @@ def test_the_first_batches_of_the_next_epoch_are_ready_at_its_size_before_it_beg
         assert loader.asked == []
         assert [batch.images.shape[-1] for batch in opened.train(1)] == [12] * 4
         eventually(lambda: loader.made == [1] * 4 + [2] * 2)
-        assert sum(len(batch.labels) for batch in opened.evaluation()) == 20  # meanwhile
+        assert sum(len(batch.labels) for batch in opened.evaluation()) == 20
         assert [batch.images.shape[-1] for batch in opened.train(2)] == [16] * 4
         eventually(lambda: loader.made == [1] * 4 + [2] * 4 + [3] * 2)
     assert loader.asked == [(1, 12), (2, 16), (3, 20)]  # nothing was loaded twice
@@ -109,7 +108,7 @@ def test_the_first_batches_of_the_next_epoch_are_ready_at_its_size_before_it_beg
     assert threads() == []
 
 
-def test_nothing_is_loaded_beyond_the_last_epoch(recorded: dict[bool, Recorded]) -> None:
+def test_no_epoch_after_the_last_is_prefetched(recorded: dict[bool, Recorded]) -> None:
     with recorded_data(last_epoch=2) as opened:
         for epoch in (1, 2):
             list(opened.train(epoch))
@@ -117,14 +116,14 @@ def test_nothing_is_loaded_beyond_the_last_epoch(recorded: dict[bool, Recorded])
         assert recorded[True].asked == [(1, 16), (2, 16)]
 
 
-def test_without_a_last_epoch_each_is_loaded_for_itself(recorded: dict[bool, Recorded]) -> None:
+def test_without_a_last_epoch_no_other_epoch_is_prefetched(recorded: dict[bool, Recorded]) -> None:
     with recorded_data(last_epoch=0) as opened:
         for epoch in (1, 2, 5):
             assert len(list(opened.train(epoch))) == 4
     assert recorded[True].asked == [(1, 16), (2, 16), (5, 16)]
 
 
-def test_another_epoch_or_step_than_the_next_drops_what_was_made_ready(recorded: dict[bool, Recorded]) -> None:
+def test_a_jump_to_another_epoch_or_step_drops_the_prefetched_batches(recorded: dict[bool, Recorded]) -> None:
     with recorded_data() as opened:
         first = list(opened.train(1))
         assert same(list(opened.train(1, first_step=2)), first[2:])
@@ -134,7 +133,7 @@ def test_another_epoch_or_step_than_the_next_drops_what_was_made_ready(recorded:
     assert [epoch for epoch, _ in recorded[True].asked if epoch in (1, 4)] == [1, 1, 4]
 
 
-def test_an_epoch_that_was_left_goes_on_where_it_was_left(recorded: dict[bool, Recorded]) -> None:
+def test_an_epoch_left_early_can_be_continued(recorded: dict[bool, Recorded]) -> None:
     with recorded_data() as opened:
         whole = list(opened.train(1))
     with recorded_data() as opened:
@@ -146,18 +145,18 @@ def test_an_epoch_that_was_left_goes_on_where_it_was_left(recorded: dict[bool, R
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_error_that_was_met_ahead_is_told_in_its_own_epoch(recorded: dict[bool, Recorded], prefetch: int) -> None:
+def test_an_error_of_prefetching_is_raised_in_its_own_epoch(recorded: dict[bool, Recorded], prefetch: int) -> None:
     recorded[True].fail_in = 2
     with recorded_data(prefetch) as opened:
         assert len(list(opened.train(1))) == 4
-        for _ in range(2):  # and again, for one who asks again
+        for _ in range(2):  # also when asked again
             with pytest.raises(DataError, match="epoch 2: cannot be read"):
                 list(opened.train(2))
         assert len(list(opened.train(3))) == 4
     assert threads() == []
 
 
-def test_a_run_that_breaks_off_leaves_no_thread_and_closes_both_splits(recorded: dict[bool, Recorded]) -> None:
+def test_a_failed_run_leaves_no_thread_and_closes_both_splits(recorded: dict[bool, Recorded]) -> None:
     with pytest.raises(KeyError), recorded_data() as opened:
         for _ in opened.train(1):
             raise KeyError("in the step")
@@ -169,7 +168,7 @@ def test_a_run_that_breaks_off_leaves_no_thread_and_closes_both_splits(recorded:
     assert threads() == []
 
 
-def test_closing_ends_the_threads_of_epochs_and_evaluations_that_are_still_held(recorded: dict[bool, Recorded]) -> None:
+def test_closing_ends_the_threads_of_unfinished_epochs_and_evaluations(recorded: dict[bool, Recorded]) -> None:
     opened = recorded_data()
     held = [opened.train(1), opened.evaluation()]
     for passes in held:
@@ -188,7 +187,7 @@ def test_a_loader_that_gives_too_few_batches_is_an_error(
         list(opened.train(1))
 
 
-def test_the_training_split_is_closed_where_the_evaluation_split_cannot_be_opened(
+def test_the_training_split_is_closed_if_the_evaluation_split_cannot_be_opened(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     training = Recorded()
@@ -232,15 +231,15 @@ def test_images_in_memory_need_no_thread_and_have_one_size() -> None:
         for _ in opened.train(1):
             assert threads() == []
     with (
-        ImageData(synthetic_smoke().data, None, ALONE, global_batch=64, seed=1, size_at=lambda epoch: 8) as opened,
+        ImageBatches(synthetic_smoke().data, None, ALONE, global_batch=64, seed=1, size_at=lambda epoch: 8) as opened,
         pytest.raises(UsageError, match="are 16 px a side and are not loaded at 8"),
     ):
         list(opened.train(1))
 
 
-def test_normalised_images_are_those_of_the_textbook_and_keep_their_memory_format() -> None:
+def test_normalized_images_equal_the_formula_and_keep_their_memory_format() -> None:
     with data_of(synthetic_smoke().data, None, 0, 1, global_batch=64) as opened:
         images = torch.randint(0, 256, (4, 3, 5, 5), dtype=torch.uint8).to(memory_format=torch.channels_last)
-        normalised = opened._normalise(images)
+        normalised = opened._normalize(images)
     assert normalised.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(normalised, (images / 255 - 0.5) / 0.25, atol=1e-5, rtol=1e-5)

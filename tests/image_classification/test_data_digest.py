@@ -7,7 +7,8 @@ import pytest
 
 from image_classification import digits, image_folder
 from image_classification.configs import imagenet_methods, synthetic_smoke
-from image_classification.datasets import DataConfig, data_digest
+from image_classification.datasets import data_digest
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import Format, StoreConfig, read_manifest
 from tests.image_classification.small_image_data import FOLDER
 

@@ -1,19 +1,22 @@
-"""What is known of data before any is read: counts, what cannot be run on it, and what the log says of its way."""
+"""Image data before a run: facts, faults of the config, unused settings, and the logged loader."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from image_classification import image_folder
 from image_classification.configs import digits_methods, imagenet_baseline, imagenet_methods, synthetic_smoke
-from image_classification.datasets import facts, logged, preflight
+from image_classification.datasets import facts, preflight, unused_settings
 from image_classification.loaders import crop_kernel
+from image_classification.run_info import data_info
 from image_classification.stores.manifest import Format, StoreConfig
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.errors import DataError
+from timedrun.methods import ProgressiveResizing
 
 
 def test_a_folder_that_is_not_prepared_or_was_edited_is_refused(image_tree: Path) -> None:
@@ -35,7 +38,7 @@ def test_facts_of_a_store_come_from_its_manifest(prepared: dict[Format, Path], s
 
 
 @pytest.mark.parametrize("store", LOADERS.values(), ids=lambda store: store.format)
-def test_a_store_of_another_format_is_told_with_what_reads_it(prepared: dict[Format, Path], store: StoreConfig) -> None:
+def test_a_store_of_another_format_is_refused_with_its_format(prepared: dict[Format, Path], store: StoreConfig) -> None:
     other: Format = "raw" if store.format != "raw" else "jpeg"
     with pytest.raises(DataError, match=rf"holds {other}.*the config wants format {store.format}"):
         facts(replace(FOLDER, store=store), prepared[other])
@@ -50,11 +53,11 @@ def test_a_store_of_another_format_is_told_with_what_reads_it(prepared: dict[For
         (lambda c: replace(c, data=replace(c.data, source="cifar10")), "needs a folder"),
     ],
 )
-def test_what_cannot_fit_is_found_before_the_run(change: Callable[..., object], words: str) -> None:
+def test_a_config_that_does_not_fit_its_data_is_refused(change: Callable[..., object], words: str) -> None:
     assert any(words in failure for failure in preflight(change(synthetic_smoke()), None, 1))  # type: ignore[arg-type]
 
 
-def test_preflight_of_stored_images_tells_all_at_once_and_nothing_twice(prepared: dict[Format, Path]) -> None:
+def test_preflight_of_stored_images_reports_every_fault_once(prepared: dict[Format, Path]) -> None:
     config = imagenet_methods()
     small = replace(config, global_batch=8, model=replace(config.model, classes=2), data=FOLDER)
     assert preflight(small, prepared["folder"], 1) == []
@@ -70,8 +73,8 @@ def test_preflight_of_stored_images_tells_all_at_once_and_nothing_twice(prepared
     assert any("needs a folder" in line for line in preflight(wrong, None, 1))
 
 
-def test_the_log_says_what_loads() -> None:
-    assert logged(imagenet_baseline().data) == {
+def test_the_run_info_names_loader_store_and_order() -> None:
+    assert data_info(imagenet_baseline().data) == {
         keys.DATA_LOADER: "turbojpeg",
         keys.DATA_STORE: "jpeg, original size",
         keys.DATA_ORDER: "random",
@@ -79,15 +82,59 @@ def test_the_log_says_what_loads() -> None:
         keys.DATA_PREFETCH: 3,
     }
     quasi = replace(digits_methods().data, order="quasi_random")
-    assert logged(quasi) == {
+    assert data_info(quasi) == {
         keys.DATA_LOADER: "memory",
         keys.DATA_ORDER: "quasi_random, 64 blocks of 256 samples",
     }
 
 
-def test_the_log_says_where_raw_crops_are_not_scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_info_says_if_raw_crops_are_not_scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=24))
     monkeypatch.setattr(crop_kernel, "SCRIPTED", True)
-    assert logged(config)[keys.DATA_LOADER] == "raw"
+    assert data_info(config)[keys.DATA_LOADER] == "raw"
     monkeypatch.setattr(crop_kernel, "SCRIPTED", False)
-    assert logged(config)[keys.DATA_LOADER] == "raw, not scripted"
+    assert data_info(config)[keys.DATA_LOADER] == "raw, not scripted"
+
+
+@pytest.mark.parametrize("config", [imagenet_baseline, imagenet_methods, digits_methods, synthetic_smoke])
+def test_no_config_has_an_unused_setting(config: Callable[[], Any]) -> None:
+    assert unused_settings(config().data) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "words"),
+    [
+        (digits_methods, {"read_ahead": True}, "without effect for digits and order random: data.read_ahead"),
+        (digits_methods, {"loader": "ffcv", "prefetch": 9}, "data.loader (leave it at 'pillow'), data.prefetch (leave"),
+        (
+            digits_methods,
+            {"store": StoreConfig(format="raw", size=9)},
+            "data.store.format (leave it at 'folder'), data",
+        ),
+        (digits_methods, {"synthetic_train": 4}, "data.synthetic_train (leave it at 0)"),
+        (digits_methods, {"train_size": 16}, "digits has images of 8 px"),
+        (imagenet_methods, {"padding": 4, "flip": True}, "data.padding (leave it at 0), data.flip"),
+        (imagenet_methods, {"order_block": 8}, "order random: data.order_block (leave it at 256)"),
+        (
+            imagenet_methods,
+            {"store": StoreConfig(format="jpeg", size=9)},
+            "format jpeg and order random: data.store.size",
+        ),
+        (imagenet_methods, {"store": StoreConfig(format="raw", size=9, jpeg_quality=3)}, "data.store.jpeg_quality"),
+        (imagenet_methods, {"order": "quasi_random", "order_window": 0}, "count from 1"),
+        (imagenet_methods, {"prefetch": -1}, "count from 0"),
+    ],
+)
+def test_an_unused_or_impossible_setting_is_refused(
+    config: Callable[[], Any], changes: dict[str, Any], words: str
+) -> None:
+    chosen = config()
+    found = preflight(replace(chosen, data=replace(chosen.data, **changes)), None, 1)
+    assert sum(words in line for line in found) == 1, found
+
+
+def test_progressive_resizing_in_the_loader_is_refused_for_images_in_memory() -> None:
+    method = ProgressiveResizing(where="loader")
+    found = preflight(replace(synthetic_smoke(), methods=(method,)), None, 1)
+    assert [line for line in found if "--methods.progressive-resizing.where batch" in line]
+    assert preflight(replace(synthetic_smoke(), methods=(ProgressiveResizing(),)), None, 1) == []

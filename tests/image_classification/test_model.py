@@ -1,12 +1,22 @@
-"""The networks: torchvision's numbers with torchvision's weights, the paper's parameter counts, seeds."""
+"""The networks: torchvision's logits and gradients, published parameter counts, seeds, initializers."""
 
 from dataclasses import replace
 from types import ModuleType
 
 import pytest
 import torch
+from torch import nn
 
-from image_classification.model import RESNET18, RESNET50, RESNET101, ModelConfig, ResNet, build_model
+from image_classification.model import (
+    RESNET18,
+    RESNET50,
+    RESNET101,
+    ModelConfig,
+    ResNet,
+    batch_norm_uniform,
+    build_model,
+    kaiming_normal,
+)
 
 
 @pytest.mark.parametrize(("name", "config"), [("resnet18", RESNET18), ("resnet50", RESNET50)])
@@ -64,3 +74,29 @@ def test_weights_depend_on_the_seed_alone() -> None:
 def test_stages_and_widths_that_do_not_agree_are_refused() -> None:
     with pytest.raises(ValueError, match="3 stages in layers but 4 in widths"):
         build_model(replace(RESNET18, layers=(1, 1, 1)), seed=0)
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(nn.Conv2d(64, 128, 3), nn.BatchNorm2d(4096), nn.GroupNorm(2, 4), nn.Linear(400, 300))
+
+
+def test_weights_are_normal_with_variance_two_over_fan_in() -> None:
+    model = network()
+    bias = model[3].bias.detach().clone()
+    assert kaiming_normal(model, torch.Generator().manual_seed(0)) == 2
+    for layer, fan_in in ((model[0], 64 * 9), (model[3], 400)):
+        assert layer.weight.std().item() == pytest.approx((2 / fan_in) ** 0.5, rel=0.02)
+        assert layer.weight.mean().item() == pytest.approx(0, abs=1e-3)
+        assert layer.weight.abs().max() > 3.5 * layer.weight.std()  # a uniform of that variance ends at 1.73
+    assert torch.equal(model[3].bias, bias)
+
+
+def test_batch_norm_scales_are_uniform_and_shifts_zero() -> None:
+    model = network()
+    nn.init.ones_(model[1].bias)
+    assert batch_norm_uniform(model, torch.Generator().manual_seed(0)) == 1
+    scale = model[1].weight
+    assert 0 <= scale.min() < 0.01 and 0.99 < scale.max() < 1
+    assert scale.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert not model[1].bias.any()
+    assert (model[2].weight == 1).all()  # a group norm is no batch norm

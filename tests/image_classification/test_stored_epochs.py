@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from image_classification import image_folder
-from image_classification.batches import ImageData
+from image_classification.batches import ImageBatches
 from image_classification.configs import imagenet_methods
 from image_classification.datasets import facts
 from image_classification.loaders import registry
@@ -52,7 +52,7 @@ def test_a_store_that_loses_a_file_while_it_is_read_is_an_error_by_the_next_epoc
 ) -> None:
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
     config = replace(FOLDER, loader="pillow", store=LOADERS["pillow"], prefetch=0, workers=0)
-    with ImageData(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3) as data:
+    with ImageBatches(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3) as data:
         assert len(list(data.train(1))) == 5
         (shard,) = (folder / "train").glob("*.jpegs")
         if damage == "gone":
@@ -74,8 +74,8 @@ def test_a_stored_epoch_can_be_entered_at_any_step_with_any_loader(
     config = replace(FOLDER, loader=name, store=store, prefetch=prefetch, workers=1 if name != "pillow" else 0)
     folder = prepared[store.format]
 
-    def opened() -> ImageData:
-        return ImageData(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3)
+    def opened() -> ImageBatches:
+        return ImageBatches(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3)
 
     with opened() as continuous:
         epochs = {epoch: list(continuous.train(epoch)) for epoch in (1, 2, 3)}

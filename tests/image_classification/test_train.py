@@ -1,4 +1,4 @@
-"""The run itself: warm-up without a trace, the clock before the data, exact counts, accumulation, methods in effect."""
+"""Image classification runs: warm-up, clock before data, exact counts, accumulation, methods, stored images."""
 
 import os
 import shutil
@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from image_classification import SPEC, batches
+from image_classification import SPEC, batches, warm_up
+from image_classification.build import Parts, build
 from image_classification.configs import ImageRunConfig, digits_methods, imagenet_methods, synthetic_smoke
+from image_classification.datasets import declared
 from image_classification.stores.manifest import Format, StoreConfig
-from image_classification.train import accuracy, progress_at, synthetic_batches, synthetic_evaluation, train
+from image_classification.train import accuracy, train
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.distributed.process_group import ProcessGroup
@@ -36,8 +38,12 @@ def run_of(config: ImageRunConfig, log: RunLog) -> TimedRun:
     return TimedRun(config, SPEC, ALONE, log, platform="1xCPU", progress=Progress("test", shown=False))
 
 
+def parts_of(config: ImageRunConfig) -> Parts:
+    return build(config, ALONE, declared(config.data), torch.device("meta"))
+
+
 def losses_of(config: ImageRunConfig, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The loss of every training step of a run."""
+    """Return the loss of every training step of a run."""
     seen: list[float] = []
     original: Callable[..., None] = TimedRun.step_done
     with monkeypatch.context() as patch:
@@ -85,7 +91,7 @@ def test_gradient_accumulation_gives_the_gradients_of_the_whole_batch(monkeypatc
 
 def test_an_evaluation_that_misses_images_is_an_error() -> None:
     config = synthetic_smoke()
-    opened = batches.ImageData(config.data, None, ALONE, global_batch=64, seed=1)
+    opened = batches.ImageBatches(config.data, None, ALONE, global_batch=64, seed=1)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, 10))
     precision = Precision("fp32", ALONE.device)
     assert 0 <= accuracy(model, opened, precision, ALONE, 128) <= 1
@@ -95,7 +101,7 @@ def test_an_evaluation_that_misses_images_is_an_error() -> None:
 
 def test_accuracy_counts_every_image_once() -> None:
     config = replace(synthetic_smoke().data, synthetic_eval=101, eval_batch=7)
-    opened = batches.ImageData(config, None, ALONE, global_batch=64, seed=1)
+    opened = batches.ImageBatches(config, None, ALONE, global_batch=64, seed=1)
     labels = torch.cat([batch.labels for batch in opened.evaluation()])
 
     class Always(torch.nn.Module):
@@ -117,7 +123,7 @@ def test_warm_up_sees_every_input_size_of_the_run() -> None:
     base = synthetic_smoke()
     resizing = ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=4)
     config = replace(base, methods=(resizing,), schedule=replace(base.schedule, epochs=10), warm_up_steps=1)
-    epochs = [epoch for epoch, _ in synthetic_batches(config, ALONE, 4, 3)]
+    epochs = [epoch for epoch, _ in warm_up.train_batches(config, parts_of(config), ALONE)]
     assert {resizing.sizes(16, [(e - 1) / 10 for e in range(1, 11)])[e - 1] for e in epochs} == {8, 12, 16}
     assert len(epochs) == 3
 
@@ -126,7 +132,7 @@ RESIZING = ProgressiveResizing(start=0.5, delay=0.2, finetune=0.2, increment=4, 
 
 
 def stored(**changes: Any) -> ImageRunConfig:
-    """A small run on a jpeg store of 29 images, decoded at the size of each epoch."""
+    """Return the config of a small run on a jpeg store of 29 images, decoded at the size of each epoch."""
     base, images = synthetic_smoke(), imagenet_methods().data
     return replace(
         base,
@@ -161,26 +167,26 @@ def no_thread_is_left() -> bool:
 
 
 class Steps:
-    """What every step of the runs of a test was given and found."""
+    """Record image size and loss of every step of a test's runs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes, self.losses = list[int](), list[float]()
         self.at_step: Callable[[TimedRun], None] = lambda run: None
         step_done: Callable[..., None] = TimedRun.step_done
-        train_batches = batches.ImageData.train
+        train_batches = batches.ImageBatches.train
 
         def recorded(run: TimedRun, samples: int, loss: torch.Tensor) -> None:
             self.losses.append(float(loss))
             self.at_step(run)
             step_done(run, samples, loss)
 
-        def seen(opened: batches.ImageData, epoch: int, first_step: int = 0) -> Any:
+        def seen(opened: batches.ImageBatches, epoch: int, first_step: int = 0) -> Any:
             for batch in train_batches(opened, epoch, first_step):
                 self.sizes.append(batch.images.shape[-1])
                 yield batch
 
         monkeypatch.setattr(TimedRun, "step_done", recorded)
-        monkeypatch.setattr(batches.ImageData, "train", seen)
+        monkeypatch.setattr(batches.ImageBatches, "train", seen)
 
 
 @pytest.fixture
@@ -188,13 +194,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return Steps(monkeypatch)
 
 
-def test_images_are_decoded_at_the_size_of_their_epoch_and_the_log_says_what_loads(
+def test_images_are_decoded_at_the_size_of_their_epoch_and_the_log_names_the_loader(
     prepared: dict[Format, Path], tmp_path: Path, steps: Steps
 ) -> None:
     config = stored()
     with stored_run(config, prepared["jpeg"], RunLog(tmp_path / "result_0.txt")) as run:
         train(config, run)
-    expected = RESIZING.sizes(16, [progress_at(config, epoch) for epoch in range(1, 6)])
+    expected = RESIZING.sizes(16, [config.progress(epoch) for epoch in range(1, 6)])
     assert steps.sizes == [size for size in expected for _ in range(4)]
     assert len(set(steps.sizes)) == 3
     log = record.read(tmp_path / "result_0.txt")
@@ -206,7 +212,7 @@ def test_images_are_decoded_at_the_size_of_their_epoch_and_the_log_says_what_loa
     assert no_thread_is_left()
 
 
-def test_a_run_on_stored_images_goes_on_after_a_stop_as_if_there_had_been_none(
+def test_a_resumed_run_on_stored_images_has_the_losses_of_an_uninterrupted_one(
     prepared: dict[Format, Path], tmp_path: Path, steps: Steps
 ) -> None:
     config = stored(seed=4)
@@ -231,7 +237,7 @@ def test_a_run_on_stored_images_goes_on_after_a_stop_as_if_there_had_been_none(
     assert steps.losses == whole
 
 
-def test_a_store_that_is_cut_off_while_it_is_trained_on_ends_the_run_with_the_files_name(
+def test_a_store_truncated_during_training_aborts_the_run_and_names_the_file(
     prepared: dict[Format, Path], tmp_path: Path, steps: Steps
 ) -> None:
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
@@ -261,7 +267,7 @@ def test_a_run_that_fails_leaves_no_thread(prepared: dict[Format, Path], steps: 
     assert no_thread_is_left()
 
 
-def test_data_are_read_ahead_on_the_clock_where_that_is_asked_for(
+def test_data_are_read_ahead_on_the_clock_if_requested(
     prepared: dict[Format, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[list[Path], int]] = []
@@ -281,8 +287,9 @@ def test_data_are_read_ahead_on_the_clock_where_that_is_asked_for(
 
 def test_warm_up_sees_every_size_that_is_loaded() -> None:
     config = replace(stored(), warm_up_steps=1)
-    batches = list(synthetic_batches(config, ALONE, 4, 3))
-    assert [len(batch.images) for batch in synthetic_evaluation(config, ALONE, 3)] == [config.data.eval_batch]
+    parts = parts_of(config)
+    batches = list(warm_up.train_batches(config, parts, ALONE))
+    assert [len(batch.images) for batch in warm_up.evaluation_batches(config, parts, ALONE)] == [config.data.eval_batch]
     assert [batch.images.shape[-1] for _, batch in batches] == [8, 12, 16]
     assert all(batch.images.is_contiguous() for _, batch in batches)
 

@@ -227,14 +227,14 @@ def test_no_manifest_of_a_store_names_files_outside_it(name: str, tmp_path: Path
     made = make_store(images, STORES["jpeg"][0], {"train": given([(20, 24)])})
     hostile = replace(made, files={**made.files, name: StoredFile(bytes=1, sha256="0" * 64)})
     (images / image_manifest.MANIFEST).write_text(hostile.to_json())
-    with pytest.raises(DataError, match="no file of the store"):
+    with pytest.raises(DataError, match="no file of the store|outside the store"):
         image_manifest.verify(images)
     text = tmp_path / "text"
     write_synthetic_store(text, 20)
     values = json.loads((text / text_store.MANIFEST).read_text())
     values["files"][name] = {"bytes": 1, "sha256": "0" * 64}
     (text / text_store.MANIFEST).write_text(json.dumps(values))
-    with pytest.raises(DataError, match="no file of the store"):
+    with pytest.raises(DataError, match="no file of the store|outside the store"):
         text_store.verify(text)
 
 

@@ -23,7 +23,7 @@ HOOKS = [
     ("datasets", benchmark.HardwareModule.unavailable),
     ("bench", benchmark.BenchModule.loader),
 ]
-REQUIRED = {"train", "preflight", "data_digest"}
+REQUIRED = {"train", "plan", "preflight", "data_digest"}
 SPEC = (
     "from timedrun.benchmark import BenchmarkSpec\nSPEC = BenchmarkSpec(title='t', mlperf_benchmark='resnet',"
     " ruleset='2.0.0', dataset='d', metric='m', unit='epoch', default_data='toy')\n"

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from timedrun.distributed import process_usage
+from timedrun.bench import process_memory
+from timedrun.distributed.stall_detector import cpu_seconds
 from timedrun.errors import DataError
 
 SAMPLE_EVERY = 0.1  # seconds between two looks at the memory
@@ -164,19 +165,19 @@ def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: 
     """
     if before is None and memory:
         before = held_bytes()
-    watch = process_usage.PeakMemory(SAMPLE_EVERY)
+    watch = process_memory.PeakMemory(SAMPLE_EVERY)
     with watch.watched() if memory else nullcontext():
-        cpu, began = process_usage.cpu_seconds(), time.perf_counter()
+        cpu, began = cpu_seconds(), time.perf_counter()
         samples = run()
         seconds = time.perf_counter() - began
-        cpu = process_usage.cpu_seconds() - cpu
+        cpu = cpu_seconds() - cpu
     peak = None if watch.peak is None or before is None else max(0, watch.peak - before)
     return LoaderPass(samples, seconds, cpu, peak)
 
 
 def held_bytes() -> int | None:
     """Anonymous and shared memory of this process and its children now."""
-    found = process_usage.memory()
+    found = process_memory.memory()
     return None if found is None else found.anonymous + found.shared
 
 

@@ -17,7 +17,6 @@ from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig, load, override
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.launch_env import find as find_place
 from timedrun.errors import ExitCode, UsageError
 from timedrun.preflight import checks
 from timedrun.run import launch
@@ -110,7 +109,7 @@ def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
     Raises:
         UsageError: the options contradict the environment of a launcher.
     """
-    env = find_place(arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
+    env = LaunchEnv.detect(arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
     starts_ranks = arguments.ranks > 1 or arguments.restarts > 0
     if starts_ranks and arguments.ranks == 1 and env.kind != "none":
         raise UsageError(

@@ -1,4 +1,4 @@
-"""That all ranks of a run were given the same: they are started one by one, on nodes that may differ."""
+"""Config consistency: check that all ranks, started one by one on possibly different nodes, have the same settings."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.provenance import system
 
-MOST_TOLD: Final = 12
-"""Differences that one message names."""
+MOST_LINES: Final = 12
+"""Differences in one message."""
 
 
 class ConfigMismatch(UsageError):
-    """The ranks were not given the same; raised on all of them alike."""
+    """Disagreement of ranks on their configuration; raised on all of them alike."""
 
 
-def facts(settings: RunConfig, root: Path, launch: Mapping[str, object]) -> dict[str, object]:
-    """What has to be the same on all ranks: every setting of the config, the versions and the source at `root` that
-    compute with them, and the options of `launch`."""
+def values_to_compare(settings: RunConfig, root: Path, launch: Mapping[str, object]) -> dict[str, object]:
+    """Return what has to be the same on all ranks: every setting of the config, the versions, the source at `root`, and
+    the options in `launch`."""
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "CUDA": torch.version.cuda}
     source = {f"source {name}": value for name, value in system.provenance(root).items()}
     return {"seed": settings.seed, **_flat("", dump(settings)), **versions, **source, **launch}
 
 
 def require(ranks: ProcessGroup, given: Mapping[str, object], prevented: str = "the run was not started") -> None:
-    """Compare what each rank was `given`; all ranks call it together, and end alike.
+    """Raise ConfigMismatch unless all ranks have the same `given`; all ranks call this together.
 
-    Raises:
-        Disagreement: it differs; each difference is named with the ranks that have each value.
+    prevented: consequence for the message, which names each difference with the ranks that have each value.
     """
-    # As text: it is compared and shown, and a rank of another version must not make this fail in another way.
+    # As text, which ranks with other versions of the code can compare too.
     shown = {name: json.dumps(value, sort_keys=True, default=str) for name, value in given.items()}
-    everybody = ranks.all_gather(shown)
-    if all(one == everybody[0] for one in everybody):
+    all_ranks = ranks.all_gather(shown)
+    if all(one == all_ranks[0] for one in all_ranks):
         return
-    names = list(dict.fromkeys(name for one in everybody for name in one))
+    names = list(dict.fromkeys(name for one in all_ranks for name in one))
     lines = []
     for name in names:
         by_value: dict[str, list[int]] = {}
-        for rank, one in enumerate(everybody):
+        for rank, one in enumerate(all_ranks):
             by_value.setdefault(one.get(name, "nothing"), []).append(rank)
         if len(by_value) > 1:
-            values = ", ".join(f"{value} on {in_words(who)}" for value, who in by_value.items())
+            values = ", ".join(f"{value} on {format_ranks(having)}" for value, having in by_value.items())
             lines.append(f"  - {name}: {values}")
-    more = f"\n  - and {len(lines) - MOST_TOLD} more" if len(lines) > MOST_TOLD else ""
-    told = "\n".join(lines[:MOST_TOLD])
-    raise ConfigMismatch(f"the ranks were not given the same; {prevented}:\n{told}{more}\nGive all ranks the same.")
+    more = f"\n  - and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+    shown_lines = "\n".join(lines[:MOST_LINES])
+    raise ConfigMismatch(
+        f"ranks disagree on their configuration; {prevented}:\n{shown_lines}{more}\nStart all ranks with the same."
+    )
 
 
 def _flat(name: str, value: Any) -> dict[str, object]:
@@ -65,8 +66,8 @@ def _flat(name: str, value: Any) -> dict[str, object]:
     return {name.removeprefix("."): value}
 
 
-def in_words(ranks: list[int]) -> str:
-    """[0, 1, 2, 5] as "ranks 0-2, 5"."""
+def format_ranks(ranks: list[int]) -> str:
+    """Return [0, 1, 2, 5] as "ranks 0-2, 5"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and runs[-1][-1] == rank - 1:

@@ -1,78 +1,80 @@
-"""What is known of each rank, and what follows from what they stand at."""
+"""Run failures: last known state of each rank, and the detection of ranks that hang."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from timedrun.distributed.stall_detector import Standing
+from timedrun.distributed.stall_detector import ThreadActivity
 from timedrun.errors import ExitCode
+
+ABORTED: Final = "run aborted; resume with --resume"
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Why the run ends, the same on all ranks."""
+class RunFailure:
+    """Reason why a run ends, the same on all ranks."""
 
-    words: str
-    code: ExitCode
+    message: str
+    exit_code: ExitCode
     rank: int
-    """Whose fault it is."""
+    """The rank at fault."""
 
 
 @dataclass
-class Seen:
-    """What is known of a rank."""
+class RankStatus:
+    """Last known state of a rank; times are seconds of the watchdog's clock."""
 
     heard: float = 0.0
-    """Of the watch's own clock."""
+    """Time of its last message; of this process's own rank, of its last step."""
     step: int = 0
-    standing: Standing | None = None
-    """None: it moves."""
+    activity: ThreadActivity | None = None
+    """None: its steps advance."""
     left: bool = False
-    failed: Verdict | None = None
+    failure: RunFailure | None = None
     symptom: bool = False
+    """True if another rank may have caused `failure`."""
     failed_at: float = 0.0
 
 
-def judge_standing(running: dict[int, Seen], step: int, stuck: float, busy: float) -> Verdict | None:
-    """Whether somebody keeps the others waiting: for `stuck` seconds doing nothing, or for `busy` seconds whatever it
-    does. `step` is that of the rank that judges."""
-    standings = {rank: one.standing for rank, one in running.items() if one.standing is not None}
-    waiting = [rank for rank, one in standings.items() if one.state != "own"]
-    alone = [rank for rank in running if rank not in waiting]
+def find_stalled(running: dict[int, RankStatus], step: int, stuck: float, busy: float) -> RunFailure | None:
+    """Find ranks that the others wait for: idle for `stuck` seconds, or whatever they do for `busy` seconds.
+
+    running: the ranks that have not left. step: the last step of the rank that decides.
+    """
+    activities = {rank: one.activity for rank, one in running.items() if one.activity is not None}
+    waiting = [rank for rank, one in activities.items() if one.state != "own"]
+    awaited = [rank for rank in running if rank not in waiting]
     if not waiting:
         return None
-    if alone and len(standings) == len(running):
-        quiet = min(one.quiet_seconds for one in standings.values())
-        if quiet >= stuck:
-            what = f"has done nothing for {quiet:.0f} s while {_wait(waiting)} for it"
-            return Verdict(_stuck_words(alone, what, running, step), ExitCode.RANK_LOST, alone[0])
-    longest = max((one.quiet_seconds for one in standings.values() if one.state == "collective"), default=0.0)
-    if longest >= busy:
-        who, what = alone, f"has kept {_ranks(waiting)} waiting for {longest:.0f} s"
-        if not alone:
-            who, what = waiting, f"has waited in a collective for {longest:.0f} s, as all do"
-        return Verdict(_stuck_words(who, what, running, step), ExitCode.RANK_LOST, who[0])
-    return None
+    if awaited and len(activities) == len(running):
+        idle = min(one.idle_seconds for one in activities.values())
+        if idle >= stuck:
+            others = f"{_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'}"
+            return _hung(awaited, f"idle for {idle:.0f} s while {others} for it", running, step)
+    longest = max((one.idle_seconds for one in activities.values() if one.state == "collective"), default=0.0)
+    if longest < busy:
+        return None
+    if awaited:
+        return _hung(awaited, f"{_ranks(waiting)} waiting for it for {longest:.0f} s", running, step)
+    return _hung(waiting, f"in a collective for {longest:.0f} s, like all ranks", running, step)
 
 
-def last_step(one: Seen, step: int) -> int:
-    """The last one that it took part in, where this rank has ended `step`: none does without the gradients of all."""
+def last_step(one: RankStatus, step: int) -> int:
+    """Return the last step of a rank when this rank has finished `step`, which takes the gradients of all ranks."""
     return max(one.step, step)
 
 
-def _stuck_words(who: list[int], what: str, running: dict[int, Seen], step: int) -> str:
+def _hung(ranks: list[int], why: str, running: dict[int, RankStatus], step: int) -> RunFailure:
     parts = []
-    for rank in who[:4]:
+    for rank in ranks[:4]:
         one = running[rank]
-        where = f" in {one.standing.where}" if one.standing and one.standing.where else ""
-        parts.append(f"rank {rank} {what}: it is stuck after step {last_step(one, step)}{where}")
-    return "; ".join(parts) + (f"; and {len(who) - 4} more" if len(who) > 4 else "")
+        where = f" at {one.activity.where}" if one.activity and one.activity.where else ""
+        parts.append(f"rank {rank} hung after step {last_step(one, step)}{where}: {why}")
+    parts += [f"and {len(ranks) - 4} more ranks"] if len(ranks) > 4 else []
+    return RunFailure("; ".join([*parts, ABORTED]), ExitCode.RANK_LOST, ranks[0])
 
 
 def _ranks(ranks: list[int]) -> str:
     shown = ", ".join(str(rank) for rank in ranks[:8])
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{', ...' if len(ranks) > 8 else ''}"
-
-
-def _wait(ranks: list[int]) -> str:
-    return f"{_ranks(ranks)} {'wait' if len(ranks) > 1 else 'waits'}"

@@ -1,5 +1,4 @@
-"""A fault on purpose, so that what follows from it can be tested: TIMEDRUN_FAIL=RANK:STEP:HOW, read by a rank's process
-alone and told in its log."""
+"""Fault injection for tests: TIMEDRUN_FAIL=RANK:STEP:HOW, read by a rank's process alone and recorded in its log."""
 
 from __future__ import annotations
 
@@ -17,16 +16,15 @@ from timedrun.errors import UsageError
 VARIABLE: Final = "TIMEDRUN_FAIL"
 Kind = Literal["kill", "stop", "raise", "hang", "exit", "nan", "slow", "abort"]
 SLOW_SECONDS: Final = 0.2
-"""What a slow rank waits before each step."""
+"""Delay of a slow rank after each step."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong: on which rank, after which optimizer step, and how.
+    """A fault of one rank after one optimizer step.
 
-    kill: SIGKILL; stop: SIGSTOP; raise: an exception; hang: nothing more is done; exit: the process ends as if all was
-    well; nan: the loss is none from that step on; slow: each step from there on takes longer; abort: SIGABRT
-    once the run is over, whatever the step.
+    kill: SIGKILL; stop: SIGSTOP; raise: an exception; hang: sleep forever; exit: exit code 0; nan: the loss is NaN from
+    that step on; slow: each step from there on takes longer; abort: SIGABRT after the run, whatever the step.
     """
 
     rank: int
@@ -35,38 +33,28 @@ class Fault:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
-        """The fault that TIMEDRUN_FAIL asks for, if any.
-
-        Raises:
-            UsageError: it cannot be read.
-        """
+        """Return the fault in TIMEDRUN_FAIL, if set; raise UsageError if it cannot be parsed."""
         text = environment.get(VARIABLE)
         if not text:
             return None
-        words = text.split(":")
+        parts = text.split(":")
         kinds = get_args(Kind)
-        if len(words) != 3 or not words[0].isdecimal() or not words[1].isdecimal() or words[2] not in kinds:
+        if len(parts) != 3 or not parts[0].isdecimal() or not parts[1].isdecimal() or parts[2] not in kinds:
             raise UsageError(f"{VARIABLE}={text!r} is not RANK:STEP:HOW with HOW one of {', '.join(kinds)}.")
-        return cls(int(words[0]), int(words[1]), words[2])  # type: ignore[arg-type]  # is one of them
+        return cls(int(parts[0]), int(parts[1]), parts[2])  # type: ignore[arg-type]  # is one of them
 
     def check(self, world_size: int) -> None:
-        """Refuse a fault that would never happen.
-
-        Raises:
-            UsageError: the run has no such rank.
-        """
+        """Raise UsageError unless the run has the fault's rank."""
         if self.rank >= world_size:
-            raise UsageError(
-                f"{VARIABLE} asks for a fault of rank {self.rank}; the run has {world_size}, counted from 0."
-            )
+            raise UsageError(f"{VARIABLE} names rank {self.rank}; the run has {world_size} ranks, counted from 0.")
 
-    def strike_at_end(self, rank: int) -> None:
-        """Let it happen if it is one of the time after the run: what a library's teardown may do."""
+    def inject_at_exit(self, rank: int) -> None:
+        """Inject a fault of the time after the run, as a library's teardown may cause."""
         if rank == self.rank and self.kind == "abort":
             os.abort()
 
-    def strike(self, rank: int, step: int, loss: Tensor) -> Tensor:
-        """Let it happen if this is its rank and step; returns the loss of the step, spoilt for `nan`."""
+    def inject(self, rank: int, step: int, loss: Tensor) -> Tensor:
+        """Inject the fault if this is its rank and step; return the loss of the step, NaN for `nan`."""
         due = step >= self.step if self.kind in ("slow", "nan") else step == self.step
         if rank != self.rank or not due:
             return loss
@@ -76,7 +64,7 @@ class Fault:
             case "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "raise":
-                raise RuntimeError(f"asked for by {VARIABLE}")
+                raise RuntimeError(f"injected by {VARIABLE}")
             case "hang":
                 while True:
                     time.sleep(60)

@@ -1,7 +1,7 @@
-"""Connections between rank 0 and the other ranks for the Watchdog: lines of JSON over TCP that never block.
+"""Heartbeats of all ranks over TCP: non-blocking connections between rank 0 and the others, one JSON message a line.
 
 Plain sockets and not a TCPStore: a store's client waits without limit for a server whose process is stopped (torch
-2.13, a `get` with a timeout of 3 s), and does not tell that the other end has ended: the first sign of a death.
+2.13, a `get` with a timeout of 3 s), and does not report that the other end has closed, the first sign of a death.
 """
 
 from __future__ import annotations
@@ -18,36 +18,34 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import RankLost
 
 LONGEST_LINE: Final = 1 << 16
-"""Bytes; whoever sends more is no rank."""
-PIECE: Final = 4096
-"""Bytes received at once: so few are there even in a process that is out of memory."""
+"""Bytes; a longer line does not come from a rank."""
 
 
-class Peer:
-    """The process at the other end of a connection."""
+class Connection:
+    """A connection to another rank."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.connection = connection
+        self.socket = connection
         self._buffer = b""
         self._unread: list[dict[str, Any]] = []
         self.ended = False
-        """Nothing more will come: its process ended, or its machine said so."""
+        """True once the other end has closed."""
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send `message`. One that cannot be taken at once is dropped: its peer has read nothing for long."""
+        """Send `message`; drop it if the send buffer is full, because the other end has not read for long."""
         try:
-            self.connection.send(json.dumps(message).encode() + b"\n")
+            self.socket.send(json.dumps(message).encode() + b"\n")
         except BlockingIOError:
             pass
         except OSError:
-            self.ended = not wait([self.connection], 0)  # else it holds the other's last words
+            self.ended = not wait([self.socket], 0)  # else the last messages of the other end are still to be read
 
     def receive(self) -> list[dict[str, Any]]:
-        """What has come since the last call."""
+        """Return the messages since the last call."""
         try:
-            while data := self.connection.recv(PIECE):
+            while data := self.socket.recv(4096):
                 self._buffer += data
                 if len(self._buffer) > LONGEST_LINE and b"\n" not in self._buffer:
                     break
@@ -68,21 +66,22 @@ class Peer:
         return messages
 
     def unread(self, messages: list[dict[str, Any]]) -> None:
-        """Give back `messages`: the next `receive` begins with them."""
+        """Put back `messages` for the next `receive`."""
         self._unread = messages
 
     def close(self) -> None:
         """Close the connection."""
-        self.connection.close()
+        self.socket.close()
 
 
-def meet(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Peer]:
-    """Connect every rank with rank 0; all ranks call it together. The peers of rank 0 are all others, by rank; that of
-    any other is rank 0. The port, any free one, is closed again before this returns, and takes only who knows a secret
-    that rank 0 has made for this run.
+def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Connection]:
+    """Connect every rank to rank 0, on all ranks together; return the connections by the other end's rank.
+
+    Rank 0 listens at a free port, until all ranks have connected, and accepts only connections that send a secret it
+    has made for this run.
 
     Raises:
-        RankLost: somebody did not get through in time.
+        RankLost: a rank did not connect in time.
     """
     if ranks.is_first:
         with _listen() as listener:
@@ -92,15 +91,14 @@ def meet(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Peer]:
     port, secret = cast(tuple[int, str], ranks.broadcast(None))
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
     try:
-        connection = socket.create_connection((address, port), timeout=timeout_seconds)
+        connection = Connection(socket.create_connection((address, port), timeout=timeout_seconds))
     except OSError as error:
         raise RankLost(
-            f"rank {ranks.rank} cannot reach rank 0 at {address}, port {port} ({error.strerror or error}): the ranks"
-            " watch each other over a port that rank 0 chooses; let the nodes of a run reach each other at all ports."
+            f"rank {ranks.rank} cannot reach rank 0 at {address}, port {port} ({error.strerror or error}): heartbeats"
+            " use a port that rank 0 chooses; let the nodes of a run reach each other at all ports."
         ) from None
-    peer = Peer(connection)
-    peer.send({"secret": secret, "rank": ranks.rank})
-    return {0: peer}
+    connection.send({"secret": secret, "rank": ranks.rank})
+    return {0: connection}
 
 
 def _listen() -> socket.socket:
@@ -109,38 +107,31 @@ def _listen() -> socket.socket:
     return socket.create_server(("", 0), backlog=1024)
 
 
-def _accept(listener: socket.socket, secret: str, world_size: int, timeout_seconds: float) -> dict[int, Peer]:
-    unknown: dict[socket.socket, Peer] = {}
-    known: dict[int, Peer] = {}
+def _accept(listener: socket.socket, secret: str, world_size: int, timeout_seconds: float) -> dict[int, Connection]:
+    unknown: dict[socket.socket, Connection] = {}
+    known: dict[int, Connection] = {}
     deadline = time.monotonic() + timeout_seconds
     while len(known) < world_size - 1:
         ready = wait([listener, *unknown], max(0.0, deadline - time.monotonic()))
         if not ready:
             missing = ", ".join(str(rank) for rank in range(1, world_size) if rank not in known)
             raise RankLost(
-                f"no connection from rank {missing} within {timeout_seconds:.0f} s; let the nodes of a run reach each"
-                " other at all ports."
+                f"no heartbeat connection from rank {missing} within {timeout_seconds:.0f} s; let the nodes of a run"
+                " reach each other at all ports."
             )
-        for connection, one in list(unknown.items()):
-            if connection not in ready:
-                continue
+        for one in [unknown[found] for found in ready if found in unknown]:
             messages = one.receive()
-            rank = messages[0].get("rank") if messages else None
-            told = str(messages[0].get("secret", "")) if messages else ""
-            if (
-                isinstance(rank, int)
-                and 0 < rank < world_size
-                and secrets.compare_digest(told.encode(), secret.encode())
-            ):
-                del unknown[connection]
+            hello = messages[0] if messages else {}
+            rank = hello.get("rank")
+            genuine = secrets.compare_digest(str(hello.get("secret", "")).encode(), secret.encode())
+            if genuine and isinstance(rank, int) and 0 < rank < world_size:
                 one.unread(messages[1:])
-                known[rank] = one
+                known[rank] = unknown.pop(one.socket)
             elif messages or one.ended:
-                del unknown[connection]
-                one.close()
+                unknown.pop(one.socket).close()
         if listener in ready:
-            new = Peer(listener.accept()[0])
-            unknown[new.connection] = new
+            new = Connection(listener.accept()[0])
+            unknown[new.socket] = new
     for one in unknown.values():
         one.close()
     return known

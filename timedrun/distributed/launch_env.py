@@ -1,8 +1,4 @@
-"""Where this process stands in a run: told by torchrun, MPI, SLURM or Kubernetes in its environment, or by options.
-
-A process that starts ranks gives each its `place.variables(local)`; one that is a rank takes them for its own, and
-torch's env:// and `ProcessGroup.join` read them.
-"""
+"""Launch environment: rank, world size and master address of this process, from a launcher's variables or options."""
 
 from __future__ import annotations
 
@@ -10,32 +6,33 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, Self, get_args
 
-from timedrun.distributed.schedulers import DEFAULT_PORT, MISSING, READERS, Task, whole_number
+from timedrun.distributed.schedulers import DEFAULT_PORT, Task, innermost_task, require_task, whole_number
 from timedrun.errors import UsageError
 
-Launcher = Literal["auto", "none", "torchrun", "mpi", "slurm", "kubernetes"]
+Launcher = Literal["auto", "none", "torchrun", "mpi", "slurm"]
 LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
-"""What `--launcher` takes."""
+"""Values of `--launcher`."""
 STATUS_FILES: Final = "TIMEDRUN_SIGNS"
-"""The folder where each rank keeps `rank_<r>.json` for whoever started it: {"step", "seconds"}, the second of the
-monotonic clock, and "words" once it has failed; the supervisor writes `rank_<r>.lost`, in words, when one died. The
-rest is in timedrun/distributed/status_files.py."""
+"""Variable with the folder of the status files of this node's ranks (timedrun/distributed/status_files.py). The
+watchdog writes `rank_<r>.json`: {"step", "seconds"} on the monotonic clock, and "words" once the rank has failed."""
 LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
-"""Set for ranks that `timedrun run --ranks N` started itself and will judge itself."""
-
+"""Variable set for ranks that `timedrun run --ranks N` started itself."""
 ATTEMPT: Final = "TIMEDRUN_ATTEMPT"
-"""Set for the same ranks: which start of the run's ranks this is, from 1. After the first, ranks of the one before may
-still be ending on other nodes."""
+"""Variable set for the same ranks: the number of the launch attempt, from 1. After a restart, ranks of the previous
+attempt may still be ending on other nodes."""
 
 
 @dataclass(frozen=True)
 class LaunchEnv:
-    """Where a process stands. Of one that starts several ranks, `rank` and `local_rank` are those of the first."""
+    """Position of a process in a run. In a process that starts several ranks, `rank` and `local_rank` are the first's.
+
+    Each started rank gets `variables(local)` as its environment, which torch's env:// and `ProcessGroup.join` read.
+    """
 
     kind: str
-    """Who told it: an element of LAUNCHERS, or "options"."""
+    """Source of these values: an element of LAUNCHERS, or "options"."""
     rank: int
     world_size: int
     local_rank: int
@@ -45,10 +42,55 @@ class LaunchEnv:
     node_rank: int
     master: str
     port: int
-    """0: any free one, where all ranks are started by this process."""
+    """0: any free port; this process starts all ranks."""
+
+    @classmethod
+    def detect(
+        cls,
+        ranks: int = 1,
+        launcher: str = "auto",
+        nodes: int | None = None,
+        node_rank: int | None = None,
+        master: str | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> Self:
+        """Detect the position of this process.
+
+        Args:
+            ranks: 1: each task of a launcher is a rank. More: each task is a node that starts so many ranks.
+            nodes, node_rank, master: the options of these names; they override the launcher's variables.
+
+        Raises:
+            UsageError: variables or options contradict each other or are incomplete; they are named.
+        """
+        if LAUNCHED in environment:
+            task, ranks, master = require_task("torchrun", environment), 1, None
+        else:
+            task = _task(launcher, nodes, node_rank, environment)
+        address, port = _master(task, master, environment)
+        if ranks > 1:
+            if (task.local_count or 1) > 1:
+                raise UsageError(
+                    f"--ranks {ranks} under {task.variables}: {task.local_count} tasks on one node would start {ranks}"
+                    " ranks each. Start one task a node, or leave out --ranks so that each task is a rank."
+                )
+            rank, world_size = task.number * ranks, task.count * ranks
+            return cls(task.launcher, rank, world_size, 0, ranks, task.count, task.number, address, port)
+        local_world_size = task.local_count or 1
+        return cls(
+            task.launcher,
+            rank=task.number,
+            world_size=task.count,
+            local_rank=task.local or 0,
+            local_world_size=local_world_size,
+            nodes=task.nodes or -(-task.count // local_world_size),
+            node_rank=task.node if task.node is not None else task.number // local_world_size,
+            master=address,
+            port=port,
+        )
 
     def variables(self, local: int = 0) -> dict[str, str]:
-        """The environment that torch's env:// reads, for this process or for the `local`-th rank that it starts.
+        """Return the variables of torch's env:// for this process, or for the `local`-th rank that it starts.
 
         Raises:
             ValueError: there are several ranks and `port` is still 0.
@@ -65,41 +107,8 @@ class LaunchEnv:
         }
 
 
-def find(
-    ranks: int = 1,
-    launcher: str = "auto",
-    nodes: int | None = None,
-    node_rank: int | None = None,
-    master: str | None = None,
-    environment: Mapping[str, str] = os.environ,
-) -> LaunchEnv:
-    """This process's place. With one rank each task of a launcher is a rank; with more, each is a node that starts
-    `ranks` of them.
-
-    nodes, node_rank, master: what the options of these names say; it overrides what a launcher says.
-
-    Raises:
-        UsageError: the variables or options contradict each other or leave out what is needed; they are named.
-    """
-    if LAUNCHED in environment:
-        return _placed(_require("torchrun", environment), 1, None, environment)
-    if nodes is None and node_rank is not None:
-        raise UsageError(f"--node-rank {node_rank} is given without --nodes; give how many nodes there are.")
-    if nodes is not None and node_rank is not None:
-        if not 0 <= node_rank < nodes:
-            raise UsageError(f"--node-rank {node_rank} is not one of --nodes {nodes}; they count from 0.")
-        task = Task("options", node_rank, nodes, 0, 1, nodes, node_rank)
-    else:
-        task = _task(launcher, nodes, environment)
-    return _placed(task, ranks, master, environment)
-
-
 def split_address(text: str) -> tuple[str, int]:
-    """HOST:PORT, [IPV6]:PORT or HOST as host and port.
-
-    Raises:
-        UsageError: it is none of these.
-    """
+    """Split HOST:PORT, [IPV6]:PORT or HOST into host and port; raise UsageError for any other text."""
     found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]]+))(?::(\d{1,5}))?", text)
     port = int(found[3] or DEFAULT_PORT) if found else 0
     if not found or not 0 < port < 65536:
@@ -107,89 +116,42 @@ def split_address(text: str) -> tuple[str, int]:
     return found[1] or found[2], port
 
 
-def _placed(task: Task, ranks: int, master: str | None, environment: Mapping[str, str]) -> LaunchEnv:
+def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: Mapping[str, str]) -> Task:
+    """Return this process as a task of the options, of `launcher`, or ("auto") of the innermost launcher."""
+    if node_rank is not None:
+        if nodes is None or not 0 <= node_rank < nodes:
+            raise UsageError(f"--node-rank {node_rank} needs --nodes N with N > {node_rank}; node ranks count from 0.")
+        return Task("options", node_rank, nodes, "--nodes", 0, 1, nodes, node_rank)
+    task: Task | None = None
+    if launcher != "none":
+        task = innermost_task(environment) if launcher == "auto" else require_task(launcher, environment)
+    if task is None:
+        if (nodes or 1) > 1:
+            raise UsageError(
+                f"--nodes {nodes}: no launcher sets the number of this node; give --node-rank, from 0 (in a Kubernetes"
+                " Indexed Job: --node-rank $(JOB_COMPLETION_INDEX))."
+            )
+        return Task("none", 0, 1, "", 0, 1, 1, 0)
+    if nodes is not None and nodes != task.count:
+        raise UsageError(
+            f"--nodes {nodes}, but {task.variables}: start one task a node, leave out --nodes, or add --node-rank."
+        )
+    if task.local is None and task.launcher == "mpi" and task.count > 1:
+        raise UsageError(f"{task.variables}, but no local rank: set LOCAL_RANK to the task's number on its node.")
+    return task
+
+
+def _master(task: Task, master: str | None, environment: Mapping[str, str]) -> tuple[str, int]:
     if master:
         address, port = split_address(master)
     else:
         address = environment.get("MASTER_ADDR") or task.master
         port = whole_number("MASTER_PORT", environment) if environment.get("MASTER_PORT") else task.port
-    if task.count == 1:
-        address, port = ("127.0.0.1", 0) if not master and task.launcher != "torchrun" else (address, port)
-    elif not address:
-        where = f"{task.count} tasks ({task.names or '--nodes'})"
+        if task.count == 1 and task.launcher != "torchrun":
+            address, port = "127.0.0.1", 0
+    if task.count > 1 and not address:
         raise UsageError(
-            f"{where} have to meet, and nothing says where: give --master HOST:PORT, an address of the node of rank 0"
-            f" that the others reach, or set MASTER_ADDR and MASTER_PORT (port {DEFAULT_PORT} where none is given)."
+            f"{task.count} tasks ({task.variables}) need a master address: give --master HOST:PORT, an"
+            f" address of rank 0's node, or set MASTER_ADDR and MASTER_PORT (default port {DEFAULT_PORT})."
         )
-    if ranks > 1:
-        if (task.local_count or 1) > 1:
-            raise UsageError(
-                f"--ranks {ranks} under {task.names}: {task.local_count} tasks on one node would start {ranks} ranks"
-                " each. Start one task a node, or leave out --ranks so that each task is a rank."
-            )
-        return LaunchEnv(
-            task.launcher,
-            rank=task.number * ranks,
-            world_size=task.count * ranks,
-            local_rank=0,
-            local_world_size=ranks,
-            nodes=task.count,
-            node_rank=task.number,
-            master=address or "127.0.0.1",
-            port=port,
-        )
-    local_world_size = task.local_count or 1
-    return LaunchEnv(
-        task.launcher,
-        rank=task.number,
-        world_size=task.count,
-        local_rank=task.local or 0,
-        local_world_size=local_world_size,
-        nodes=task.nodes or -(-task.count // local_world_size),
-        node_rank=task.node if task.node is not None else task.number // local_world_size,
-        master=address or "127.0.0.1",
-        port=port,
-    )
-
-
-def _task(launcher: str, nodes: int | None, environment: Mapping[str, str]) -> Task:
-    """This process as a task of `launcher`, "auto" being any whose variables are there."""
-    if launcher not in LAUNCHERS:
-        raise UsageError(f"--launcher {launcher}: there are {', '.join(LAUNCHERS)}.")
-    found: list[Task] = []
-    if launcher == "auto":
-        for name, read in READERS.items():
-            # A pod's index is of use only where nothing in the pod has made ranks of it already.
-            if not (name == "kubernetes" and found) and (task := read(environment, nodes)) is not None:
-                found.append(task)
-    elif launcher != "none":
-        found = [_require(launcher, environment, nodes)]
-    if not found:
-        if (nodes or 1) > 1:
-            raise UsageError(f"--nodes {nodes}: nothing says which of them this one is; give --node-rank, from 0.")
-        return Task("none", 0, 1, 0, 1, 1, 0)
-    # A launcher started by another one has more tasks than it, and its answer is this process's own.
-    inner = found[0]
-    for outer in found[1:]:
-        same = (inner.number, inner.count) == (outer.number, outer.count)
-        if inner.count < outer.count or (inner.count == outer.count and not same):
-            raise UsageError(
-                f"{inner.names} and {outer.names} contradict each other; unset those that are left over, or choose with"
-                f" --launcher {inner.launcher} or --launcher {outer.launcher}."
-            )
-        if same and inner.local is None:
-            inner = outer
-    if nodes is not None and nodes != inner.count:
-        raise UsageError(
-            f"--nodes {nodes}, but {inner.names}: start one task a node, or leave out --nodes, or give --node-rank too."
-        )
-    if inner.local is None and inner.launcher == "mpi" and inner.count > 1:
-        raise UsageError(f"{inner.names}, but not which task of its node this is: set LOCAL_RANK to that.")
-    return inner
-
-
-def _require(launcher: str, environment: Mapping[str, str], nodes: int | None = None) -> Task:
-    task = READERS[launcher](environment, nodes)
-    if task is None:
-        raise UsageError(f"--launcher {launcher}: {MISSING[launcher]}")
-    return task
+    return address or "127.0.0.1", port

@@ -1,4 +1,4 @@
-"""The processes of one run: who this one is, its device, and what all of them decide together."""
+"""The process group of a run: rank, world size, device, collectives, DDP."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from timedrun.distributed.launch_env import find
-from timedrun.distributed.rendezvous import form_group
+from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.rendezvous import init_process_group
 from timedrun.errors import UsageError
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """This process's place among all of the run, as torchrun's variables say it."""
+    """Handle of this process on the process group of its run; with one rank, collectives do nothing."""
 
     rank: int
     world_size: int
@@ -30,36 +30,36 @@ class ProcessGroup:
 
     @classmethod
     def join(cls, device: str = "auto", timeout_seconds: float = 300.0) -> ProcessGroup:
-        """Read RANK, WORLD_SIZE and LOCAL_RANK and join the process group (nccl on CUDA, gloo on CPU) if there is one.
+        """Join the process group (nccl on CUDA, gloo on CPU) of RANK, WORLD_SIZE and LOCAL_RANK, if these are set.
 
-        timeout_seconds: for so long all ranks are waited for.
+        timeout_seconds: limit for all ranks to join.
 
         Raises:
-            UsageError: CUDA is asked for and not there, a variable holds what it cannot, the port is taken, or two
-                ranks have the same device.
-            RankLost: not all ranks came; those missing are named.
+            UsageError: CUDA is requested but not available, a variable is invalid, the port is in use, or two
+                processes have the same rank.
+            RankLost: a rank did not join in time; missing ranks are named.
         """
-        place = find(launcher="torchrun") if {"RANK", "WORLD_SIZE"} & os.environ.keys() else find(launcher="none")
-        chosen = choose_device(device, place.local_rank)
+        env = LaunchEnv.detect(launcher="torchrun" if {"RANK", "WORLD_SIZE"} & os.environ.keys() else "none")
+        chosen = choose_device(device, env.local_rank)
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)
-        if place.world_size > 1 and not dist.is_initialized():
-            form_group(place, chosen, timeout_seconds)
-        return cls(place.rank, place.world_size, place.local_rank, chosen)
+        if env.world_size > 1 and not dist.is_initialized():
+            init_process_group(env, chosen, timeout_seconds)
+        return cls(env.rank, env.world_size, env.local_rank, chosen)
 
     @property
     def is_first(self) -> bool:
-        """True on the one rank that writes the log."""
+        """True on rank 0, which alone writes the log."""
         return self.rank == 0
 
-    def sum(self, values: Tensor) -> Tensor:
-        """Sum of `values` over all ranks, on every rank."""
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """Return the sum of `values` over all ranks, in place."""
         if self.world_size > 1:
             dist.all_reduce(values, op=dist.ReduceOp.SUM)
         return values
 
     def all_reduce_max(self, values: list[float]) -> list[float]:
-        """Elementwise maximum over all ranks: how a flag raised on one becomes a decision of all."""
+        """Return the elementwise maximum over all ranks, for instance to turn one rank's flag into all ranks'."""
         if self.world_size == 1:
             return values
         shared = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -67,7 +67,7 @@ class ProcessGroup:
         return [float(value) for value in shared.tolist()]
 
     def broadcast(self, value: object) -> object:
-        """Rank 0's `value`, on every rank."""
+        """Return rank 0's `value` on every rank."""
         if self.world_size == 1:
             return value
         box = [value]
@@ -75,7 +75,7 @@ class ProcessGroup:
         return box[0]
 
     def all_gather(self, value: T) -> list[T]:
-        """Every rank's `value`, in the order of ranks, on every rank."""
+        """Return every rank's `value` in the order of ranks, on every rank."""
         if self.world_size == 1:
             return [value]
         found: list[T | None] = [None] * self.world_size
@@ -83,23 +83,23 @@ class ProcessGroup:
         return cast(list[T], found)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """`model` with gradients averaged over ranks; the model itself where there is one rank.
+        """Wrap `model` in DistributedDataParallel; return it unchanged with one rank.
 
-        Buffers are rank 0's on every rank, as in the 2022 runs.
+        Buffers are rank 0's on every rank, as in the MLPerf runs of 2022.
         """
         if self.world_size == 1:
             return model
         ids = [self.device.index] if self.device.type == "cuda" else None
         return DistributedDataParallel(DDPInner(model), device_ids=ids)
 
-    def share_buffers(self, model: nn.Module) -> None:
-        """Give every rank rank 0's buffers (batch norm statistics), so that all evaluate the same model."""
+    def broadcast_buffers(self, model: nn.Module) -> None:
+        """Copy rank 0's buffers (batch norm statistics) to every rank, so that all evaluate the same model."""
         if self.world_size > 1:
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
 
     def accumulate(self, parallel: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-        """The context of one backward pass of several: gradients are exchanged in the last one only."""
+        """Return the context of one of several backward passes; gradients are reduced in the `last` one only."""
         if isinstance(parallel, DistributedDataParallel) and not last:
             return parallel.no_sync()
         return nullcontext()
@@ -111,20 +111,20 @@ class ProcessGroup:
 
 
 class DDPInner(nn.Module):
-    """A model as DistributedDataParallel calls it. A hook on it runs behind the exchange of buffers and, unlike one on
-    the model, is not traced where that is compiled."""
+    """The module between DistributedDataParallel and the model. A hook on it runs after DDP has broadcast buffers and,
+    unlike a hook on the model, is not traced by torch.compile."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, *arguments: Any, **options: Any) -> Any:
-        """The model's own."""
+        """Call the model."""
         return self.model(*arguments, **options)
 
 
 def choose_device(device: str, local_rank: int = 0) -> torch.device:
-    """The torch device for "auto" (CUDA where there is one), "cpu" or "cuda".
+    """Return the torch device for "auto" (CUDA if available), "cpu" or "cuda".
 
     Raises:
         UsageError: "cuda" without a CUDA device, or fewer devices than local ranks.
@@ -143,16 +143,18 @@ def choose_device(device: str, local_rank: int = 0) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def require_steady_order(warm_up_steps: int, world_size: int) -> None:
-    """Nothing, where all backward passes of a run add up gradients in one order, be it resumed or not.
-    DistributedDataParallel chooses that order in its first one, and of three numbers it changes the sum.
+def require_warm_up_for_ddp(warm_up_steps: int, world_size: int) -> None:
+    """Require a warm-up step for more than two ranks.
+
+    DistributedDataParallel fixes the order of its gradient reduction in the first backward pass, and the order changes
+    the sum of three or more numbers: a resumed run without a warm-up step would sum differently.
 
     Raises:
-        UsageError: that pass would be one of the run itself.
+        UsageError: there are more than two ranks and no warm-up step.
     """
     if world_size > 2 and warm_up_steps < 1:
         raise UsageError(
-            f"{world_size} ranks without a warm-up step: torch settles in its first backward pass in which order"
-            " gradients are added up; in a resumed run that pass comes after the checkpoint, and its sums would not be"
-            " those of a run left alone. Use --warm-up-steps 1."
+            f"{world_size} ranks without a warm-up step: DistributedDataParallel fixes the order of its gradient"
+            " reduction in the first backward pass, so a resumed run would not repeat an uninterrupted one bit for bit."
+            " Use --warm-up-steps 1."
         )

@@ -1,278 +1,224 @@
-"""How the ranks of a run find each other: a store at MASTER_ADDR and MASTER_PORT, where each says that it is there."""
+"""Rendezvous: all ranks of a run find each other in a TCPStore on rank 0, then form one torch process group."""
 
 from __future__ import annotations
 
-import json
+import ipaddress
 import os
 import resource
+import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
 
-from mlevents.terminal_escape import printable
-from timedrun.distributed import interface, master
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
-from timedrun.distributed.master import POLL_SECONDS
 from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
 from timedrun.stdio import say
 
 GROUP_SECONDS: Final = 1800.0
-"""Timeout of the process group: the last resort. The Watchdog tells what is wrong long before; a shorter one would end
-runs in which one rank rightly works by itself, on an evaluation or a compilation, while the others wait."""
-ENDING_SECONDS: Final = 45.0
-"""For so long a rank that was started again waits for the ranks before it to end: their watch, their log and their
-supervisor take up to 33 s for it."""
+"""Timeout of collectives, a last resort: the watchdog reports a failure long before. A shorter one would abort runs in
+which one rank evaluates or compiles while the others wait."""
+OWN_ADDRESS_SECONDS: Final = 60.0
+"""Limit for rank 0 to reach itself at MASTER_ADDR: the name of a new pod takes a while to resolve."""
+NOTICE_SECONDS: Final = 10.0
+"""Delay of the first progress line of a wait; each further one comes when the wait has doubled."""
+POLL_SECONDS: Final = 0.5
 FAILED: Final = "failed"
-"""Key of the exit code and words of a rank that could not join the group."""
+"""Store key of the error that all ranks raise."""
 OWN_FILES: Final = 64
-"""Files and connections that a process has open by itself, about, with loaders of data."""
+"""Approximate number of open files of a process that loads data."""
 FILES_A_RANK: Final = 4
-"""Connections to each other rank: two of the store's while the ranks meet, the process group's, the watch's."""
+"""Connections to each other rank: two of the store, one of the process group, one of the watchdog."""
+GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
+"""Network interface of gloo (PyTorch, torch.distributed, choosing the network interface)."""
 
 
-def form_group(place: LaunchEnv, device: torch.device, timeout_seconds: float) -> None:
-    """Form the process group (nccl on CUDA, gloo on CPU) once all ranks of the run are there.
+def init_process_group(env: LaunchEnv, device: torch.device, timeout_seconds: float) -> None:
+    """Form the process group (nccl on CUDA, gloo on CPU) once all ranks have joined.
 
     Raises:
-        RankLost: they are not within `timeout_seconds`, or do not reach each other; those that are missing are named.
-        UsageError: the port is taken, the address is not this machine's or leads nowhere, or ranks do not go together:
-            all that are there raise it.
-        TimedrunError: this process may not open as many files as it needs.
+        RankLost: a rank did not join within `timeout_seconds`, or lost its connection; missing ranks are named.
+        UsageError: the port is in use, MASTER_ADDR does not resolve or is not rank 0's, two processes have one rank,
+            or ranks disagree on the world size. All ranks that joined raise the last two.
+        TimedrunError: the limit of open files is too low.
     """
-    if words := too_few_open_files(place.world_size):
-        raise TimedrunError(words)
-    device_id = str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
-    store: Store | None = None
+    if problem := too_few_open_files(env.world_size):
+        raise TimedrunError(problem)
     try:
-        store = _enter(place, timeout_seconds)
-        _await_all(store, place, device_id, timeout_seconds)
-        if device.type != "cuda" and place.world_size > place.local_world_size:
-            interface.choose(place.master, place.port)
-        with _bounded(place, timeout_seconds):
+        store = _join(env, timeout_seconds)
+        if device.type != "cuda" and env.world_size > env.local_world_size and not os.environ.get(GLOO_INTERFACE):
+            os.environ[GLOO_INTERFACE] = route_interface(env.master, env.port)
+        # Torch has no timeout for forming a group apart from that of its collectives.
+        bound = threading.Timer(timeout_seconds, _give_up, (env, timeout_seconds))
+        bound.daemon = True
+        bound.start()
+        try:
             dist.init_process_group(
                 "nccl" if device.type == "cuda" else "gloo",
                 store=PrefixStore("group", store),
-                rank=place.rank,
-                world_size=place.world_size,
+                rank=env.rank,
+                world_size=env.world_size,
                 timeout=timedelta(seconds=GROUP_SECONDS),
-                # Else nccl connects at the first collective, beyond the bound.
+                # Without a device nccl connects at the first collective, beyond the bound.
                 device_id=device if device.type == "cuda" else None,
             )
+        finally:
+            bound.cancel()
     except (dist.DistError, RuntimeError) as error:
-        lost = RankLost(f"rank {place.rank}: the ranks lost each other while they met: {_first_line(error)}")
-        with suppress(dist.DistError, RuntimeError):  # rank 0 is gone, and its store
-            if store is not None:
-                _tell_failure(store, lost)
-        _linger(place)
-        raise lost from None
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RankLost(f"rank {env.rank}: connection lost during rendezvous: {first_line}") from None
     except TimedrunError:
-        _linger(place)
+        if env.rank == 0:
+            time.sleep(2 * POLL_SECONDS)  # the store ends with this process: the others read the error first
         raise
 
 
 def too_few_open_files(world_size: int) -> str | None:
-    """Why one of `world_size` ranks cannot open what it needs, if it cannot: rank 0 has several connections to each."""
+    """Return the problem if the limit of open files is too low for `world_size` ranks, else None."""
     allowed, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], OWN_FILES + FILES_A_RANK * world_size
     if world_size == 1 or allowed == resource.RLIM_INFINITY or allowed >= needed:
         return None
     return (
-        f"a process may have {allowed} files and connections open here, and {world_size} ranks need up to {needed};"
-        f" raise the limit (ulimit -n {max(needed, 1024)}) on every node."
+        f"the limit of open files is {allowed} here, and {world_size} ranks need up to {needed}; raise it"
+        f" (ulimit -n {max(needed, 1024)}) on every node."
     )
 
 
-def _tell_failure(store: Store, error: TimedrunError) -> None:
-    """Have the ranks that wait raise `error` too."""
-    store.set(FAILED, json.dumps([int(error.exit_code), str(error)]))
+def route_interface(address: str, port: int) -> str:
+    """Return the network interface that routes to `address`, or "" if unknown or the loopback.
+
+    By default gloo uses the interface of the host name, on many systems the loopback, which other nodes cannot reach.
+    """
+    try:
+        family, _, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)  # looks up the route, sends nothing
+            own = probe.getsockname()[0].partition("%")[0]
+    except OSError:
+        return ""
+    names = (n for n, all_of in psutil.net_if_addrs().items() if own in {a.address.partition("%")[0] for a in all_of})
+    return "" if ipaddress.ip_address(own).is_loopback else next(names, "")
 
 
-def _failure(store: Store) -> TimedrunError | None:
-    """Why a rank could not join, if one could not."""
-    if not store.check([FAILED]):
-        return None
-    code, words = json.loads(store.get(FAILED))
-    kinds: dict[int, type[TimedrunError]] = {ExitCode.USAGE: UsageError, ExitCode.RANK_LOST: RankLost}
-    return kinds.get(code, TimedrunError)(words)
-
-
-def _linger(place: LaunchEnv) -> None:
-    """Rank 0's store goes with it: the others read first."""
-    if place.rank == 0:
-        time.sleep(2 * POLL_SECONDS)
-
-
-@contextmanager
-def _bounded(place: LaunchEnv, timeout_seconds: float) -> Iterator[None]:
-    """Ends this process where another rank fails in the meantime, or after `timeout_seconds`: torch gives no bound to
-    the forming of a group that is shorter than the group's own, and a rank that failed tells nobody."""
-    done = threading.Event()
-
-    def end(reason: str, code: ExitCode = ExitCode.RANK_LOST) -> None:
-        if not done.is_set():
-            say(printable(reason))
-            os._exit(int(code))
-
-    def look() -> None:
-        deadline = time.monotonic() + timeout_seconds
+def _join(env: LaunchEnv, timeout_seconds: float) -> Store:
+    """Return the store after all ranks joined. On a restart, the store of the previous attempt may still be up on
+    another node: its end is waited for."""
+    restarted = env.rank != 0 and os.environ.get(ATTEMPT, "1") != "1"
+    deadline = time.monotonic() + timeout_seconds
+    while True:
         try:
-            # A connection of its own: the other one is locked while the group forms.
-            store = _client(place, timeout_seconds)
-            while not done.wait(POLL_SECONDS):
-                if failure := _failure(store):
-                    end(str(failure), failure.exit_code)
-                if time.monotonic() > deadline:
-                    end(f"rank {place.rank}: the ranks met, but formed no group within {timeout_seconds:.0f} s.")
+            store = _open_store(env, timeout_seconds)
+            _await_all(store, env, timeout_seconds)
+            return store
         except (dist.DistError, RuntimeError):
-            end(f"rank {place.rank}: rank 0 left while the ranks met.")
-
-    thread = threading.Thread(target=look, name="group", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+            if not restarted or time.monotonic() > deadline:
+                raise
 
 
-def _open_store(place: LaunchEnv, timeout_seconds: float) -> Store:
-    # torchrun's agent has a server there already, and says so.
-    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    serves = place.rank == 0 and not agents
-    begun = time.monotonic()
+def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
+    serves = env.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun's agent does
+    timeout = timedelta(seconds=timeout_seconds)
+    server: Store | None = None
     if serves:
-        master.require_own_address(place, min(timeout_seconds, master.RESOLVE_SECONDS))
-    else:
-        master.await_server(place, timeout_seconds)
-    try:
-        store = TCPStore(
-            place.master,
-            place.port,
-            is_master=serves,
-            timeout=timedelta(seconds=timeout_seconds),
-            wait_for_workers=False,
-        )
-    except (dist.DistError, RuntimeError) as error:
-        if "EADDRINUSE" in str(error) or "in use" in str(error):
+        try:
+            server = TCPStore("127.0.0.1", env.port, is_master=True, timeout=timeout, wait_for_workers=False)
+        except (dist.DistError, RuntimeError) as error:
+            if "EADDRINUSE" not in str(error) and "in use" not in str(error):
+                raise
             raise UsageError(
-                f"rank 0 cannot listen at {master.shown(place)}: the port is in use, by another run perhaps; choose"
-                " another one, the same for all ranks."
+                f"rank 0 cannot listen at {_address(env)}: the port is in use; choose another one for all ranks."
             ) from None
-        raise master.nobody(place, begun) from None
-    return _prefixed(store)
-
-
-def _client(place: LaunchEnv, timeout_seconds: float) -> Store:
-    return _prefixed(TCPStore(place.master, place.port, is_master=False, timeout=timedelta(seconds=timeout_seconds)))
+    limit = min(timeout_seconds, OWN_ADDRESS_SECONDS) if serves else timeout_seconds
+    # TCPStore's own retries print backtraces.
+    if problem := _wait(lambda: _unreachable(env), env, limit):
+        kind = UsageError if serves or "resolve" in problem else RankLost
+        raise kind(
+            f"rank {env.rank}: cannot reach {problem} after {limit:.0f} s; rank 0 did not start, or this is not an"
+            " address of its node: give the same --master HOST:PORT on every node."
+        )
+    client = _prefixed(TCPStore(env.master, env.port, is_master=False, timeout=timeout))
+    _announce(client, env)  # through MASTER_ADDR: another node's rank 0 would be found there
+    return _prefixed(server) if server is not None else client
 
 
 def _prefixed(store: Store) -> Store:
-    return PrefixStore(f"timedrun/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    # Ranks of a restart do not meet the previous attempt.
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"timedrun/{restarts}/{os.environ.get(ATTEMPT, '1')}", store)
 
 
-def _enter(place: LaunchEnv, timeout_seconds: float) -> Store:
-    """The store, once this rank has told there that it has come. A rank that was started again may meet a store of the
-    ranks before it, whose end other nodes take a while to see to: it leaves that one alone and tries again.
+def _unreachable(env: LaunchEnv) -> str:
+    """Return "" if MASTER_ADDR accepts connections, else the address and the problem."""
+    try:
+        socket.create_connection((env.master, env.port), timeout=5).close()
+    except OSError as error:
+        unresolved = "name does not resolve: " if isinstance(error, socket.gaierror) else ""
+        return f"rank 0 at {_address(env)} ({unresolved}{error.strerror or error})"
+    return ""
+
+
+def _announce(store: Store, env: LaunchEnv) -> None:
+    """Enter this rank into the store.
 
     Raises:
-        RankLost: nobody answers, or those ranks do not end.
-        UsageError: this rank does not go together with those that are there; the others that wait raise it too.
+        UsageError: another process has this rank, or a rank has another world size; all ranks that wait raise it too.
     """
-    again = place.rank != 0 and os.environ.get(ATTEMPT, "1") != "1"
-    deadline = time.monotonic() + ENDING_SECONDS
-    while True:
-        store: Store | None = None  # closes the one before
-        try:
-            store = _open_store(place, timeout_seconds)
-            _require_one_size(store, place)
-            if _is_only_one(store, place):
-                return store
-        except (RankLost, dist.DistError, RuntimeError):  # that store went away meanwhile
-            if not again or time.monotonic() > deadline:
-                raise
-        if store is not None and not again:
-            error = UsageError(
-                f"two processes are rank {place.rank}: give each node its own --node-rank, from 0, and each process its"
-                " own RANK where none but variables say it."
-            )
-            _tell_failure(store, error)
-            raise error
-        if time.monotonic() > deadline:
-            raise RankLost(
-                f"rank {place.rank}: {master.shown(place)} still has a rank of this number, from before the restart,"
-                f" after {ENDING_SECONDS:.0f} s; end what is left of the run on node 0, then start it again with"
-                " --resume."
-            )
-        time.sleep(POLL_SECONDS)
+    own = f"{env.world_size} on rank {env.rank} ({env.nodes} nodes with {env.local_world_size} ranks each)"
+    first = str(store.compare_set("world size", "", own).decode())
+    if first.split()[0] != str(env.world_size):
+        problem = f"WORLD_SIZE is {first} and {own}: give the same --ranks and the same --nodes on every node."
+    elif store.add(f"rank {env.rank}", 1) > 1:
+        problem = (
+            f"two processes are rank {env.rank}: give each node its own --node-rank, from 0, or each process its own"
+            " RANK."
+        )
+    else:
+        return
+    store.set(FAILED, problem)
+    raise UsageError(problem)
 
 
-def _await_all(store: Store, place: LaunchEnv, device_id: str, timeout_seconds: float) -> None:
-    keys = [f"rank {rank}" for rank in range(place.world_size)]
-    store.set(keys[place.rank], device_id or "cpu")
-    deadline, pause, notice = time.monotonic() + timeout_seconds, 0.01, master.Notice(place)
+def _await_all(store: Store, env: LaunchEnv, timeout_seconds: float) -> None:
+    keys = [f"rank {rank}" for rank in range(env.world_size)]
 
     def missing() -> str:
+        if store.check([FAILED]):
+            raise UsageError(store.get(FAILED).decode())
+        if store.check(keys):  # not store.wait(), which ignores Ctrl-C
+            return ""
         ranks = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
-        return f"{', '.join(ranks[:16])}{', ...' if len(ranks) > 16 else ''}"
+        return f"{len(ranks)} of {env.world_size} ranks: {', '.join(ranks[:16])}{', ...' if len(ranks) > 16 else ''}"
 
-    while not store.check(keys):  # and not wait(), in which Ctrl-C would do nothing
-        if failure := _failure(store):
-            raise failure
-        if time.monotonic() > deadline:
-            joined = sum(store.check([key]) for key in keys)
-            raise RankLost(
-                f"{joined} of {place.world_size} ranks joined within {timeout_seconds:.0f} s; missing: {missing()}."
-                f" Look at what these ranks printed, and whether their nodes reach {master.shown(place)}."
-            )
-        if notice.due():
-            say(
-                f"waiting for ranks {missing()} of {place.world_size} at {master.shown(place)}, for"
-                f" {timeout_seconds:.0f} s."
-            )
+    if absent := _wait(missing, env, timeout_seconds):
+        raise RankLost(
+            f"rendezvous at {_address(env)} timed out after {timeout_seconds:.0f} s, missing {absent}; look at the"
+            " output of these ranks, and whether their nodes reach this address."
+        )
+
+
+def _wait(missing: Callable[[], str], env: LaunchEnv, seconds: float) -> str:
+    """Poll `missing` until it returns "" or `seconds` have passed; return its last value."""
+    begun = time.monotonic()
+    pause, notice = 0.01, begun + NOTICE_SECONDS
+    while (awaited := missing()) and (now := time.monotonic()) < begun + seconds:
+        if now >= notice and env.local_rank == 0:
+            say(f"waiting for {awaited}; rendezvous at {_address(env)}, limit {seconds:.0f} s.")
+            notice = now + max(NOTICE_SECONDS, now - begun)
         time.sleep(pause)
         pause = min(POLL_SECONDS, pause * 1.5)
-    if failure := _failure(store):
-        raise failure
-    by_device: dict[str, list[int]] = {}
-    for rank, told in enumerate(store.multi_get(keys)):
-        by_device.setdefault(told.decode(), []).append(rank)
-    for device, ranks in by_device.items():
-        if len(ranks) > 1 and device != "cpu":
-            named = ", ".join(map(str, ranks))
-            raise UsageError(
-                f"ranks {named} have the same GPU: give each rank of a node its own LOCAL_RANK, or each process its own"
-                " CUDA_VISIBLE_DEVICES."
-            )
+    return awaited
 
 
-def _require_one_size(store: Store, place: LaunchEnv) -> None:
-    """Nothing, where this rank counts as many ranks as the first that came did.
-
-    Raises:
-        UsageError: it does not; the others that wait raise it too.
-    """
-    own = f"{place.world_size} {place.rank} {place.local_world_size} {place.nodes}"
-    world_size, rank, local_world_size, nodes = map(int, store.compare_set("world", "", own).decode().split())
-    if world_size != place.world_size:
-        error = UsageError(
-            f"WORLD_SIZE is {world_size} on rank {rank} ({nodes} nodes with {local_world_size} ranks each) and"
-            f" {place.world_size} on rank {place.rank} ({place.nodes} nodes with {place.local_world_size} ranks each):"
-            " give the same --ranks and the same --nodes on every node."
-        )
-        _tell_failure(store, error)
-        raise error
+def _address(env: LaunchEnv) -> str:
+    return f"MASTER_ADDR={env.master}, MASTER_PORT={env.port}"
 
 
-def _is_only_one(store: Store, place: LaunchEnv) -> bool:
-    """Whether no process of this rank's number came before; this one counts from now on."""
-    return bool(store.add(f"processes of rank {place.rank}", 1) == 1)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _give_up(env: LaunchEnv, timeout_seconds: float) -> None:
+    say(f"rank {env.rank}: all ranks joined, but the process group was not formed within {timeout_seconds:.0f} s.")
+    os._exit(int(ExitCode.RANK_LOST))

@@ -1,4 +1,4 @@
-"""That all ranks hold the same weights, each having changed its own by the same numbers since they began alike."""
+"""Replica check: detect ranks whose parameters have diverged."""
 
 from __future__ import annotations
 
@@ -9,42 +9,39 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from timedrun.distributed.config_consistency import in_words
+from timedrun.distributed.config_consistency import format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
 from timedrun.run.train_state import Stateful
 
 TOLERANCE: Final = 1e-2
-"""Of a parameter's norm. Kernels that round in other ways leave ranks some 1e-6 apart, or 1e-4 after a long run."""
+"""Share of a parameter's norm. Kernels that round differently leave ranks 1e-6 apart, or 1e-4 after a long run."""
 COARSE: Final = 8
-"""Roundings of a number format that are allowed where they are more than TOLERANCE: weights kept in bfloat16."""
+"""Multiple of a number format's epsilon that is allowed if it exceeds TOLERANCE, as for weights in bfloat16."""
 MEAN_SHARE: Final = 0.1
-"""Of a parameter's sum, beside its norm, in what TOLERANCE is of. The sum of a million scales near 1 is a thousand
-norms, and a rounding that they share moves it as much."""
+"""Share of a parameter's sum that is added to its norm: the sum of a million scales near 1 is a thousand norms, and a
+common rounding changes it as much."""
 SMALLEST: Final = 1e-4
-"""What is smaller counts as so large: a weight that passes through zero, or is nothing but roundings, has no digits
-that ranks could share."""
+"""Lower bound of a value's size: a weight near zero, or one that is only rounding errors, has no common digits."""
 PIECE: Final = 1 << 20
-"""Values that are copied in float64 at a time: 8 MiB, since the device may have little left."""
+"""Values converted to float64 at a time: 8 MiB, since device memory may be short."""
 NOT_FINITE: Final = (0.0, -1.0)
-"""In place of the sums of a parameter that holds NaN or infinity, which maxima over ranks might lose."""
+"""Replaces the sums of a parameter with NaN or infinity, which a maximum over ranks might drop."""
 
 
 class ReplicaDivergence(TimedrunError):
-    """Ranks hold different weights; raised on all of them alike."""
+    """Divergence of parameters between ranks; raised on all of them alike."""
 
 
 class Replicas:
-    """The copies that all ranks have of the parameters of the modules among `parts`.
+    """All ranks' copies of the parameters of the modules among `parts`, compared by sum and sum of squares in float64.
 
-    They are compared by their sum and their sum of squares in float64. Ranks differ in a parameter where their sums of
-    squares are more than 1 % of the largest apart, or their sums more than 1 % of its norm: weights that have nothing
-    to do with each other have sums about a norm apart, however many they are, and so have those with other signs or in
-    another parameter's place, while independent roundings of 1e-6 move a sum by 1e-6 of the norm. So other weights, a
-    huge value or one that is not finite, and noise of some per cent or, over a model of dozens of parameters, of 1 %
-    are found; one ordinary value among thousands, or values that changed places within a parameter, are not. Buffers
-    and random generators may differ between ranks and are not looked at. NaN and infinity on all ranks alike are left
-    to the check of the loss.
+    Ranks differ in a parameter if their sums of squares are more than 1 % of the largest apart, or their sums more than
+    1 % of its norm. Unrelated weights, and those with other signs or of another parameter, have sums about a norm
+    apart, however many they are; independent rounding errors of 1e-6 change a sum by 1e-6 of the norm. So other
+    weights, a huge or non-finite value, and noise of some per cent (over a model of dozens of parameters, of 1 %) are
+    detected; one ordinary value among thousands, or a permutation within a parameter, is not. Buffers and random
+    generators may differ between ranks. NaN and infinity on all ranks alike are left to the check of the loss.
     """
 
     def __init__(self, ranks: ProcessGroup, parts: Mapping[str, Stateful]) -> None:
@@ -52,10 +49,9 @@ class Replicas:
         self._compared: int | None = None
 
     def require_same(self, step: int) -> None:
-        """Compare them after optimizer step `step`, once a step; all ranks call it together. With one rank nothing.
+        """Raise ReplicaDivergence, naming the ranks, unless all copies are the same after optimizer step `step`.
 
-        Raises:
-            ReplicaDivergence: they differ; the ranks that do are named.
+        Compares once a step; all ranks call this together.
         """
         if self._ranks.world_size == 1 or self._compared == step:
             return
@@ -69,13 +65,13 @@ class Replicas:
         allowed = allowance(lowest, highest, list(named.values()))
         apart = (highest - lowest > allowed).any(1)
         if apart.any():
-            everybody = torch.tensor(self._ranks.all_gather(own.tolist()), dtype=torch.float64)
-            raise ReplicaDivergence(_told(everybody, allowed, apart, list(named), step))
+            all_ranks = torch.tensor(self._ranks.all_gather(own.tolist()), dtype=torch.float64)
+            raise ReplicaDivergence(_message(all_ranks, allowed, apart, list(named), step))
         self._compared = step
 
 
 def parameters(parts: Mapping[str, Stateful]) -> dict[str, Tensor]:
-    """The parameters of the modules among `parts` by "part.name", each that is shared once."""
+    """Return the parameters of the modules among `parts` by "part.name", each shared one once."""
     found: dict[int, tuple[str, Tensor]] = {}
     for part, module in parts.items():
         for name, parameter in module.named_parameters() if isinstance(module, nn.Module) else ():
@@ -85,8 +81,8 @@ def parameters(parts: Mapping[str, Stateful]) -> dict[str, Tensor]:
 
 
 def sums(tensors: Sequence[Tensor]) -> Tensor:
-    """The sum and the sum of squares of each tensor in float64, on the CPU; NOT_FINITE where there is none. The device
-    is waited for once."""
+    """Return the sum and the sum of squares of each tensor, shape [tensors, 2], float64, on the CPU; NOT_FINITE for
+    those that overflow. Synchronizes the device once."""
     rows = []
     for tensor in tensors:
         row = torch.zeros(2, dtype=torch.float64, device=tensor.device)
@@ -100,7 +96,7 @@ def sums(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def allowance(lowest: Tensor, highest: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-    """How far apart the `sums` of `tensors` may be, where over all ranks they are from `lowest` to `highest`."""
+    """Return the allowed difference of the `sums` of `tensors`, given their minimum and maximum over all ranks."""
     tolerance = torch.tensor([max(TOLERANCE, COARSE * torch.finfo(one.dtype).eps) for one in tensors]).double()
     least = torch.tensor([one.numel() * SMALLEST**2 for one in tensors], dtype=torch.float64)
     squares = highest[:, 1].clamp(min=0.0) + least
@@ -108,26 +104,26 @@ def allowance(lowest: Tensor, highest: Tensor, tensors: Sequence[Tensor]) -> Ten
     return torch.stack([tolerance * (squares.sqrt() + MEAN_SHARE * sum_size), tolerance * squares], dim=1)
 
 
-def _told(everybody: Tensor, allowed: Tensor, apart: Tensor, names: list[str], step: int) -> str:
-    """Who differs from most ranks, or from rank 0 where there is no majority, and in what."""
+def _message(all_ranks: Tensor, allowed: Tensor, apart: Tensor, names: list[str], step: int) -> str:
+    """Name the ranks that differ from the majority, or from rank 0 without one, and the first parameter."""
     first = int(apart.nonzero()[0])
-    own = everybody[:, first]
-    # By half of what is allowed: of two ranks further apart than that, one at least is not near any third.
+    own = all_ranks[:, first]
+    # Half of the allowance: of two ranks further apart than that, at least one is not near any third rank.
     near = ((own[:, None] - own[None]).abs() <= allowed[first] / 2).all(-1)
     model = int(near.sum(1).argmax())
-    far = ((everybody - everybody[model]).abs() > allowed / 2)[:, apart].any(2).any(1).tolist()
+    far = ((all_ranks - all_ranks[model]).abs() > allowed / 2)[:, apart].any(2).any(1).tolist()
     strange = [rank for rank, is_far in enumerate(far) if is_far]
     rest = [rank for rank, is_far in enumerate(far) if not is_far]
     shown = next(rank for rank in strange if not near[model, rank])
     return (
-        f"the ranks do not hold the same weights after step {step}: {in_words(strange)}"
-        f" {'differs' if len(strange) == 1 else 'differ'} from {in_words(rest)} in {int(apart.sum())} of {len(names)}"
-        f" parameters, first in {names[first]} ({_in_words(own[shown])} on rank {shown}, {_in_words(own[model])} on"
-        f" rank {model}). The run is aborted and the step not saved: a device or the network was wrong, or code changed"
-        " one rank's weights. Resume the run from its last checkpoint, or run it again."
+        f"replicas diverged after step {step}: {format_ranks(strange)}"
+        f" {'differs' if len(strange) == 1 else 'differ'} from {format_ranks(rest)} in {int(apart.sum())} of"
+        f" {len(names)} parameters, first in {names[first]} ({_norm_and_sum(own[shown])} on rank {shown},"
+        f" {_norm_and_sum(own[model])} on rank {model}). The step is not saved, the run is aborted: a device or the"
+        " network is faulty, or code changed one rank's weights. Resume from the last checkpoint, or run again."
     )
 
 
-def _in_words(sum_and_squares: Tensor) -> str:
+def _norm_and_sum(sum_and_squares: Tensor) -> str:
     total, squares = sum_and_squares.tolist()
     return "not finite" if squares < 0 else f"norm {math.sqrt(squares):.6g}, sum {total:.6g}"

@@ -1,5 +1,5 @@
-"""What a process's training thread is at, seen from another thread: waiting for other ranks, or on its own; and whether
-anything in the process works."""
+"""Stall detection: classify what the training thread does (collective, device, own code), and measure for how long the
+process has been idle."""
 
 from __future__ import annotations
 
@@ -17,94 +17,91 @@ from typing import Final, Literal, Self
 import psutil
 import torch
 
-from timedrun.distributed import process_usage
-
 State = Literal["own", "collective", "device"]
 ACTIVE_SHARE: Final = 0.2
-"""Of a core that it had for itself: what uses less does nothing but wait. Gloo's thread wakes a hundred times a second
-for 25 us each: on an overloaded machine it waits for a core half of the time, and still does nothing."""
+"""Share of the core time available to a thread above which it is active. Gloo's polling thread wakes a hundred times a
+second for 25 us: on an overloaded machine it waits for a core half of the time, and is still idle."""
 SLICE_SECONDS: Final = 0.001
-"""What runs for less than this between two looks does nothing but wait either: who works runs for some milliseconds
-when its turn comes, however rarely that is."""
+"""A thread that ran for less between two samples is idle: one that works runs for milliseconds when scheduled."""
 WAITING: Final = ("torch.distributed", "torch.autograd", "torch.nn.parallel.distributed", "torch.cuda")
-"""Modules whose innermost call waits for other ranks, or for a device that does: a collective, a backward pass (at its
-end, for the gradients of others), DistributedDataParallel's exchange of buffers, a synchronization."""
+"""Modules whose innermost call waits for other ranks or for a device that does: a collective, a backward pass (for the
+gradients of others), the buffer broadcast of DistributedDataParallel, a synchronization."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a training thread was at for the last `quiet_seconds`."""
+class ThreadActivity:
+    """Activity of a training thread."""
 
     state: State
-    """collective: in one, or in a backward pass; device: the GPU has work that does not end; own: anything else."""
-    quiet_seconds: float
-    """For how long the process has been in this state with nothing in it at work: no thread that uses more than
-    `ACTIVE_SHARE` of a core, or would if it got one, and none that waits for a disk. Work of a moment takes off a
-    moment."""
+    """collective: in one, or in a backward pass; device: the GPU has unfinished work; own: anything else."""
+    idle_seconds: float
+    """Time in this state during which no thread of the process was active and none waited for a disk. A sample with
+    work subtracts twice its length."""
     where: str
-    """The innermost line of a program, and of no library of Python's or torch's: file:line (function)."""
+    """Innermost line that is neither Python's library nor torch: file:line (function)."""
 
 
-class Observer:
-    """Looks at one thread of this process, once a second or so."""
+class ActivityProbe:
+    """Sampler of one thread of this process."""
 
     def __init__(self, thread: int, device: torch.device) -> None:
         self._thread = thread
         self._device = device
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        """The thread has moved: nothing seen before counts."""
+    def reset(self) -> None:
+        """Discard earlier samples, because the thread has advanced."""
         self._state: State = "own"
-        self._quiet = 0.0
+        self._idle = 0.0
         self._own: float | None = None
-        self._spent: Spent | None = None
+        self._times: ThreadTimes | None = None
         self._tree: float | None = None
 
-    def look(self, seconds: float) -> Standing:
-        """What the thread is at; `seconds` have passed since the last look."""
+    def sample(self, seconds: float) -> ThreadActivity:
+        """Return the thread's activity, `seconds` after the last sample."""
         frame = sys._current_frames().get(self._thread)
         state: State = "collective" if frame is not None and in_module(frame, WAITING) else "own"
         if _device_busy(self._device):
             state = "device"
         if state != self._state:
-            self.forget()
+            self.reset()
             self._state = state
-        if state == "device" or not self._works(seconds):
-            self._quiet += seconds
+        if state == "device" or not self._active(seconds):
+            self._idle += seconds
         else:
-            self._quiet = max(0.0, self._quiet - 2 * seconds)
-        return Standing(state, self._quiet, place(frame) if frame is not None else "")
+            self._idle = max(0.0, self._idle - 2 * seconds)
+        return ThreadActivity(state, self._idle, location(frame) if frame is not None else "")
 
-    def _works(self, seconds: float) -> bool:
-        before, self._own = self._own, _own_cpu_seconds()
+    def _active(self, seconds: float) -> bool:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        before, self._own = self._own, used.ru_utime + used.ru_stime
         if before is None or self._own - before > ACTIVE_SHARE * seconds:
-            self._spent = self._tree = None
+            self._times = self._tree = None
             return True
-        # From here on the children are looked for, which takes milliseconds: only where nothing else tells.
+        # Children are looked up, which takes milliseconds, only if this process does not use a core itself.
         tasks = _tasks()
-        earlier, self._tree = self._tree, process_usage.cpu_seconds()
-        spent_before, self._spent = self._spent, Spent.of(tasks)
-        if earlier is not None and self._tree - earlier > ACTIVE_SHARE * seconds:
+        tree_before, self._tree = self._tree, cpu_seconds()
+        times_before, self._times = self._times, ThreadTimes.read(tasks)
+        if tree_before is not None and self._tree - tree_before > ACTIVE_SHARE * seconds:
             return True
-        if self._spent is None:  # a kernel that does not account for waits: only the moment can be seen
-            return _any_in(tasks, b"RD")
-        busiest = self._spent.busiest_share_since(spent_before) if spent_before else 0.0
-        return busiest > ACTIVE_SHARE or _any_in(tasks, b"D")
+        if self._times is None:  # only the present state is known
+            return _any_in_state(tasks, b"RD")
+        busiest = self._times.busiest_share_since(times_before) if times_before else 0.0
+        return busiest > ACTIVE_SHARE or _any_in_state(tasks, b"D")
 
 
 @dataclass(frozen=True)
-class Spent:
-    """What threads have done so far."""
+class ThreadTimes:
+    """Scheduler times of threads."""
 
     at: float
     """Seconds of the monotonic clock."""
     seconds: dict[Path, tuple[float, float]]
-    """By the thread's folder in /proc: for how long it ran, and for how long it waited for a core that others had."""
+    """Time running and time waiting for a core, by the thread's folder in /proc."""
 
     @classmethod
-    def of(cls, tasks: list[Path]) -> Self | None:
-        """Read from /proc/<pid>/schedstat (Linux' sched-stats.rst); None where the kernel does not tell."""
+    def read(cls, tasks: list[Path]) -> Self | None:
+        """Read /proc/<pid>/schedstat (Linux' sched-stats.rst); return None if the kernel does not account for it."""
         at, seconds = time.monotonic(), {}
         for task in tasks:
             try:
@@ -112,15 +109,15 @@ class Spent:
             except OSError:
                 if task.exists():
                     return None
-                continue  # it has just ended
+                continue  # the thread has ended
             seconds[task] = int(ran) / 1e9, int(waited) / 1e9
         if seconds and not any(ran for ran, _ in seconds.values()):
-            return None  # a kernel may have the file, but nothing in it
+            return None  # some kernels have the file with zeros only
         return cls(at, seconds)
 
     def busiest_share_since(self, before: Self) -> float:
-        """The largest share of its time, waits for a core left out, that a thread ran for: what it would have used of
-        a core that nobody else wanted."""
+        """Return the largest share of a thread's running time in its time without waits for a core: what it would use
+        of a core on an idle machine."""
         busiest = 0.0
         for task, (ran_so_far, waited_so_far) in self.seconds.items():
             ran_before, waited_before = before.seconds.get(task, (0.0, 0.0))
@@ -131,15 +128,24 @@ class Spent:
         return busiest
 
 
+def cpu_seconds() -> float:
+    """Return user plus system time of this process and its descendants, including ended ones that were waited for."""
+    total = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(child.cpu_times()[:4])  # its own and those of its ended children
+    return total
+
+
 def in_module(frame: FrameType, modules: tuple[str, ...]) -> bool:
-    """Whether the code of `frame` belongs to one of `modules` or below it."""
+    """Return True if the code of `frame` belongs to one of `modules` or their submodules."""
     name = str(frame.f_globals.get("__name__", ""))
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def place(frame: FrameType) -> str:
-    """The innermost line below `frame` of a program, not of torch or Python's library: file:line (function); the file
-    as its module's name has it, never where it lies on this machine."""
+def location(frame: FrameType) -> str:
+    """Return the innermost line at or above `frame` outside torch and Python's library as file:line (function); the
+    file as in its module's name, without the path of this machine."""
     found: FrameType | None = frame
     while found is not None:
         name = str(found.f_globals.get("__name__", ""))
@@ -152,21 +158,16 @@ def place(frame: FrameType) -> str:
     return f"{'/'.join(file.parts[-depth:])}:{found.f_lineno} ({found.f_code.co_name})"
 
 
-def _own_cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def _tasks() -> list[Path]:
-    """The other threads of this process, and the first one of each below it."""
+    """Return the other threads of this process, and the first one of each child."""
     own = [Path(entry.path) for entry in os.scandir("/proc/self/task") if int(entry.name) != threading.get_native_id()]
     return [*own, *(Path("/proc", str(child.pid)) for child in psutil.Process().children(recursive=True))]
 
 
-def _any_in(tasks: list[Path], states: bytes) -> bool:
-    """Whether a task is in one of these states now (proc_pid_stat(5): R runs or wants to, D sleeps uninterruptibly)."""
+def _any_in_state(tasks: list[Path], states: bytes) -> bool:
+    """Return True if a task is in one of `states` (proc_pid_stat(5): R runnable, D in uninterruptible sleep)."""
     for task in tasks:
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # the task has ended
             text = (task / "stat").read_bytes()
             if text[text.rfind(b")") + 2 :][:1] in states:
                 return True
@@ -174,10 +175,10 @@ def _any_in(tasks: list[Path], states: bytes) -> bool:
 
 
 def _device_busy(device: torch.device) -> bool:
-    """Whether the default stream of a CUDA device has work that has not ended. Does not wait."""
+    """Return True if the default stream of a CUDA device has unfinished work. Does not synchronize."""
     if device.type != "cuda":
         return False
     try:
         return not torch.cuda.default_stream(device).query()
-    except RuntimeError:  # a broken device: the training thread says so better
+    except RuntimeError:  # a broken device: the training thread reports it
         return False

@@ -1,4 +1,4 @@
-"""How long each rank works on a step by itself, without the waiting for others, so that a slow one can be named."""
+"""Straggler detection: compare the time of each rank's own work in a step, without its waits for other ranks."""
 
 from __future__ import annotations
 
@@ -16,46 +16,44 @@ from timedrun.distributed.process_group import DDPInner, ProcessGroup
 Part = Literal["loading", "computing"]
 PARTS: Final[tuple[Part, ...]] = ("loading", "computing")
 CHECKS: Final = 3
-"""A rank is slow that was at so many checks one after the other."""
+"""Consecutive checks at which a rank has to be slow."""
 RATIO: Final = 1.5
-"""Of its time to the median rank's, for one part of a step."""
+"""Least ratio of a slow rank's time to the median rank's, for one part of a step."""
 LEAST_SECONDS: Final = 0.010
-"""More than the median rank's."""
+"""Least excess over the median rank's time."""
 LEAST_SHARE: Final = 0.1
-"""More than the median rank's, for the whole of its own work: what hides behind other work slows nobody. A host that
-runs ahead of its GPU may seem to load while it waits for the others; then its whole is not longer than theirs."""
+"""Least excess of the sum of both parts, as a share of the median rank's: hidden work slows no other rank. A host that
+runs ahead of its GPU may seem to load while it waits for others; then its sum does not exceed theirs."""
 UNKNOWN: Final = -1.0
 HOOKED: Final = 3
-"""Parameters whose gradients are clocked: the first ones, whose gradients come last."""
+"""Number of parameters whose gradients are timed: the first ones, whose gradients come last."""
 
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A rank that the others wait for."""
+    """A rank that the others wait for; the fields are those of the log's event."""
 
     rank: int
     seconds: float
-    """A step of its own work."""
+    """Time of its own work per step."""
     median_seconds: float
-    """The same of the median rank; of two, of the other."""
+    """Time of the median rank; of two ranks, of the other."""
     part: str
     """loading: from the end of a step to the next forward pass; computing: from there to the last gradient."""
 
     @property
-    def words(self) -> str:
-        """For a person."""
-        return (
-            f"rank {self.rank} is slow: {self.seconds * 1e3:.0f} ms a step {self.part}, the median rank"
-            f" {self.median_seconds * 1e3:.0f} ms"
-        )
+    def message(self) -> str:
+        """Progress line."""
+        own, median = self.seconds * 1e3, self.median_seconds * 1e3
+        return f"rank {self.rank} is slow: {own:.0f} ms {self.part} per step, the median rank {median:.0f} ms"
 
 
 class StragglerDetector:
-    """Clocks a rank's own work. With one rank it does nothing.
+    """Timer of a rank's own work and comparison with the other ranks; inactive with one rank.
 
-    Loading ends where DistributedDataParallel's forward pass begins. Computing begins behind its exchange of buffers,
-    which waits for rank 0, and ends with the last gradient of the micro-batch, before the others' gradients are waited
-    for. On a GPU computing is what its events say; loading is the host's.
+    Loading ends where DistributedDataParallel's forward pass begins. Computing begins after its buffer broadcast, which
+    waits for rank 0, and ends with the last gradient of the micro-batch, before the wait for other ranks' gradients. On
+    a GPU, computing is timed by CUDA events, loading on the host.
     """
 
     def __init__(self, ranks: ProcessGroup, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -65,23 +63,23 @@ class StragglerDetector:
         self._loading: list[float] = []
         self._spans: list[tuple[_Stamp, list[_Stamp]]] = []
         self._steps: list[list[tuple[_Stamp, list[_Stamp]]]] = []
-        self._training = False  # the spans of the first step have those of warm-up before them
+        self._training = False  # the spans before the first step include warm-up
         self._in_a_row: dict[tuple[int, Part], int] = {}
-        self._told: set[tuple[int, Part]] = set()
+        self._reported: set[tuple[int, Part]] = set()
 
     def attach(self, parallel: nn.Module) -> None:
-        """Clock the forward and backward passes of `parallel`, which `ProcessGroup.wrap` made."""
+        """Time the forward and backward passes of `parallel`, the result of `ProcessGroup.wrap`."""
         if self.ranks.world_size == 1:
             return
-        entrance = next(module for module in parallel.modules() if isinstance(module, DDPInner))
+        inner = next(module for module in parallel.modules() if isinstance(module, DDPInner))
         parallel.register_forward_pre_hook(self._loaded)
-        entrance.register_forward_pre_hook(self._begins)
-        clocked = [parameter for parameter in parallel.parameters() if parameter.requires_grad]
-        for parameter in clocked[:HOOKED]:
+        inner.register_forward_pre_hook(self._begins)
+        trained = [parameter for parameter in parallel.parameters() if parameter.requires_grad]
+        for parameter in trained[:HOOKED]:
             parameter.register_post_accumulate_grad_hook(self._gradient)  # type: ignore[no-untyped-call]
 
     def stepped(self) -> None:
-        """An optimizer step ended."""
+        """Record the end of an optimizer step."""
         if self.ranks.world_size > 1:
             self._ended = self._monotonic()
             if self._training:
@@ -90,11 +88,11 @@ class StragglerDetector:
             self._training = True
 
     def report(self) -> list[float]:
-        """This rank's seconds since the last call, in its place of all ranks': what all ranks take the elementwise
-        maximum of, so that each has everybody's; no numbers where there is one rank."""
+        """Return this rank's times since the last call in a table of all ranks, flat, [ranks, parts] seconds, UNKNOWN
+        elsewhere: the elementwise maximum over ranks is the full table. Empty with one rank."""
         if self.ranks.world_size == 1:
             return []
-        self._ended = None  # what follows a check may be an evaluation or a checkpoint
+        self._ended = None  # a check may be followed by an evaluation or a checkpoint
         table = [UNKNOWN] * (self.ranks.world_size * len(PARTS))
         place = self.ranks.rank * len(PARTS)
         table[place : place + len(PARTS)] = [
@@ -105,9 +103,9 @@ class StragglerDetector:
         self._steps.clear()
         return table
 
-    def judge(self, reports: Sequence[float]) -> SlowRank | None:
-        """Who is slow by the maximum of all `reports`, if somebody is; on all ranks alike. Told once; again only after
-        it was not slow for a while."""
+    def detect(self, reports: Sequence[float]) -> SlowRank | None:
+        """Return the straggler, if any, from the maximum of all `reports`; on all ranks alike. Each is returned once,
+        and again only after it was not slow for CHECKS checks."""
         table = [reports[place : place + len(PARTS)] for place in range(0, len(reports), len(PARTS))]
         if not table:
             return None
@@ -116,25 +114,25 @@ class StragglerDetector:
         median_whole = statistics.median_low(wholes)
         for place, part in enumerate(PARTS):
             if any(row[place] == UNKNOWN for row in table):
-                continue  # two checks with hardly a step in between
+                continue  # hardly a step since the last check
             median = statistics.median_low(row[place] for row in table)
             for rank, row in enumerate(table):
                 more = row[place] - median
                 whole = wholes[rank] - median_whole
                 slow = more > max(LEAST_SECONDS, (RATIO - 1) * median) and whole > LEAST_SHARE * median_whole
-                # Up to CHECKS while it is slow, back to 0 as slowly: one check in between changes nothing.
+                # Counts up to CHECKS and back to 0, so that a single check of the other kind changes nothing.
                 before = self._in_a_row.get((rank, part), 0)
                 now = min(CHECKS, before + 1) if slow else max(0, before - 1)
                 self._in_a_row[rank, part] = now
                 if now == 0:
-                    self._told.discard((rank, part))
-                if now == CHECKS and (rank, part) not in self._told and found is None:
-                    self._told.add((rank, part))
+                    self._reported.discard((rank, part))
+                if now == CHECKS and (rank, part) not in self._reported and found is None:
+                    self._reported.add((rank, part))
                     found = SlowRank(rank, row[place], median, part)
         return found
 
     def _computing(self) -> list[float]:
-        """Seconds of each step since the last comparison that can be told without waiting for the device."""
+        """Return the seconds of each step since the last report whose events are complete."""
         found = []
         for spans in self._steps:
             seconds = [_seconds(begin, ends) for begin, ends in spans if ends]
@@ -166,7 +164,7 @@ _Stamp = float | torch.cuda.Event
 
 
 def _seconds(begin: _Stamp, ends: list[_Stamp]) -> float | None:
-    """From `begin` to the last of `ends`; None where the device has not come to it."""
+    """Return the time from `begin` to the last of `ends`; None if the device has not reached it."""
     seconds = []
     for end in ends:
         if isinstance(begin, float) and isinstance(end, float):

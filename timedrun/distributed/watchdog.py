@@ -1,5 +1,5 @@
-"""Signs of life of all ranks: one that dies, stops, gets stuck or fails is named on every other in bounded time, under
-any launcher and whatever collective the others wait in."""
+"""Watchdog: name a rank that died, hangs, is unreachable or failed on every other rank in bounded time, under any
+launcher and in whatever collective the others wait."""
 
 from __future__ import annotations
 
@@ -21,55 +21,52 @@ import torch.distributed as dist
 from mlevents.runlog import ResultFileGone
 from timedrun.distributed.collectives_check import WrongCollective
 from timedrun.distributed.config_consistency import ConfigMismatch
-from timedrun.distributed.failure import Seen, Verdict, judge_standing, last_step
-from timedrun.distributed.heartbeat_channel import Peer, meet
+from timedrun.distributed.failure import ABORTED, RankStatus, RunFailure, find_stalled, last_step
+from timedrun.distributed.heartbeat_channel import Connection, connect
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.replica_check import ReplicaDivergence
-from timedrun.distributed.stall_detector import WAITING, Observer, Standing, in_module
+from timedrun.distributed.stall_detector import WAITING, ActivityProbe, ThreadActivity, in_module
 from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError, UsageError
 from timedrun.storage.atomic_file import replace_text
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
-"""Environment: another number than STUCK_SECONDS."""
-SILENT_SECONDS: Final = 15.0
-"""A rank that gave no sign of life for so long is lost. One whose process ended is known to be at once; this is for one
-that is stopped, or cut off by its network."""
+"""Variable that overrides STUCK_SECONDS."""
+HEARTBEAT_TIMEOUT: Final = 15.0
+"""Seconds without a heartbeat after which a rank is stopped or unreachable. A process that ended is noticed at once."""
 STUCK_SECONDS: Final = 15.0
-"""A rank that has done nothing at all for so long, while the others wait, is stuck: no time on a CPU or GPU, in none of
-its threads and children, and no disk waited for."""
+"""Idle time after which a rank hangs if others wait for it. Idle: none of its threads and children uses a CPU or GPU
+or waits for a disk."""
 BUSY_SECONDS: Final = 1200.0
-"""A rank that works may keep others waiting in a collective for so long: compilation or an evaluation of its own."""
-STILL_BEATS: Final = 3
-"""A rank whose step has not changed for so many looks at what it is at."""
+"""Limit for a rank that works while others wait in a collective: a compilation, or an evaluation of its own."""
+STILL_INTERVALS: Final = 3
+"""Heartbeat intervals without a step after which a rank's activity is sampled."""
 SYMPTOM_SECONDS: Final = 5.0
-"""For so long a rank's failed collective waits for the news of what made it fail."""
+"""Time that a failed collective waits for the report of its cause."""
+LOST_SECONDS: Final = 3.0
+"""Time that a closed connection waits for the launcher's report of the cause."""
+GRACE_SECONDS: Final = 3.0
+"""Time from a known failure to the end of this process."""
 AGREED: Final = (NonFiniteLoss, RankLost, ConfigMismatch, WrongCollective, ReplicaDivergence, ResultFileGone)
 """Errors that all ranks raise alike, and that name the rank themselves."""
-LOST_SECONDS: Final = 3.0
-"""For so long after its last word a rank whose connection ended may be told of by its supervisor."""
-GRACE_SECONDS: Final = 3.0
-"""For so long a process may go on once it is known why the run ends; then it is ended."""
-
-SPARE_BYTES: Final = 1 << 20
-"""Given up where the watch runs out of memory, to tell of it."""
 
 
 class Watchdog:
-    """A thread on each rank that tells rank 0 how far it is and what it is at; rank 0 judges, and tells all.
+    """A thread on each rank that sends heartbeats with its step and activity to rank 0, which finds failures and
+    reports them to all ranks.
 
-    A rank is lost when its connection ends without a word or it is silent for `silent_seconds`; the others judge rank 0
-    by the same. It is stuck when at least one rank waits in a collective, none that does not wait works, and nothing
-    has changed in that for `stuck_seconds`. So nothing that all ranks do, however long, is ever called stuck, nor is a
-    rank that computes, compiles, reads or writes by itself while others wait, for up to `busy_seconds`.
+    A rank has died when its connection closes unannounced, and is unreachable without a heartbeat for
+    `heartbeat_timeout`; the others apply the same to rank 0. A rank hangs when at least one rank waits in a collective
+    and all that do not are idle, for `stuck_seconds`. So a phase of all ranks, however long, is never a hang, nor is a
+    rank that computes, compiles, reads or writes while others wait for up to `busy_seconds`.
 
-    Time passes for the watch only while its thread runs: a machine that was suspended, or a job that was stopped and
-    goes on, finds nobody silent.
+    Timeouts count only time during which this thread runs, so resuming a suspended machine or job raises no false
+    alarm.
 
-    ranks: this process's place. With one rank there is nobody to watch; its signs are written if they are asked for.
-    on_end: called once, from the watch's thread, with a verdict's words and exit code, where the thread that called
-        `start` did not come to `failed` or `stop` within GRACE_SECONDS of it: it is caught in a collective or far from
-        one. It has to end the process.
+    ranks: with one rank only its status file is written, if the launcher asked for it.
+    on_end: called once, from the watchdog's thread, with a failure's message and exit code, if the thread that called
+        `start` does not call `failed` or `stop` within GRACE_SECONDS, because it is blocked; it has to end the process.
+    clock: seconds of a monotonic clock.
     """
 
     def __init__(
@@ -77,284 +74,260 @@ class Watchdog:
         ranks: ProcessGroup,
         on_end: Callable[[str, ExitCode], object],
         *,
-        every_seconds: float = 1.0,
-        silent_seconds: float = SILENT_SECONDS,
+        interval_seconds: float = 1.0,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
         stuck_seconds: float | None = None,
         busy_seconds: float = BUSY_SECONDS,
         environment: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises UsageError where TIMEDRUN_STUCK_SECONDS is no number of seconds."""
+        """Raises UsageError unless TIMEDRUN_STUCK_SECONDS is unset or a number of seconds of at least 1."""
         self.ranks = ranks
         self.on_end = on_end
-        self.every = every_seconds
-        self.silent = silent_seconds
+        self.interval = interval_seconds
+        self.heartbeat_timeout = heartbeat_timeout
         self.stuck = stuck_seconds if stuck_seconds is not None else _stuck_seconds(environment)
         self.busy = busy_seconds
         self.step = 0
-        self.verdict: Verdict | None = None
-        """Why the run ends, once that is known."""
-        self._signs = Path(environment[STATUS_FILES]) if environment.get(STATUS_FILES) else None
+        self.failure: RunFailure | None = None
+        """Why the run ends, once known."""
+        self._status_folder = Path(environment[STATUS_FILES]) if environment.get(STATUS_FILES) else None
+        self._clock = clock
         self._changed = threading.Condition()
-        self._came = self._leaving = self._left = False
-        self._own_failure: tuple[Verdict, bool] | None = None
-        self._peers: dict[int, Peer] = {}
-        self._seen: dict[int, Seen] = {}
-        self._awake = self._beaten = 0.0
+        self._returned = self._stopping = self._left = False  # the trainer called `failed` or `stop`; all ranks know
+        self._own_failure: tuple[RunFailure, bool] | None = None
         self._thread: threading.Thread | None = None
-        self._spare = bytes(SPARE_BYTES)
+        self._connections: dict[int, Connection] = {}
 
     def start(self) -> Self:
-        """Begin to tell and to look; all ranks call it together, each from the thread that trains.
+        """Start the thread; all ranks call this together, each from its training thread.
 
         Raises:
-            RankLost: the ranks do not reach each other.
+            RankLost: ranks do not reach each other.
         """
-        if self.ranks.world_size == 1 and self._signs is None:
-            return self
-        if self.ranks.world_size > 1:
-            self._peers = meet(self.ranks)
-        self._seen = {rank: Seen() for rank in (*self._peers, self.ranks.rank)}
+        if self.ranks.world_size > 1 or self._status_folder is not None:
+            connections = connect(self.ranks) if self.ranks.world_size > 1 else {}
+            self.open(connections, ActivityProbe(threading.get_ident(), self.ranks.device))
+            self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+            self._thread.start()
+        return self
+
+    def open(self, connections: dict[int, Connection], probe: ActivityProbe) -> Self:
+        """Set up without a thread: the caller calls `tick`."""
+        self._connections, self._probe = connections, probe
+        self._status = {rank: RankStatus() for rank in (*connections, self.ranks.rank)}
+        self._awake = self._sampled = self._next_heartbeat = self._deadline = 0.0
+        self._last_tick = self._clock()
         self._wake_up, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._woken, selectors.EVENT_READ, None)
-        for rank, peer in self._peers.items():
-            self._selector.register(peer.connection, selectors.EVENT_READ, rank)
-        self._observer = Observer(threading.get_ident(), self.ranks.device)
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self._thread.start()
+        for rank, connection in connections.items():
+            self._selector.register(connection.socket, selectors.EVENT_READ, rank)
         return self
 
     def at(self, step: int) -> None:
-        """This rank finished optimizer step `step`. Costs an assignment."""
+        """Record that this rank finished optimizer step `step`. Costs an assignment."""
         self.step = step
 
     def failed(self, error: BaseException) -> str:
-        """Tell the others that this rank ends with `error`, and say what ended the run: the error of the rank that
-        failed first, or the rank that was lost, each with its rank and last step; of one rank, this error's own words.
+        """Report that this rank ends with `error`; return the reason why the run ends: the failure of the rank that
+        failed first, with its rank and last step; with one rank, the error.
 
-        Returns at once where that is known. An error that a collective raised may be another rank's fault: then, and
-        where rank 0 does not answer, it waits for the watch, `silent_seconds` and some at most.
+        A collective's error may be another rank's fault: then, and if rank 0 does not answer, this waits for the
+        watchdog, `heartbeat_timeout` + SYMPTOM_SECONDS + GRACE_SECONDS at most.
         """
-        own = self._verdict_of(error)
-        if self._thread is None or self.ranks.world_size == 1 or self._leaving:
-            self.verdict = self.verdict or own
-            self._write_sign(own.words)
-            return self.verdict.words
+        own = self._failure_of(error)
+        if not self._connections or self._stopping:
+            self.failure = self.failure or own
+            self._write_status(own.message)
+            return self.failure.message
         with self._changed:
-            self._came = True
+            self._returned = True
             self._changed.notify_all()
-            if self._own_failure is None:
-                self._own_failure = (own, is_symptom(error))
+            self._own_failure = self._own_failure or (own, is_symptom(error))
             self._wake()
-            self._changed.wait_for(lambda: self.verdict is not None, self.silent + SYMPTOM_SECONDS + GRACE_SECONDS)
-            self.verdict = self.verdict or own
-            return self.verdict.words
+            limit = self.heartbeat_timeout + SYMPTOM_SECONDS + GRACE_SECONDS
+            self._changed.wait_for(lambda: self.failure is not None, limit)
+            self.failure = self.failure or own
+            return self.failure.message
 
     def stop(self) -> None:
-        """Leave: this rank's run is over, and its silence means nothing from now on. The thread goes on to hear of the
-        others until they have left too or the process ends."""
+        """Report that this rank's run is over, so that its silence is no failure. The thread goes on until the others
+        have left too."""
         with self._changed:
-            self._came = self._leaving = True
+            self._returned = self._stopping = True
             if self._thread is not None and self._thread.is_alive():
                 self._wake()
-                self._changed.wait_for(lambda: self._left, 2 * self.every)
+                self._changed.wait_for(lambda: self._left, 2 * self.interval)
 
-    def _verdict_of(self, error: BaseException) -> Verdict:
-        words = f"{type(error).__name__}: {error}".rstrip(": ")
-        if is_symptom(error):  # a library's: long, with addresses and places of the machine it was built on
-            first = re.sub(r"\s*\[[^\]]*\](:\d+)?", "", words.splitlines()[0]).split(". ")[0]
-            words = f"a collective failed, and no rank said why: {first}"
+    def tick(self, wait_seconds: float = 0.0) -> bool:
+        """Receive for up to `wait_seconds`, send and decide once; return True when the watchdog is done."""
+        self._receive(wait_seconds)
+        now = self._clock()
+        self._awake += min(now - self._last_tick, 2 * self.interval)
+        self._last_tick = now
+        own = self._status[self.ranks.rank]
+        with self._changed:
+            failure, returned, stopping = self._own_failure, self._returned, self._stopping
+        if failure and own.failure is None:
+            (own.failure, own.symptom), own.failed_at = failure, self._awake
+            if not own.symptom:
+                self._write_status(own.failure.message)
+            self._send(_failure_message(*failure))
+        if stopping and not own.left:
+            own.left = True
+            self._send({"left": True})
+            with self._changed:
+                self._left = True
+                self._changed.notify_all()
+        if self._awake >= self._next_heartbeat:
+            self._next_heartbeat = self._awake + self.interval
+            self._send_heartbeat(own)
+        if self.failure is None and not own.left and (found := self._find_failure()):
+            self._settle(found)
+        if self.failure is None:
+            return own.left and all(one.ended or self._status[rank].left for rank, one in self._connections.items())
+        if not self._deadline:
+            self._deadline = self._awake + GRACE_SECONDS
+            if self.ranks.is_first:
+                self._send(_end_message(self.failure))
+            with self._changed:  # only now: `failed` returns, and the process may end
+                self._changed.notify_all()
+        if returned and own.symptom:
+            self._write_status(self.failure.message)
+        if not returned and self._awake >= self._deadline:
+            self.on_end(self.failure.message, self.failure.exit_code)
+            return True
+        return returned
+
+    def _run(self) -> None:
+        if self.ranks.device.type == "cuda":
+            torch.cuda.set_device(self.ranks.device)  # else this thread would open a context on the first GPU
+        with self._selector, self._woken, self._wake_up:
+            try:
+                while not self.tick(max(0.0, self._next_heartbeat - self._awake)):
+                    pass
+            except Exception as error:  # out of memory, most likely
+                if not self._stopping:
+                    text = f"rank {self.ranks.rank}, step {self.step}: watchdog failed: {type(error).__name__}: {error}"
+                    own = self._own_failure[0] if self._own_failure else None
+                    failure = self.failure or own or RunFailure(text.rstrip(": "), ExitCode.ERROR, self.ranks.rank)
+                    self._send(_end_message(failure) if self.ranks.is_first else _failure_message(failure, False))
+                    self._write_status(failure.message)
+                    self.on_end(failure.message, failure.exit_code)
+
+    def _failure_of(self, error: BaseException) -> RunFailure:
+        message = f"{type(error).__name__}: {error}".rstrip(": ")
+        if is_symptom(error):  # torch's messages are long, with addresses and paths of the machine that built it
+            first = re.sub(r"\s*\[[^\]]*\](:\d+)?", "", message.splitlines()[0]).split(". ")[0]
+            message = f"a collective failed, and no rank reported a cause: {first}"
         if self.ranks.world_size > 1 and not isinstance(error, AGREED):
-            words = f"rank {self.ranks.rank}, step {self.step}: {words}"
+            message = f"rank {self.ranks.rank}, step {self.step}: {message}"
         code = error.exit_code if isinstance(error, TimedrunError) else ExitCode.ERROR
-        return Verdict(words, code, self.ranks.rank)
+        return RunFailure(message, code, self.ranks.rank)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
             self._wake_up.send(b"!")
 
-    def _run(self) -> None:
-        with self._selector, self._woken, self._wake_up:
-            try:
-                self._look_on()
-            except Exception as error:  # out of memory, most likely
-                self._break_off(error)
-
-    def _break_off(self, error: Exception) -> None:
-        """This rank cannot watch, nor be watched, any more: it ends, and the others are told why."""
-        if self._leaving:
-            return
-        self._spare = b""
-        with self._changed:  # a process out of memory fails in more than one place: the trainer's error says more
-            self._changed.wait_for(lambda: self._own_failure is not None or self.verdict is not None, 1.0)
-            said, symptom = self._own_failure or (None, False)
-            words = f"rank {self.ranks.rank}, step {self.step}: the watch of the ranks failed: {type(error).__name__}"
-            own = (
-                said
-                if said and not symptom
-                else Verdict(f"{words}: {error}".rstrip(": "), ExitCode.ERROR, self.ranks.rank)
-            )
-            self.verdict = ended = self.verdict or own
-            self._changed.notify_all()
-        if self.ranks.is_first:
-            self._tell({"ended": ended.words, "code": int(ended.code), "rank": ended.rank})
-        else:
-            self._tell(_failure_message(ended, False))
-        self._write_sign(ended.words)
-        with self._changed:
-            came = self._changed.wait_for(lambda: self._came, GRACE_SECONDS)
-        if not came:
-            self.on_end(ended.words, ended.code)
-
-    def _look_on(self) -> None:
-        """Until all have left or the run ends."""
-        if self.ranks.device.type == "cuda":
-            torch.cuda.set_device(self.ranks.device)  # or this thread would open a context on the first GPU
-        last, next_beat, deadline, told = time.monotonic(), 0.0, 0.0, False
-        while True:
-            self._listen(max(0.0, next_beat - self._awake))
-            now = time.monotonic()
-            self._awake += min(now - last, 2 * self.every)
-            last = now
-            with self._changed:
-                came, leaving, failure = self._came, self._leaving, self._own_failure
-            own = self._seen[self.ranks.rank]
-            if failure and own.failed is None:
-                own.failed, own.symptom = failure
-                own.failed_at = self._awake
-                if not own.symptom:
-                    self._write_sign(failure[0].words)
-                self._tell(_failure_message(*failure))
-            if leaving and not own.left:
-                own.left = True
-                self._tell({"left": True})
-                with self._changed:
-                    self._left = True
-                    self._changed.notify_all()
-            if self._awake >= next_beat:
-                next_beat = self._awake + self.every
-                self._beat(own)
-            if self.verdict is None and not own.left and (verdict := self._judge()):
-                self._settle(verdict)
-            if self.verdict is not None:
-                deadline = deadline or self._awake + GRACE_SECONDS
-                if not told and self.ranks.is_first:
-                    told = True
-                    ended = self.verdict
-                    self._tell({"ended": ended.words, "code": int(ended.code), "rank": ended.rank})
-                with self._changed:
-                    self._changed.notify_all()
-                if came:
-                    if own.symptom and own.failed:
-                        self._write_sign(self.verdict.words)
-                    return
-                if self._awake >= deadline:
-                    self.on_end(self.verdict.words, self.verdict.code)
-                    return
-            if own.left and all(peer.ended or self._seen[rank].left for rank, peer in self._peers.items()):
-                return
-
-    def _listen(self, seconds: float) -> None:
+    def _receive(self, seconds: float) -> None:
         for ready, _ in self._selector.select(seconds):
             rank = ready.data
             if rank is None:
                 self._woken.recv(4096)
                 continue
-            peer = self._peers[rank]
-            for message in peer.receive():
-                self._hear(self._seen[rank], message, rank)
-            if peer.ended:
-                self._selector.unregister(peer.connection)
+            connection = self._connections[rank]
+            for message in connection.receive():
+                self._handle(self._status[rank], message, rank)
+            if connection.ended:
+                self._selector.unregister(connection.socket)
 
-    def _hear(self, seen: Seen, message: dict[str, Any], rank: int) -> None:
-        seen.heard = self._awake
+    def _handle(self, status: RankStatus, message: dict[str, Any], rank: int) -> None:
+        status.heard = self._awake
         if "ended" in message:
-            self._settle(Verdict(message["ended"], ExitCode(message["code"]), message["rank"]))
+            self._settle(RunFailure(message["ended"], ExitCode(message["code"]), message["rank"]))
         elif "failed" in message:
-            seen.failed = Verdict(message["failed"], ExitCode(message["code"]), rank)
-            seen.symptom, seen.failed_at = message["symptom"], self._awake
+            status.failure = RunFailure(message["failed"], ExitCode(message["code"]), rank)
+            status.symptom, status.failed_at = message["symptom"], self._awake
         elif "left" in message:
-            seen.left = True
+            status.left = True
         else:
-            seen.step = message["step"]
-            seen.standing = Standing(*message["standing"]) if message["standing"] else None
+            status.step = message["step"]
+            status.activity = ThreadActivity(*message["activity"]) if message["activity"] else None
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        for peer in self._peers.values():
-            if not peer.ended:
-                peer.send(message)
+    def _send(self, message: dict[str, Any]) -> None:
+        for connection in self._connections.values():
+            if not connection.ended:
+                connection.send(message)
 
-    def _beat(self, own: Seen) -> None:
-        """Tell how far this rank is."""
+    def _send_heartbeat(self, own: RankStatus) -> None:
         own.heard = own.heard or self._awake
         if own.step != self.step:
-            own.step, own.standing, own.heard = self.step, None, self._awake  # for itself: when it moved last
-            self._observer.forget()
-        elif self._peers and not own.left and self._awake - own.heard >= STILL_BEATS * self.every:
-            own.standing = self._observer.look(self._awake - self._beaten)
-        self._beaten = self._awake
-        standing = own.standing
-        told = [standing.state, standing.quiet_seconds, standing.where] if standing else None
-        self._tell({"step": self.step, "standing": told})
-        if own.failed is None:
-            self._write_sign()
+            own.step, own.activity, own.heard = self.step, None, self._awake
+            self._probe.reset()
+        elif self._connections and not own.left and self._awake - own.heard >= STILL_INTERVALS * self.interval:
+            own.activity = self._probe.sample(self._awake - self._sampled)
+        self._sampled = self._awake
+        activity = own.activity
+        sent = [activity.state, activity.idle_seconds, activity.where] if activity else None
+        self._send({"step": self.step, "activity": sent})
+        if own.failure is None:
+            self._write_status()
 
-    def _judge(self) -> Verdict | None:
-        """Why the run has to end, if it has to."""
-        if not self._peers:
+    def _find_failure(self) -> RunFailure | None:
+        if not self._connections:
             return None
-        seen = self._seen
-        for one in seen.values() if self.ranks.is_first else ():
-            if one.failed and not one.symptom:
-                return one.failed
-        for rank, peer in self._peers.items():
-            one = seen[rank]
-            last = f"its last step was {last_step(one, self.step)}"
-            if one.left or one.failed:
+        status = self._status
+        for one in status.values() if self.ranks.is_first else ():
+            if one.failure and not one.symptom:
+                return one.failure
+        for rank, connection in self._connections.items():
+            one = status[rank]
+            if one.left or one.failure:
                 continue
-            if peer.ended:
-                # Its supervisor, if it has one here, knows how, a moment later.
-                told = self._lost_words(rank)
-                if told is None and self._signs is not None and self._awake - one.heard < LOST_SECONDS:
+            last = f"(last step {last_step(one, self.step)}); {ABORTED}"
+            silent = self._awake - one.heard
+            if connection.ended:
+                # The launcher, if it runs on this node, reports the cause a moment later.
+                cause = self._launcher_report(rank)
+                if cause is None and self._status_folder is not None and silent < LOST_SECONDS:
                     continue
-                words = told or f"rank {rank} died (killed, crashed or out of memory); {last}"
-                return Verdict(words, ExitCode.RANK_LOST, rank)
-            if self._awake - one.heard > self.silent:
-                words = f"rank {rank} gave no sign of life for {self.silent:.0f} s (stopped or cut off); {last}"
-                return Verdict(words, ExitCode.RANK_LOST, rank)
-        own = seen[self.ranks.rank]
-        if not self.ranks.is_first:  # rank 0 judges all else, as long as it is there
-            gone = seen[0].left or self._peers[0].ended
-            return own.failed if gone else None
-        symptoms = [one for one in seen.values() if one.failed]
+                message = cause or f"rank {rank} died: killed, crashed or out of memory {last}"
+                return RunFailure(message, ExitCode.RANK_LOST, rank)
+            if silent > self.heartbeat_timeout:
+                message = f"no heartbeat from rank {rank} for {self.heartbeat_timeout:.0f} s {last}"
+                return RunFailure(message, ExitCode.RANK_LOST, rank)
+        own = status[self.ranks.rank]
+        if not self.ranks.is_first:  # rank 0 decides everything else as long as it runs
+            return own.failure if status[0].left or self._connections[0].ended else None
+        symptoms = [one for one in status.values() if one.failure]
         if symptoms:
             first = min(symptoms, key=lambda one: one.failed_at)
-            return first.failed if self._awake - first.failed_at > SYMPTOM_SECONDS else None
-        running = {rank: one for rank, one in seen.items() if not one.left}
-        return judge_standing(running, self.step, self.stuck, self.busy)
+            return first.failure if self._awake - first.failed_at > SYMPTOM_SECONDS else None
+        running = {rank: one for rank, one in status.items() if not one.left}
+        return find_stalled(running, self.step, self.stuck, self.busy)
 
-    def _lost_words(self, rank: int) -> str | None:
-        """What this node's supervisor wrote of a rank that it lost."""
+    def _launcher_report(self, rank: int) -> str | None:
         try:
-            return (self._signs / f"rank_{rank}.lost").read_text() if self._signs is not None else None
+            return (self._status_folder / f"rank_{rank}.lost").read_text() if self._status_folder is not None else None
         except OSError:
             return None
 
-    def _settle(self, verdict: Verdict) -> None:
+    def _settle(self, failure: RunFailure) -> None:
         with self._changed:
-            self.verdict = self.verdict or verdict
+            self.failure = self.failure or failure
 
-    def _write_sign(self, words: str | None = None) -> None:
-        if self._signs is None:
+    def _write_status(self, message: str | None = None) -> None:
+        if self._status_folder is None:
             return
-        path = self._signs / f"rank_{self.ranks.rank}.json"
-        sign = {"step": self.step, "seconds": time.monotonic()} | ({"words": words} if words else {})
-        with contextlib.suppress(OSError):  # the folder is its starter's, who may be gone
-            replace_text(path, json.dumps(sign), f".{threading.get_ident()}.draft")
+        path = self._status_folder / f"rank_{self.ranks.rank}.json"
+        status = {"step": self.step, "seconds": time.monotonic()} | ({"words": message} if message else {})
+        with contextlib.suppress(OSError):  # the folder is the launcher's, which may have ended
+            replace_text(path, json.dumps(status), f".{threading.get_ident()}.draft")
 
 
 def is_symptom(error: BaseException) -> bool:
-    """Whether `error` came out of a collective or a backward pass, so that another rank may have caused it."""
+    """Return True if `error` comes from a collective or a backward pass, so that another rank may have caused it."""
     if isinstance(error, dist.DistError):
         return True
     if type(error) is not RuntimeError or error.__traceback__ is None:
@@ -365,8 +338,12 @@ def is_symptom(error: BaseException) -> bool:
     return in_module(traceback.tb_frame, WAITING)
 
 
-def _failure_message(verdict: Verdict, symptom: bool) -> dict[str, Any]:
-    return {"failed": verdict.words, "code": int(verdict.code), "symptom": symptom}
+def _failure_message(failure: RunFailure, symptom: bool) -> dict[str, Any]:
+    return {"failed": failure.message, "code": int(failure.exit_code), "symptom": symptom}
+
+
+def _end_message(failure: RunFailure) -> dict[str, Any]:
+    return {"ended": failure.message, "code": int(failure.exit_code), "rank": failure.rank}
 
 
 def _stuck_seconds(environment: Mapping[str, str]) -> float:

@@ -17,7 +17,7 @@ from mlevents.rounds import RULESETS
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, flatten, plain
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.process_group import ProcessGroup, choose_device, require_steady_order
+from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.distributed.rendezvous import too_few_open_files
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
@@ -83,7 +83,7 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
         if isinstance(value, float) and not math.isfinite(value)
     ]
     failures += _complaint(lambda: BatchPlan.of(config.global_batch, config.micro_batch, ranks))
-    failures += _complaint(lambda: require_steady_order(config.warm_up_steps, ranks))
+    failures += _complaint(lambda: require_warm_up_for_ddp(config.warm_up_steps, ranks))
     if not 0 <= config.seed <= MOST_SEED:
         failures.append(f"seed {config.seed} is out of range; give --seed a number from 0 to 2**63 - 1.")
     if config.warm_up_steps < 0:

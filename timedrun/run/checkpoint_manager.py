@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from timedrun.distributed.config_consistency import in_words
+from timedrun.distributed.config_consistency import format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file, replicated_state
@@ -152,9 +152,9 @@ def _require_one_run(folder: Path, ranks: ProcessGroup, step: int, state: dict[s
     others = [rank for rank, one in enumerate(identities) if one != identities[0]]
     if others:
         raise TimedrunError(
-            f"{folder}: the run cannot be resumed: the checkpoint after step {step} of {in_words(others)} is of another"
-            " run than rank 0's. Nothing was changed; put back the files that this run saved, or run it again from the"
-            " start under another number."
+            f"{folder}: the run cannot be resumed: the checkpoint after step {step} of {format_ranks(others)} is of"
+            " another run than rank 0's. Nothing was changed; put back the files that this run saved, or run it again"
+            " from the start under another number."
         )
 
 

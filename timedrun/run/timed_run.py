@@ -186,7 +186,7 @@ class TimedRun:
             log_settings(self.log, self.config, info)
             self._log_fault()
             self.state.require_same_info(info)
-            if proof := collectives_check.prove(self.ranks):
+            if proof := collectives_check.check_collectives(self.ranks):
                 self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
             self.state.identify()
@@ -261,7 +261,7 @@ class TimedRun:
         self.straggler.stepped()
         if self._watch is not None:
             self._watch.at(position.step)
-        self._last_loss = self._fault.strike(self.ranks.rank, position.step, loss) if self._fault else loss
+        self._last_loss = self._fault.inject(self.ranks.rank, position.step, loss) if self._fault else loss
         if self._interval.due(position.step) or (self.ranks.world_size == 1 and self.stop.requested):
             self._sync()
         if self.progress.due:
@@ -333,9 +333,9 @@ class TimedRun:
                 *self.straggler.report(),
             ]
         )
-        if slow := self.straggler.judge(paces):
+        if slow := self.straggler.detect(paces):
             self.log.event(keys.SLOW_RANK, slow.rank, step=step, **asdict(slow))
-            self.progress.say(slow.words)
+            self.progress.say(slow.message)
         if broken:
             raise self.state.not_finite(loss)
         if gone:  # on all ranks, before a checkpoint is saved beside it

@@ -20,7 +20,7 @@ from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency, status_files
 from timedrun.distributed.fault_injection import Fault
 from timedrun.distributed.launch_env import LAUNCHED
-from timedrun.distributed.process_group import ProcessGroup, require_steady_order
+from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog, is_symptom
 from timedrun.errors import ExitCode, RankLost, TimedrunError
@@ -80,8 +80,10 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     try:
         if fault is not None:
             fault.check(ranks.world_size)
-        config_consistency.require(ranks, config_consistency.facts(settings, ROOT, options_of_all(options, ranks)))
-        require_steady_order(settings.warm_up_steps, ranks.world_size)
+        config_consistency.require(
+            ranks, config_consistency.values_to_compare(settings, ROOT, options_of_all(options, ranks))
+        )
+        require_warm_up_for_ddp(settings.warm_up_steps, ranks.world_size)
         # All ranks have met before there is a log, so that they can save together on a signal. Rank 0's number counts,
         # since nodes number the results of their own folders.
         number = ranks.all_gather(options.paths.number)[0]
@@ -114,7 +116,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
                 benchmark.train(settings, run)
             watch.stop()
             if fault is not None:
-                fault.strike_at_end(ranks.rank)
+                fault.inject_at_exit(ranks.rank)
         finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
                 ended = run.outcome is not Outcome.STOPPED
@@ -125,12 +127,12 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         reason = watch.failed(error)  # the same as before, if the run asked
         if ending.log is not None:
             ending.log.close(reason=reason)  # if the run had not begun; else it is closed
-        verdict = watch.verdict
-        if verdict is None or not is_symptom(error):
+        failure = watch.failure
+        if failure is None or not is_symptom(error):
             raise
         if not speaks(ranks):
-            return verdict.code
-        raise (RankLost if verdict.code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
+            return failure.exit_code
+        raise (RankLost if failure.exit_code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
     finally:
         if ranks.world_size == 1:  # several ranks are processes of their own, which keep their handlers to the end
             stop.uninstall()

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from image_classification.configs import imagenet_methods
-from image_classification.datasets import DataConfig
 from image_classification.loaders import crop_kernel, registry
 from image_classification.loaders.loader import LoaderName
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import MANIFEST, Format, StoreConfig
 from timedrun.errors import DataError, UsageError
 

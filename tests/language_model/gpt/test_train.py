@@ -172,7 +172,7 @@ def test_the_validation_loss_is_the_mean_over_every_token_of_all_ranks(
     class Summed(ProcessGroup):
         sums = torch.zeros(2, dtype=torch.float64)
 
-        def sum(self, values: torch.Tensor) -> torch.Tensor:
+        def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
             self.sums.add_(values)
             return self.sums
 

@@ -102,9 +102,9 @@ def test_a_defect_of_another_benchmark_or_division_changes_nothing(closed_bert, 
     [
         (
             {"text": "no such text"},
-            "the installed training_2.1.0/closed_bert.yaml does not hold the text to be repaired",
+            "the installed training_2.1.0/closed_bert.yaml lacks the text to replace",
         ),
-        ({"file": "training_2.1.0/closed_absent.yaml"}, "there is no rule file training_2.1.0/closed_absent.yaml"),
+        ({"file": "training_2.1.0/closed_absent.yaml"}, "no rule file training_2.1.0/closed_absent.yaml"),
     ],
 )
 def test_a_repair_that_does_not_fit_the_installed_rules_is_said_and_passes_nothing(closed_bert, write, change, said):
@@ -113,7 +113,7 @@ def test_a_repair_that_does_not_fit_the_installed_rules_is_said_and_passes_nothi
     unfit = replace(rules, defects=(replace(defect, repair=replace(defect.repair, **change)),))
     verdict = mlcommons.check_log(write(closed_bert), unfit)
     assert (verdict.verdict, verdict.own_round) == ("fail", "not run")
-    assert "the round's own rules were not tried" in verdict.messages[-1] and said in verdict.messages[-1]
+    assert "the round's own rules were not applied" in verdict.messages[-1] and said in verdict.messages[-1]
 
 
 def test_every_declared_repair_fits_the_installed_rules():

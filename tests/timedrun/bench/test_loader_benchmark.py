@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from timedrun.bench import process_memory
 from timedrun.bench.loader_benchmark import Goal, LoaderPass, LoaderRates, interleaved, measured_pass, ratios
 from timedrun.cli import main
-from timedrun.distributed import process_usage
+from timedrun.distributed.stall_detector import cpu_seconds
 from timedrun.errors import DataError, ExitCode
 
 PACKAGE = """
@@ -149,7 +150,7 @@ def test_cpu_time_of_a_process_that_has_ended_belongs_to_the_pass() -> None:
 
 @pytest.mark.processes
 def test_cpu_time_and_memory_of_a_process_that_still_runs_are_seen() -> None:
-    if process_usage.memory() is None:
+    if process_memory.memory() is None:
         pytest.skip("this system does not tell the memory of processes by kind")
     program = "\n".join(
         [
@@ -160,11 +161,11 @@ def test_cpu_time_and_memory_of_a_process_that_still_runs_are_seen() -> None:
             "input()",
         ]
     )
-    before, used = process_usage.memory(), process_usage.cpu_seconds()
+    before, used = process_memory.memory(), cpu_seconds()
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-        during, spent = process_usage.memory(), process_usage.cpu_seconds() - used
-        alone = process_usage.memory(child.pid)
+        during, spent = process_memory.memory(), cpu_seconds() - used
+        alone = process_memory.memory(child.pid)
         child.kill()
     assert before is not None and during is not None and alone is not None
     assert during.anonymous - before.anonymous >= 60 << 20
@@ -173,7 +174,7 @@ def test_cpu_time_and_memory_of_a_process_that_still_runs_are_seen() -> None:
 
 
 def test_the_peak_of_a_pass_is_seen_although_it_is_over_at_its_end() -> None:
-    if process_usage.memory() is None:
+    if process_memory.memory() is None:
         pytest.skip("this system does not tell the memory of processes by kind")
 
     # A process of its own: what earlier tests left may be freed meanwhile, and is less than before then.

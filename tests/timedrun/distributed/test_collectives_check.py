@@ -1,4 +1,4 @@
-"""A collective that computes something else is found and named; the collectives are played."""
+"""A wrong result of a collective is named; the collectives are simulated."""
 
 from typing import Any
 
@@ -7,20 +7,20 @@ import torch
 import torch.distributed as dist
 
 from timedrun.distributed import collectives_check
-from timedrun.distributed.collectives_check import WrongCollective, part, prove
+from timedrun.distributed.collectives_check import WrongCollective, check_collectives, part
 from timedrun.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
 
 
-def test_the_collective_test_is_for_several_ranks() -> None:
-    assert prove(ProcessGroup(0, 1, 0, CPU)) is None
+def test_one_rank_is_not_checked() -> None:
+    assert check_collectives(ProcessGroup(0, 1, 0, CPU)) is None
 
 
 class Network(ProcessGroup):
-    """Two ranks' collectives, played; `spoil` changes what the second sees."""
+    """Simulated collectives of two ranks; SPOILT changes their results on the second."""
 
-    def sum(self, values: torch.Tensor) -> torch.Tensor:
+    def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
         size, dtype = len(values), values.dtype
         if size in collectives_check.ODD_SIZES:
             values.copy_(part(0, size, dtype, CPU) + part(1, size, dtype, CPU) + SPOILT.get("sum", 0))
@@ -36,10 +36,10 @@ class Network(ProcessGroup):
 SPOILT: dict[str, int] = {}
 
 
-@pytest.mark.parametrize("what", ["", "sum", "gather", "broadcast"])
-def test_a_wrong_collective_is_named_with_its_ranks(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spoilt", ["", "sum", "gather", "broadcast"])
+def test_a_wrong_collective_is_named_with_its_ranks(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives_check, "BANDWIDTH_BYTES", 64)
-    monkeypatch.setitem(SPOILT, what, 1)
+    monkeypatch.setitem(SPOILT, spoilt, 1)
 
     def all_gather(found: list[torch.Tensor], own: torch.Tensor) -> None:
         for rank, one in enumerate(found):
@@ -50,20 +50,20 @@ def test_a_wrong_collective_is_named_with_its_ranks(what: str, monkeypatch: pyte
 
     monkeypatch.setattr(dist, "all_gather", all_gather)
     monkeypatch.setattr(dist, "broadcast", broadcast)
-    monkeypatch.setattr(dist, "get_backend", lambda: "played")
+    monkeypatch.setattr(dist, "get_backend", lambda: "simulated")
     ranks = Network(1, 2, 1, CPU)
-    if not what:
-        found = prove(ranks)
+    if not spoilt:
+        found = check_collectives(ranks)
         assert found is not None
         assert found["ranks"] == 2
         return
-    words = {
+    message = {
         "sum": "rank 1: the sum of 1 int64 numbers is wrong",
-        "gather": "rank 1: all-gather of 1 int64 numbers brought wrong parts of ranks 0",
+        "gather": "rank 1: all-gather of 1 int64 numbers has wrong parts of ranks 0",
         "broadcast": "rank 1: the broadcast of 1 int64 numbers from rank 0 is wrong",
-    }[what]
-    with pytest.raises(WrongCollective, match=words):
-        prove(ranks)
+    }[spoilt]
+    with pytest.raises(WrongCollective, match=message):
+        check_collectives(ranks)
 
 
 def test_the_numbers_of_two_thousand_ranks_still_sum_exactly_in_float32() -> None:

@@ -1,4 +1,4 @@
-"""Ranks that were given different things are refused, with what differs and where."""
+"""Ranks with different configurations are refused, with each difference and its ranks."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Gathered(ProcessGroup):
-    """A rank to whom the others' values are given."""
+    """A rank that gathers the given values of `others`."""
 
     others: Any = ()
 
@@ -38,15 +38,15 @@ def require(own: dict[str, object], *others: dict[str, object]) -> None:
 
 
 def test_equal_ranks_agree(toy_config: Callable[..., RunConfig]) -> None:
-    given = config_consistency.facts(toy_config(), ROOT, {"--resume": False})
+    given = config_consistency.values_to_compare(toy_config(), ROOT, {"--resume": False})
     require(given, dict(given), dict(given))
 
 
 def test_each_setting_that_differs_is_named_with_its_ranks(toy_config: Callable[..., RunConfig]) -> None:
     usual, other = toy_config(), toy_config(seed=7)
     other = replace(other, optimizer=replace(other.optimizer, peak_lr=0.25))
-    first = config_consistency.facts(usual, ROOT, {"--resume": False})
-    last = config_consistency.facts(other, ROOT, {"--resume": True})
+    first = config_consistency.values_to_compare(usual, ROOT, {"--resume": False})
+    last = config_consistency.values_to_compare(other, ROOT, {"--resume": True})
     with pytest.raises(ConfigMismatch) as refused:
         require(first, first, first, last)
     lines = str(refused.value).splitlines()[1:-1]
@@ -64,27 +64,27 @@ def test_versions_and_source_are_compared(
     monkeypatch.setattr(
         "timedrun.provenance.system.provenance", lambda root: {"commit": "def", "dirty": True, "difference": "d1"}
     )
-    first = config_consistency.facts(toy_config(), ROOT, {})
+    first = config_consistency.values_to_compare(toy_config(), ROOT, {})
     monkeypatch.setattr(torch, "__version__", "1.0")
     monkeypatch.setattr(
         "timedrun.provenance.system.provenance", lambda root: {"commit": "def", "dirty": True, "difference": "d2"}
     )
     with pytest.raises(ConfigMismatch) as refused:
-        require(first, config_consistency.facts(toy_config(), ROOT, {}))
+        require(first, config_consistency.values_to_compare(toy_config(), ROOT, {}))
     for name in ("torch", "source difference"):
         assert f"- {name}: " in str(refused.value)
     monkeypatch.setattr("timedrun.provenance.system.provenance", lambda root: {"commit": "abc", "dirty": False})
     with pytest.raises(ConfigMismatch) as refused:
-        require(first, config_consistency.facts(toy_config(), ROOT, {}))
+        require(first, config_consistency.values_to_compare(toy_config(), ROOT, {}))
     for name in ("source commit", "source dirty"):
         assert f"- {name}: " in str(refused.value)
 
 
-def test_a_setting_that_only_one_rank_has_and_values_without_an_order_are_told() -> None:
+def test_a_setting_that_one_rank_lacks_is_named() -> None:
     with pytest.raises(ConfigMismatch, match="a: 1 on ranks 0, 2, nothing on rank 1"):
         require({"a": 1}, {}, {"a": 1})
 
 
-def test_many_differences_are_told_in_few_lines() -> None:
+def test_many_differences_are_shortened() -> None:
     with pytest.raises(ConfigMismatch, match="and 28 more"):
         require({f"a{number}": 1 for number in range(40)}, {f"a{number}": 2 for number in range(40)})

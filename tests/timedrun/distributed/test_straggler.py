@@ -1,4 +1,4 @@
-"""Whose own work is clocked as what, and who is called slow by it."""
+"""Timing of a rank's own work, and detection of stragglers from the times of all."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +16,7 @@ TWO = [ProcessGroup(rank, 2, rank, CPU) for rank in (0, 1)]
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that is advanced by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -26,7 +26,7 @@ class Clock:
 
 
 class Slow(nn.Module):
-    """Takes a second forward and two backward; `buffers` before it are exchanged by whoever wraps it."""
+    """A model that takes one second forward and two backward."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Slow(nn.Module):
 
 
 class Parallel(nn.Module):
-    """DistributedDataParallel's order: pre-hook, exchange of buffers (5 s), the model."""
+    """The order of DistributedDataParallel: pre-hook, buffer broadcast (5 s), the model."""
 
     def __init__(self, model: Slow) -> None:
         super().__init__()
@@ -69,13 +69,13 @@ def clocked(steps: int, micro_batches: int = 1) -> list[float]:
     return straggler.report()
 
 
-def test_loading_and_computing_are_clocked_without_the_waits_between_them() -> None:
+def test_loading_and_computing_are_timed_without_waits() -> None:
     unknown = -1.0
     assert clocked(3) == [unknown, unknown, 4.0, 3.0]
     assert clocked(3, micro_batches=4) == [unknown, unknown, 4.0, 12.0]
 
 
-def test_what_follows_a_check_is_not_called_loading() -> None:
+def test_the_time_after_a_check_is_not_loading() -> None:
     clock = Clock()
     straggler = StragglerDetector(TWO[0], clock)
     model = Parallel(Slow(clock))
@@ -89,36 +89,36 @@ def test_what_follows_a_check_is_not_called_loading() -> None:
     assert straggler.report()[0] == -1.0
 
 
-def test_one_rank_has_nobody_to_compare_with() -> None:
+def test_one_rank_reports_nothing() -> None:
     straggler = StragglerDetector(ALONE)
     straggler.attach(nn.Linear(2, 2))
     straggler.stepped()
     assert straggler.report() == []
-    assert straggler.judge([]) is None
+    assert straggler.detect([]) is None
 
 
-def judged(*tables: list[list[float]]) -> list[SlowRank | None]:
+def detected(*tables: list[list[float]]) -> list[SlowRank | None]:
     world_size = len(tables[0])
     straggler = StragglerDetector(replace(ALONE, world_size=world_size))
-    return [straggler.judge([seconds for row in table for seconds in row]) for table in tables]
+    return [straggler.detect([seconds for row in table for seconds in row]) for table in tables]
 
 
 FAST, SLOW_LOADER, SLOW_COMPUTER = [0.010, 0.100], [0.060, 0.100], [0.010, 0.160]
 
 
 @pytest.mark.parametrize(("slow", "part"), [(SLOW_LOADER, "loading"), (SLOW_COMPUTER, "computing")])
-@pytest.mark.parametrize("world_size", [2, 3, 8])
-def test_a_slow_rank_is_told_once_after_some_checks(slow: list[float], part: str, world_size: int) -> None:
+@pytest.mark.parametrize("world_size", [2, 8])
+def test_a_slow_rank_is_reported_once_after_some_checks(slow: list[float], part: str, world_size: int) -> None:
     table = [FAST] * (world_size - 1) + [slow]
-    found = judged(*[table] * 10)
+    found = detected(*[table] * 10)
     place = ("loading", "computing").index(part)
     assert found[CHECKS - 1] == SlowRank(world_size - 1, slow[place], FAST[place], part)
     assert [one for one in found if one is not None] == [found[CHECKS - 1]]
 
 
-def test_it_is_told_again_only_after_it_was_as_fast_as_the_others() -> None:
+def test_a_straggler_is_reported_again_only_after_it_was_not_slow() -> None:
     slow, fine = [FAST, FAST, SLOW_LOADER], [FAST, FAST, FAST]
-    found = judged(*[slow] * 4, *[fine] * 1, *[slow] * 4, *[fine] * 4, *[slow] * 4)
+    found = detected(*[slow] * 4, *[fine] * 1, *[slow] * 4, *[fine] * 4, *[slow] * 4)
     assert sum(one is not None for one in found) == 2
 
 
@@ -127,17 +127,17 @@ def test_it_is_told_again_only_after_it_was_as_fast_as_the_others() -> None:
     [
         [FAST, [0.014, 0.100]],  # little in seconds
         [FAST, [0.010, 0.140]],  # little of it
-        [[0.001, 0.500], [0.030, 0.500]],  # little of the whole
-        [[0.110, 0.200], [0.010, 0.300]],  # who seems to load waits for who computes
+        [[0.001, 0.500], [0.030, 0.500]],  # little of the sum
+        [[0.110, 0.200], [0.010, 0.300]],  # the rank that seems to load waits for the one that computes
     ],
 )
-def test_small_differences_are_not_told(table: list[list[float]]) -> None:
-    assert not any(judged(*[table] * 6))
+def test_small_differences_are_not_reported(table: list[list[float]]) -> None:
+    assert not any(detected(*[table] * 6))
 
 
 def test_checks_with_no_step_in_between_change_nothing() -> None:
     slow, nothing = [FAST, SLOW_LOADER], [[-1.0, -1.0], [-1.0, -1.0]]
-    found = judged(slow, nothing, slow, nothing, slow, nothing, slow)
+    found = detected(slow, nothing, slow, nothing, slow, nothing, slow)
     assert [one is not None for one in found] == [False, False, False, False, True, False, False]
 
 
@@ -147,7 +147,7 @@ def no_compiled_leftovers() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def test_clocking_leaves_a_compiled_model_whole() -> None:
+def test_timing_does_not_break_the_graph_of_a_compiled_model() -> None:
     graphs = []
 
     def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
@@ -166,10 +166,10 @@ def test_clocking_leaves_a_compiled_model_whole() -> None:
     model = Model()
     model.compile(backend=count)
     straggler = StragglerDetector(TWO[0])
-    entrance = DDPInner(model)
-    straggler.attach(entrance)
+    inner = DDPInner(model)
+    straggler.attach(inner)
     for _ in range(4):
-        entrance(torch.ones(1, 2)).sum().backward()
+        inner(torch.ones(1, 2)).sum().backward()
         straggler.stepped()
     assert len(graphs) == 1
     assert straggler.report()[1] > 0

@@ -1,5 +1,5 @@
-"""Two nodes are one run: the same course as two ranks of one node, results on the first alone, a cut link told on both.
-The nodes are network namespaces with one link between them; making them takes root."""
+"""Two nodes are one run: evaluations of two ranks on one node, results on node 0 only, a cut link reported on both.
+The nodes are network namespaces with one link between them, which root can create."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUN = ("-m", "timedrun", "run", "image_classification", "smoke", "--data", "synt
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 PORT = 29731
 READ_ONLY = 'mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"'
-"""As a container without privileges has it, so that no test drops this machine's page cache."""
+"""As in a container without privileges, so that no test drops this machine's page cache."""
 
 
 def ip(*words: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def ip(*words: str) -> subprocess.CompletedProcess[str]:
 
 @dataclass
 class Nodes:
-    """Two namespaces, joined by a link whose ends are link0 and link1, and the processes started there."""
+    """Two namespaces, connected by a link with the ends link0 and link1, and the processes started there."""
 
     names: tuple[str, str]
     folder: Path
@@ -48,7 +48,7 @@ class Nodes:
             *(sys.executable, *RUN, "--results", str(where / "results")),
             *("--nodes", "2", "--node-rank", str(node), "--master", f"{ADDRESSES[0]}:{PORT}", *options),
         ]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": ""}  # it is found without
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": ""}  # detected
         with (where / "output").open("wb") as output:
             process = subprocess.Popen(
                 command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -60,19 +60,19 @@ class Nodes:
         return (self.folder / f"node{node}" / "output").read_text()
 
     def results(self, node: int) -> list[str]:
-        """What lies in the results folder of a node."""
+        """The files in the results folder of a node."""
         where = self.folder / f"node{node}" / "results"
         return sorted(path.name for path in where.iterdir()) if where.is_dir() else []
 
     def left(self) -> str:
-        """The processes that are in one of the namespaces still."""
+        """The processes that still run in the namespaces."""
         return " ".join(ip("netns", "pids", name).stdout.strip() for name in self.names).strip()
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
     if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("network namespaces take root on Linux")
+        pytest.skip("network namespaces need root on Linux")
     if shutil.which("ip") is None:
         pytest.skip("there is no ip command (Debian: iproute2)")
     made = Nodes((f"timedrun-{os.getpid()}-0", f"timedrun-{os.getpid()}-1"), tmp_path)
@@ -111,8 +111,8 @@ def test_two_nodes_train_like_two_ranks_of_one_and_only_the_first_writes_results
     options = ("--schedule.epochs", "3", "--evaluation.target", "0.999", "--clear-cache")
     both = [nodes.start(node, *options) for node in (0, 1)]
     codes = [process.wait(timeout=120) for process in both]
-    told = nodes.output(0) + nodes.output(1)
-    assert codes == [ExitCode.TARGET_NOT_REACHED] * 2, told
+    printed = nodes.output(0) + nodes.output(1)
+    assert codes == [ExitCode.TARGET_NOT_REACHED] * 2, printed
     assert nodes.left() == ""
     assert nodes.results(0) == ["result_0.txt", "run_0"]
     assert nodes.results(1) == []
@@ -127,7 +127,7 @@ def test_two_nodes_train_like_two_ranks_of_one_and_only_the_first_writes_results
     assert course(log) == course(tmp_path / "one" / "result_0.txt")
 
 
-def test_a_link_that_is_cut_in_mid_run_is_told_on_both_nodes_in_time_and_leaves_no_process(nodes: Nodes) -> None:
+def test_a_cut_link_is_reported_on_both_nodes_in_time_and_leaves_no_process(nodes: Nodes) -> None:
     options = ("--schedule.epochs", "100000", "--evaluation.target", "0.999")
     both = [nodes.start(node, *options) for node in (0, 1)]
     log = nodes.folder / "node0" / "results" / "result_0.txt"

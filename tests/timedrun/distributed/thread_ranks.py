@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process and meet there."""
+"""Ranks that are threads of one process."""
 
 import threading
 from collections.abc import Callable
@@ -13,29 +13,29 @@ from timedrun.distributed.process_group import ProcessGroup
 CPU = torch.device("cpu")
 MEET_SECONDS = 40.0
 END_SECONDS = 50.0
-"""Less than pytest gives a test: so it is told which thread did not end."""
+"""Less than the timeout of a test, to name the thread that did not end."""
 
 
 class Meeting:
-    """Where ranks meet: those that gather wait for each other, those that rank 0 gives something to wait for it."""
+    """Collectives of threads: gather is a barrier, broadcast waits for rank 0."""
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.gathered = 0
-        """How often."""
+        """Number of gathers."""
         self.given: Future[Any] = Future()
-        """What rank 0 gave the others, once in a meeting."""
+        """The value that rank 0 broadcast; one per meeting."""
         self.values: list[Any] = [None] * world_size
         self.barrier = threading.Barrier(world_size, timeout=MEET_SECONDS)
 
     def ranks(self) -> "list[ThreadRanks]":
-        """All that meet here, each for a thread of its own."""
+        """All ranks, each for a thread of its own."""
         return [ThreadRanks(rank, self.world_size, rank, CPU, self) for rank in range(self.world_size)]
 
 
 @dataclass(frozen=True)
 class ThreadRanks(ProcessGroup):
-    """A rank that is a thread."""
+    """The process group of a thread."""
 
     meeting: Meeting
 
@@ -58,7 +58,7 @@ class ThreadRanks(ProcessGroup):
 
 
 def in_threads(count: int, function: Callable[[int], Any]) -> list[Any]:
-    """What each call of `function`, with the number of its thread, returned or raised."""
+    """The result or the error of `function(number)` on each of `count` threads."""
     found: list[Any] = [None] * count
 
     def call(number: int) -> None:
@@ -77,6 +77,6 @@ def in_threads(count: int, function: Callable[[int], Any]) -> list[Any]:
 
 
 def on_all(world_size: int, body: Callable[[ProcessGroup], Any]) -> list[Any]:
-    """What `body` returned or raised on each of `world_size` ranks."""
+    """The result or the error of `body` on each of `world_size` ranks."""
     ranks = Meeting(world_size).ranks()
     return in_threads(world_size, lambda rank: body(ranks[rank]))

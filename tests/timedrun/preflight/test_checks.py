@@ -1,4 +1,4 @@
-"""What is found before a run: room, rights, ranks, precision; everything at once and nothing written."""
+"""Checks before a run: disk, rights, ranks, settings, clocks; all faults at once and nothing written."""
 
 import math
 import os
@@ -16,8 +16,7 @@ from image_classification.configs import synthetic_smoke
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.launch_env import find as find_place
-from timedrun.distributed.rendezvous import form_group
+from timedrun.distributed.rendezvous import init_process_group
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
 from timedrun.preflight import checks
@@ -29,7 +28,7 @@ Usage = namedtuple("Usage", "total used free")
 
 
 def failures(config: RunConfig, folder: Path, ranks: int = 1, **options: Any) -> list[str]:
-    place = options.pop("place", None) or find_place(ranks, "none")
+    place = options.pop("place", None) or LaunchEnv.detect(ranks, "none")
     options = {"paths": ResultPaths(folder, 0), **options}
     try:
         checks.check(find("image_classification"), config, LaunchOptions(**options), place)
@@ -89,7 +88,7 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path: Path, monkeypatch: pytes
     assert "200 MiB free, a run needs 259 MiB, 195 MiB of it for checkpoints" in failure
 
 
-def test_restarts_need_checkpoints_and_are_not_for_the_closed_division(tmp_path: Path) -> None:
+def test_restarts_need_checkpoints_and_an_open_division(tmp_path: Path) -> None:
     config = synthetic_smoke()
     closed = replace(config, submission=replace(config.submission, division="closed"))
     (failure,) = failures(config, tmp_path, 2, restarts=2)
@@ -112,14 +111,14 @@ def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchma
     assert checks.settings_problems(found, replace(bare, warm_up_steps=1), 3) == []
 
 
-def test_a_node_without_rank_0_may_resume_whatever_its_own_folder_holds(tmp_path: Path) -> None:
+def test_a_node_without_rank_0_may_resume_with_any_own_folder(tmp_path: Path) -> None:
     second, benchmark = LaunchEnv("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1), find("image_classification")
     for number in (-1, 0, 7):  # none, too old a run, another one
         options = LaunchOptions(paths=ResultPaths(tmp_path, number), resume=True)
         checks.check(benchmark, synthetic_smoke(), options, second)
 
 
-def test_a_node_without_rank_0_is_not_asked_for_the_log(tmp_path: Path) -> None:
+def test_a_node_without_rank_0_needs_no_log_to_resume(tmp_path: Path) -> None:
     second = LaunchEnv("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
     (failure,) = failures(synthetic_smoke(), tmp_path, 2, resume=True)
@@ -182,7 +181,7 @@ def test_a_setting_out_of_range_is_refused_with_its_option_and_nothing_is_writte
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_log_that_could_never_pass_is_refused_on_the_benchmarks_own_data(tmp_path: Path) -> None:
+def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp_path: Path) -> None:
     benchmark = find("image_classification")
     config = benchmark.config("imagenet_methods")
     low = replace(config, evaluation=replace(config.evaluation, target=0.7))
@@ -195,7 +194,7 @@ def test_a_log_that_could_never_pass_is_refused_on_the_benchmarks_own_data(tmp_p
     assert checks.log_problems(unruled, low) == []
 
 
-def test_a_set_needs_a_folder_without_other_results_and_room_for_all_its_runs(
+def test_a_set_needs_an_empty_folder_and_disk_space_for_all_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert checks.set_problems(tmp_path / "new", 5) == []
@@ -220,7 +219,7 @@ def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "never set" in wall and "hpet" in kernel
 
 
-def test_a_page_cache_that_cannot_be_dropped_is_told_without_dropping_it(tmp_path: Path) -> None:
+def test_a_page_cache_that_cannot_be_dropped_is_reported(tmp_path: Path) -> None:
     command, file = tmp_path / "sysctl", tmp_path / "drop_caches"
     assert "is not there" in page_cache.obstacle(command, file)
     command.touch(mode=0o755)
@@ -229,21 +228,21 @@ def test_a_page_cache_that_cannot_be_dropped_is_told_without_dropping_it(tmp_pat
     assert page_cache.obstacle(command, file) == ""
 
 
-def test_resuming_where_no_run_is_says_so_in_place_of_a_number_that_none_has(tmp_path: Path) -> None:
+def test_resuming_in_a_folder_without_a_run_names_the_folder(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
         (failure,) = checks.result_problems(ResultPaths(folder, next_number(folder) - 1), True)
         assert failure.startswith(f"{folder} holds no run: there is nothing to resume; give the --results folder")
 
 
-def test_too_few_open_files_for_so_many_ranks_are_found_before_the_run(tmp_path: Path) -> None:
+def test_a_limit_of_open_files_too_low_for_the_ranks_is_found(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (70, before[1]))
     try:
         assert failures(synthetic_smoke(), tmp_path) == []
         (failure,) = failures(synthetic_smoke(), tmp_path, ranks=2)
-        with pytest.raises(TimedrunError, match="raise the limit") as raised:  # where another launcher starts ranks
-            form_group(find_place(2, "none", 2, 0, "127.0.0.1:1"), torch.device("cpu"), 1.0)
+        with pytest.raises(TimedrunError, match="raise it") as raised:  # where another launcher starts ranks
+            init_process_group(LaunchEnv.detect(2, "none", 2, 0, "127.0.0.1:1"), torch.device("cpu"), 1.0)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert "70 files and connections open here, and 2 ranks need up to 72; raise the limit (ulimit -n" in failure
-    assert "70 files" in str(raised.value)
+    assert "the limit of open files is 70 here, and 2 ranks need up to 72; raise it (ulimit -n" in failure
+    assert "limit of open files is 70" in str(raised.value)

@@ -1,4 +1,4 @@
-"""A rehearsed log is the log of a run in all but what a run decides, and the same whenever it is written."""
+"""A dry run's log equals a real one in everything the run does not decide, and is repeatable."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.progress import Progress
 from timedrun.run.timed_run import TimedRun
 
-ITS_MOMENTS = frozenset({keys.PAGE_CACHE_RESIDENT})  # a fact of the machine when a run starts, of which none is made up
+MACHINE_KEYS = frozenset({keys.PAGE_CACHE_RESIDENT})  # facts of the machine, absent in a dry run
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "synthetic_smoke": ("image_classification", {}),
     "topics_methods": ("language_model", {"max_samples": 32}),
@@ -63,17 +63,17 @@ def really_run(name: str, folder: Path) -> RunRecord:
 
 
 def announced(log: RunRecord) -> list[tuple[str, str, Any, dict[str, Any]]]:
-    """What stands before run_start and what each event's metadata hold: nothing of it depends on how the run went."""
+    """Return the events up to run_start; they do not depend on the course of the run."""
     assert log.started is not None
     return [
         (event.key, event.event_type, event.value, event.metadata)
         for event in log.events
-        if event.line <= log.started.line and event.key not in ITS_MOMENTS
+        if event.line <= log.started.line and event.key not in MACHINE_KEYS
     ]
 
 
 def course(log: RunRecord) -> list[tuple[str, tuple[str, ...]]]:
-    """Keys and names of metadata from run_start on, without what repeats."""
+    """Return the distinct keys and metadata names from run_start on."""
     assert log.started is not None
     seen = [
         (event.key, tuple(sorted(set(event.metadata) - {"reason"})))
@@ -84,7 +84,7 @@ def course(log: RunRecord) -> list[tuple[str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_rehearsed_log_says_what_a_real_one_says(name: str, tmp_path: Path) -> None:
+def test_the_log_of_a_dry_run_has_the_events_of_a_real_one(name: str, tmp_path: Path) -> None:
     real = really_run(name, tmp_path)
     made = record.read(dry_run_logs(name, tmp_path)[0])
     assert announced(made) == announced(real)
@@ -109,7 +109,7 @@ def test_runs_of_a_set_have_seeds_from_the_configs_on_and_their_files_beside_the
         assert json.loads((side / "config.json").read_text())["seed"] == number + 1
 
 
-def test_a_rehearsal_takes_no_time_and_no_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_neither_waits_nor_touches_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("slept"))
     monkeypatch.setattr("os.fsync", lambda descriptor: pytest.fail("waited for a disk"))
     monkeypatch.setattr("timedrun.run.page_cache.subprocess.run", lambda *a, **k: pytest.fail("touched the page cache"))
@@ -123,7 +123,7 @@ def test_a_rehearsal_takes_no_time_and_no_rights(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("budget", [0.0, 1e-3])
-def test_no_budget_ends_a_rehearsal(budget: float, tmp_path: Path) -> None:
+def test_no_budget_ends_a_dry_run(budget: float, tmp_path: Path) -> None:
     benchmark, config = small("synthetic_smoke")
     config = replace(config, budget_minutes=budget)
     plan = benchmark.plan(config, ranks(), None)
@@ -140,7 +140,7 @@ def test_no_budget_ends_a_rehearsal(budget: float, tmp_path: Path) -> None:
         ("language_model.gpt", "openwebtext_modern", 162_184_704, 5600 * 512),
     ],
 )
-def test_a_large_config_is_rehearsed_without_its_weights_or_its_data(
+def test_a_dry_run_of_a_large_config_needs_neither_weights_nor_data(
     package: str, name: str, parameters: int, total: int, tmp_path: Path
 ) -> None:
     benchmark = find(package)
@@ -158,7 +158,7 @@ def test_a_large_config_is_rehearsed_without_its_weights_or_its_data(
     assert (last.progress, last.value) == (total, config.evaluation.target)
 
 
-def test_damaged_data_are_no_missing_data(tmp_path: Path) -> None:
+def test_damaged_data_is_not_reported_as_missing(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     benchmark = find("language_model")
     config = benchmark.config("wikipedia_methods")
@@ -167,7 +167,7 @@ def test_damaged_data_are_no_missing_data(tmp_path: Path) -> None:
     assert facts_or_declared(lambda: 1, 2) == (1, "")
 
 
-def test_settings_that_no_log_could_pass_with_are_found_without_a_model() -> None:
+def test_settings_that_fail_every_log_are_found_without_a_model() -> None:
     benchmark = find("image_classification")
     config = benchmark.config("imagenet_methods")
     assert log_errors(benchmark.spec, config) == []
@@ -181,7 +181,7 @@ def test_settings_that_no_log_could_pass_with_are_found_without_a_model() -> Non
     assert "--evaluation.target 0.759" in below
 
 
-def test_an_impossible_plan_is_no_log(tmp_path: Path) -> None:
+def test_an_impossible_plan_writes_no_log(tmp_path: Path) -> None:
     benchmark, config = small("synthetic_smoke")
     config = replace(config, evaluation=replace(config.evaluation, every=0))
     plan = Plan({"train_samples": 1, "eval_samples": 1, "hyperparameters": {}, "methods": ()}, 2)

@@ -1,4 +1,4 @@
-"""`timedrun preflight`: real configs pass with the notes they must have; every failure is named, all at once."""
+"""`timedrun preflight`: real configs pass with the expected notes; all faults are reported at once."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes: Any) -> PreflightReport:
-    """What a pre-flight finds in the config `name` with some settings changed."""
+    """Return the report on the config `name` with some settings changed."""
     places = {"imagenet": "image_classification", "digits": "image_classification"}
     places |= {"openwebtext": "language_model.gpt", "shakespeare": "language_model.gpt"}
     benchmark = find(places.get(name.partition("_")[0], "language_model"))
@@ -53,12 +53,12 @@ def examine_config(config: RunConfig, *, ranks: int = 1, ruleset: str | None = N
 
 
 def found(one: PreflightReport, level: str) -> set[str]:
-    """The rules of its findings of one level."""
+    """Return the rules of the report's findings of one level."""
     return {finding.rule for finding in one.findings if finding.level == level}
 
 
 def words(one: PreflightReport, rule: str) -> str:
-    """All that is said under a rule, changes included."""
+    """Return the messages and hints of a rule."""
     return "\n".join(f"{f.message}: {one.hints.get(f, '')}" for f in one.findings if f.rule == rule)
 
 
@@ -160,7 +160,7 @@ def test_a_target_below_the_benchmarks_own_fails_on_its_own_data_only(monkeypatc
     assert found(examined("wikipedia_methods", evaluation={"target": 0.7}, dataset="a_trial"), "error") == set()
 
 
-def test_a_word_that_the_round_has_not_does_not_hide_what_else_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_unknown_to_the_round_does_not_hide_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
     monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
     one = examined("wikipedia_methods", submission={"status": "Available"}, evaluation={"target": 0.7})
@@ -170,7 +170,7 @@ def test_a_word_that_the_round_has_not_does_not_hide_what_else_is_wrong(monkeypa
 
 
 @pytest.mark.skipif("6.1.0" not in RULESETS, reason="the rules of v6.1 are not known here")
-def test_a_newer_round_names_its_nine_keys_and_that_it_has_no_such_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_round_names_its_nine_keys_and_the_rulesets_with_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
     one = examined("wikipedia_methods", ruleset="6.1.0")
     missing = words(one, "required-key")
@@ -179,7 +179,7 @@ def test_a_newer_round_names_its_nine_keys_and_that_it_has_no_such_benchmark(mon
     assert "use --ruleset 2.0.0 or" in words(one, "benchmark-known")
 
 
-def test_settings_that_cannot_be_planned_with_are_told_and_nothing_is_rehearsed() -> None:
+def test_impossible_settings_are_reported_without_a_dry_run() -> None:
     one = examined("digits_methods", evaluation={"every": 0})
     assert one.dry_run is None
     assert {"settings", "dry-run"} <= found(one, "error")
@@ -188,7 +188,7 @@ def test_settings_that_cannot_be_planned_with_are_told_and_nothing_is_rehearsed(
 
 
 @without_cuda
-def test_what_only_another_machine_has_is_no_failure_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requirement_of_another_machine_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
     monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
     one = examined("wikipedia_methods", speed={"attention": "flash_attn"})
@@ -197,10 +197,10 @@ def test_what_only_another_machine_has_is_no_failure_here(monkeypatch: pytest.Mo
     assert "data" in found(examined("wikipedia_methods", speed={"attention": "flash_attn"}, device="cpu"), "error")
 
 
-def test_a_benchmark_that_cannot_be_rehearsed_or_has_no_rules_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_without_a_plan_or_rules_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark = find("image_classification")
     config = benchmark.config("digits_methods")
-    monkeypatch.delattr(benchmark.module("train"), "rehearse")
+    monkeypatch.delattr(benchmark.module("run_info"), "plan")
     with pytest.raises(UsageError, match="image_classification.run_info has no plan"):
         benchmark.plan(config, ranks_of(config, 1), None)
     with pytest.raises(UsageError, match="no rules are known for mine"):
@@ -224,7 +224,7 @@ def test_the_command_prints_one_object_in_the_form_of_check(
     assert {"level", "rule", "message", "line", "change"} <= one["findings"][0].keys()
 
 
-def test_the_command_takes_overrides_and_fails_with_words(
+def test_the_command_takes_overrides_and_fails_with_a_message(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))

@@ -257,8 +257,6 @@ def test_a_broken_file_beside_the_log_is_named_with_what_to_do(
     path: Path = getattr(paths, name)
     path.write_text(content)
     before = tree(paths.folder)
-    with pytest.raises(
-        TimedrunError, match=f"cannot be resumed.*{path}.*restore the file as the run wrote it, or run"
-    ):
+    with pytest.raises(TimedrunError, match=f"cannot be resumed.*{path}.*restore the file as the run wrote it, or run"):
         require(toy_config(), paths)
     assert tree(paths.folder) == before

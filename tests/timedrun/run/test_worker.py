@@ -64,7 +64,7 @@ class OneOfThree(ProcessGroup):
 class NoWatch:
     """A watch without others to watch."""
 
-    verdict = None
+    failure = None
 
     def __init__(self, *_: object) -> None: ...
 
@@ -109,7 +109,7 @@ def test_a_run_that_fails_reads_no_data_after_its_end(tmp_path: Path, monkeypatc
     monkeypatch.setenv(fault_injection.VARIABLE, "0:1:raise")
     benchmark = find("image_classification")
     paths = ResultPaths(tmp_path, 0)
-    with pytest.raises(RuntimeError, match="asked for"):
+    with pytest.raises(RuntimeError, match="injected by"):
         execute(benchmark, benchmark.config("smoke", "synthetic"), LaunchOptions(paths=paths))
     assert json.loads(paths.provenance.read_text())["data"] is None
 

@@ -147,7 +147,7 @@ def test_runs_that_differ_or_repeat_are_no_set(tmp_path: Path, write_run: WriteR
     assert one.reason == "its runs differ in global batch size (64, 65)"
     shutil.copy(tmp_path / "result_0.txt", tmp_path / "result_4.txt")
     (one,) = scores.score([tmp_path])
-    assert one.reason and one.reason.startswith("result_0.txt, result_4.txt are the same file")
+    assert one.reason and one.reason.startswith("result_0.txt, result_4.txt are identical files")
 
 
 def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, write_run: WriteRun) -> None:

@@ -1,10 +1,9 @@
-"""What this process and its children have used: seconds of CPU, and memory by its kind."""
+"""Memory of this process and its descendants."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,30 +16,19 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class TreeMemory:
-    """Bytes of a process and all below it; pages that several share count once."""
+    """Bytes of a process and all its descendants; shared pages count once."""
 
     anonymous: int
-    """Heap and stacks: what grows if something leaks."""
+    """Heap and stacks."""
     shared: int
-    """Shared memory, by which worker processes hand over batches."""
+    """Shared memory, through which worker processes pass batches."""
     mapped_files: int
-    """Pages of files in the page cache that the processes have mapped; the kernel can drop them."""
-
-
-def cpu_seconds() -> float:
-    """User and system time of this process and of all below it so far, ended ones that were waited for included."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(child.cpu_times()[:4])  # its own, and those of its ended children
-    return total
+    """Mapped pages of the page cache, which the kernel can drop."""
 
 
 def memory(process: int | None = None) -> TreeMemory | None:
-    """Memory now of `process` (default: this one) and of all below it; None where the system does not tell it: it is
-    read from Linux' smaps_rollup, as proportional set sizes."""
+    """Return the memory of `process` (default: this one) and its descendants, as proportional set sizes of Linux'
+    smaps_rollup; None if the system does not have it."""
     top = os.getpid() if process is None else process
     kinds = dict.fromkeys(("Pss_Anon", "Pss_Shmem", "Pss_File"), 0)
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -50,7 +38,7 @@ def memory(process: int | None = None) -> TreeMemory | None:
             except (FileNotFoundError, ProcessLookupError):
                 if one == top and psutil.pid_exists(top):
                     return None
-                continue  # it has just ended
+                continue  # the process has ended
             except OSError:
                 return None
             found = dict(line.split(":", 1) for line in text.splitlines() if line.startswith("Pss_"))
@@ -62,10 +50,10 @@ def memory(process: int | None = None) -> TreeMemory | None:
 
 
 class PeakMemory:
-    """The most anonymous and shared memory together that this process and its children had, sampled in a thread."""
+    """Peak of anonymous plus shared memory of this process and its children, sampled in a thread every `every`
+    seconds."""
 
     def __init__(self, every: float) -> None:
-        """`every`: seconds between samples."""
         self.peak: int | None = None
         self._every = every
         self._stop = threading.Event()
@@ -81,7 +69,7 @@ class PeakMemory:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Samples inside the context, and at both of its ends."""
+        """Sample inside the context and at both of its ends."""
         self._sample()
         thread = threading.Thread(target=self._watch, name="peak memory", daemon=True)
         thread.start()

@@ -1,0 +1,45 @@
+"""Build the parts of a run from its config, on a training device or, for a dry run, on the meta device."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from image_classification.configs import ImageRunConfig
+from image_classification.datasets import DataFacts
+from image_classification.model import build_model
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.methods import Stack, stack
+from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.optim import build_optimizer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Model with its methods, optimizer, batch plan and data facts of one run."""
+
+    facts: DataFacts
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    methods: Stack
+    batch: BatchPlan
+
+
+def build(config: ImageRunConfig, ranks: ProcessGroup, facts: DataFacts, device: torch.device) -> Parts:
+    """Build the model from `config.seed`, apply the methods, and build the optimizer.
+
+    device: the rank's device; or meta, on which parameters take no memory.
+    """
+    methods = stack(*config.methods)
+    with device if device.type == "meta" else nullcontext():
+        model = methods.model(build_model(config.model, config.seed)).to(device)
+    return Parts(
+        facts=facts,
+        model=model,
+        optimizer=build_optimizer(config.optimizer, model),
+        methods=methods,
+        batch=BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size),
+    )

@@ -1,0 +1,62 @@
+"""Run info: the metadata that the log has of a run before its clock starts, for a run and for a dry run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from image_classification.build import Parts, build
+from image_classification.configs import ImageRunConfig
+from image_classification.datasets import declared, facts
+from image_classification.loaders import registry
+from image_classification.settings import DataConfig
+from mlevents import keys
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.preflight.plan import Plan, facts_or_declared
+from timedrun.run.run_info import RunInfo
+
+
+def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
+    """Return what the log records of the run before its clock starts, under MLPerf's names if it has them."""
+    group = parts.optimizer.param_groups[0]
+    return {
+        "train_samples": parts.facts.train_samples,
+        "eval_samples": parts.facts.eval_samples,
+        "hyperparameters": {
+            "gradient_accumulation_steps": parts.batch.accumulation,
+            "opt_name": config.optimizer.kind,
+            "opt_base_learning_rate": group["initial_lr"],
+            "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
+            "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
+            "opt_weight_decay": group["weight_decay"],
+            "sgd_opt_momentum": config.optimizer.momentum,
+            "model_parameters": sum(p.numel() for group in parts.optimizer.param_groups for p in group["params"]),
+            "precision": config.precision,
+            **data_info(config.data),
+        },
+        "methods": [method.name for method in config.methods],
+    }
+
+
+def data_info(config: DataConfig) -> dict[str, str | int]:
+    """Return the logged settings of the path from disk to device: loader, store, order, workers, prefetch."""
+    order: str = config.order
+    if config.order == "quasi_random":
+        order += f", {config.order_window} blocks of {config.order_block} samples"
+    if config.source != "image_folder":
+        return {keys.DATA_LOADER: "memory", keys.DATA_ORDER: order}
+    return {
+        keys.DATA_LOADER: registry.in_words(config.loader),
+        keys.DATA_STORE: registry.described(config.store),
+        keys.DATA_ORDER: order,
+        keys.DATA_WORKERS: config.workers,
+        keys.DATA_PREFETCH: config.prefetch,
+    }
+
+
+def plan(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
+    """Plan a dry run: build on the meta device, with declared facts if the data is missing."""
+    known, missing = facts_or_declared(lambda: facts(config.data, data_folder), declared(config.data))
+    parts = build(config, ranks, known, torch.device("meta"))
+    return Plan(run_info(config, parts), config.total_epochs, missing)

@@ -1,0 +1,53 @@
+"""Settings of the image data of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from image_classification.loaders.loader import LoaderName
+from image_classification.stores.manifest import StoreConfig
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Source of images, their preprocessing and their loader."""
+
+    source: Literal["digits", "cifar10", "image_folder", "synthetic"]
+    train_size: int
+    """Pixels a side of a training image."""
+    eval_size: int
+    eval_resize: int = 0
+    """image_folder: pixels of the short side before the centre crop of `eval_size`."""
+    padding: int = 0
+    """Sources in memory: random crop after padding by this many pixels; 0: none."""
+    flip: bool = False
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    eval_batch: int = 1000
+    """Images in one evaluation forward pass over all ranks."""
+    drop_last: bool = True
+    """Drop the incomplete last batch of an epoch (other samples each epoch); otherwise train on it, with each rank's
+    gradient weighted by its number of samples. No sample is repeated to fill it."""
+    loader: LoaderName = "pillow"
+    """image_folder: the loader of stored images. pillow is the reference and reads formats folder and jpeg."""
+    store: StoreConfig = field(default_factory=StoreConfig)
+    """image_folder: the format of the store."""
+    workers: int = 4
+    """image_folder: decoding processes (pillow) or threads (other loaders) per rank."""
+    prefetch: int = 3
+    """image_folder: batches of a rank prefetched. 0: none; a loader's workers decode ahead even so."""
+    order: Literal["random", "quasi_random"] = "random"
+    """quasi_random: blocks of consecutive samples in random order, shuffled within a window: faster with a cold page
+    cache, and less random (FFCV's QUASI_RANDOM)."""
+    order_block: int = 256
+    """quasi_random: consecutive samples in a block."""
+    order_window: int = 64
+    """quasi_random: blocks shuffled together."""
+    read_ahead: bool = False
+    """image_folder: read the whole store into the page cache from the first step on, inside the timed region."""
+    synthetic_train: int = 0
+    synthetic_eval: int = 0
+    synthetic_classes: int = 10

@@ -1,0 +1,42 @@
+"""Synthetic batches of every shape of a run, for the warm-up before the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from image_classification.batches import Batch
+from image_classification.build import Parts
+from image_classification.configs import ImageRunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.methods import stack
+
+
+def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, Batch]]:
+    """Yield `warm_up_steps` batches of noise for every input size of the run, each with an epoch that has this size."""
+    local, size = parts.batch.local, config.data.train_size
+    whole, labels = _noise(ranks, local, parts.facts.channels, size)
+    seen: set[int] = set()
+    for epoch in range(1, config.total_epochs + 1):
+        methods, progress = stack(*config.methods), config.progress(epoch)
+        loaded = methods.input_size(size, progress)
+        images = whole if loaded == size else whole[:, :, :loaded, :loaded].contiguous()
+        inputs, _ = methods.batch(images[:1], labels[:1], progress, config.model.classes)
+        if inputs.shape[-1] not in seen:
+            seen.add(inputs.shape[-1])
+            for _ in range(config.warm_up_steps):
+                yield epoch, Batch(images, labels, local * ranks.world_size)
+
+
+def evaluation_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[Batch]:
+    """Yield one evaluation batch of noise if the run warms up."""
+    if config.warm_up_steps:
+        count = max(1, config.data.eval_batch // ranks.world_size)
+        yield Batch(*_noise(ranks, count, parts.facts.channels, config.data.eval_size), count)
+
+
+def _noise(ranks: ProcessGroup, count: int, channels: int, size: int) -> tuple[Tensor, Tensor]:
+    images = torch.randn(count, channels, size, size, generator=torch.Generator().manual_seed(0))
+    return images.to(ranks.device), torch.zeros(count, dtype=torch.int64, device=ranks.device)
