@@ -48,13 +48,8 @@ class RunState:
         self.position = TrainProgress(**resume_from["position"]) if resume_from else TrainProgress()
         self.throughput = Throughput.restored(resume_from["throughput"] if resume_from else None)
         self.is_resumed = resume_from is not None
-<<<<<<< HEAD
-        self.minutes_before = log.taken_back.since_start_seconds / 60 if log.taken_back is not None else 0.0
-        """On the clock before training continued in this process; known to rank 0."""
-=======
         self.minutes_before = log.rollback.since_start_seconds / 60 if log.rollback is not None else 0.0
-        """On the clock before training went on in this process; known to rank 0."""
->>>>>>> main
+        """On the clock before training continued in this process; known to rank 0."""
         self._identity: str | None = resume_from["run"] if resume_from else None
         self._saved: dict[str, Any] | None = resume_from["state"] if resume_from else None
         self._info: dict[str, object] | None = resume_from["announced"] if resume_from else None
@@ -99,17 +94,10 @@ class RunState:
         self.checkpoints.start(self.position.step if self.is_resumed else None)
 
     def log_resumed(self, reached: int) -> None:
-<<<<<<< HEAD
         """Log that the run resumes after `reached` epochs or samples, and the rollback of its log."""
         facts: dict[str, Scalar] = {}
-        if (back := self.log.taken_back) is not None:
-            facts = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
-=======
-        """Log that the run goes on after `reached` epochs or samples, and what of its log was taken back for that."""
-        told: dict[str, Scalar] = {}
         if (back := self.log.rollback) is not None:
-            told = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
->>>>>>> main
+            facts = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
             if back.step is not None:
                 facts["steps_lost"] = back.step - self.position.step
         if self.wall_clock is not None:

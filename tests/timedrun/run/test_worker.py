@@ -101,7 +101,7 @@ def test_whatever_fails_after_the_log_was_opened_ends_it_with_run_stop(
         execute(benchmark, config, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
     log = record.read(tmp_path / "result_0.txt")
     assert log.status == keys.ABORTED and log.stopped is not None
-    expected = "the mark at which readers split" if fails_in == "__enter__" else "no_such_setting"
+    expected = "at which readers split" if fails_in == "__enter__" else "no_such_setting"
     assert expected in str(log.stopped.metadata["reason"])
 
 
