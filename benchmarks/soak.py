@@ -211,8 +211,8 @@ def state(paths: ResultPaths) -> str:
 def trial(
     job: Job, number: int, folder: Path, whole: ResultPaths, times: tuple[float, float], chance: random.Random
 ) -> Trial:
-    """Kill a run once or twice, resume it to its end, and compare it with the run `whole`, whose clock started and which
-    ended after `times` seconds."""
+    """Kill a run once or twice, resume it to its end, and compare it with the run `whole`, whose clock started, and
+    which ended, after `times` seconds."""
     found = Trial(number)
     paths = ResultPaths(folder, next_number(folder))
     kills, resume = chance.randint(1, 2), False
