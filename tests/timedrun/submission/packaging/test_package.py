@@ -19,6 +19,7 @@ from mlevents.mlcommons import check_system
 from timedrun.errors import TimedrunError
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.package import PackageError, PackageReport, package
+from timedrun.submission.packaging.source_tree import source_files
 
 MakeSet = Callable[..., Path]
 DIGITS = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96), "config_name": "digits_methods"}
@@ -317,3 +318,9 @@ def test_the_projects_own_source_is_packaged(tmp_path: Path, make_set: MakeSet) 
     tomllib.loads((code / "pyproject.toml").read_text())
     assert not [path for path in code.rglob("*") if path.name.startswith(".") or path.suffix == ".pyc"]
     assert not (code / "tests").exists() and not (code / "language_model").exists()
+
+
+def test_the_source_of_a_nested_benchmark_has_the_modules_of_its_parents() -> None:
+    files = source_files(Path(__file__).parents[4], "language_model.gpt")
+    assert {"language_model/gpt/train.py", "language_model/model.py", "timedrun/cli.py"} <= files.keys()
+    assert not any(name.startswith("image_classification/") for name in files)
