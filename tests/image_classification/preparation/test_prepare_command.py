@@ -1,4 +1,4 @@
-"""`timedrun prepare` for images: makes stores, checks them, and says which options do not go together."""
+"""`timedrun prepare` for images: build, check, and refuse conflicting options."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, images: Path)
         prepare(RAW, store, decode=False, workers=1)
 
 
-def test_a_store_of_another_config_is_told(tmp_path: Path, images: Path) -> None:
+def test_a_store_of_another_config_is_refused(tmp_path: Path, images: Path) -> None:
     prepare(RAW, tmp_path / "store", decode=False, workers=1, images=[images])
     for other in (StoreConfig(format="raw", size=20), StoreConfig(format="jpeg")):
         with pytest.raises(DataError, match=str(tmp_path / "store")):
@@ -62,7 +62,7 @@ def test_a_store_of_another_config_is_told(tmp_path: Path, images: Path) -> None
         prepare(RAW, tmp_path, decode=False, workers=1)
 
 
-def test_a_folder_is_listed_where_it_lies(tmp_path: Path) -> None:
+def test_a_folder_is_indexed_in_place(tmp_path: Path) -> None:
     folder = image_folder(tmp_path / "images")
     listed = prepare(FOLDER, folder, decode=False, workers=1)
     assert (listed["train"], listed["evaluation"], listed["smallest_class"]) == (30, 12, 10)
@@ -137,7 +137,7 @@ def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.Captu
     assert "not prepared from images: it has no use for --images, --skip-broken" in said
 
 
-def test_another_number_of_classes_and_empty_ones_are_told_in_the_result_and_on_standard_error(
+def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_result_and_on_stderr(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = image_folder(tmp_path / "images")
@@ -155,7 +155,7 @@ def test_another_number_of_classes_and_empty_ones_are_told_in_the_result_and_on_
     assert prepare(fitting, store, decode=False, workers=1)["notes"] == notes[1:]
 
 
-def test_images_left_out_are_told_by_every_later_preparation(tmp_path: Path) -> None:
+def test_omitted_images_are_reported_by_every_later_preparation(tmp_path: Path) -> None:
     folder, store = image_folder(tmp_path / "images"), tmp_path / "store"
     for path in (folder / "train").rglob("*_5.JPEG"):
         path.write_bytes(b"no image")
@@ -165,7 +165,7 @@ def test_images_left_out_are_told_by_every_later_preparation(tmp_path: Path) -> 
         assert (found["found corrupt"], found["notes"][-1]) == (3, told)
 
 
-def test_files_of_a_listed_folder_that_cannot_be_looked_at_are_all_named(tmp_path: Path) -> None:
+def test_unreadable_files_of_an_indexed_folder_are_all_named(tmp_path: Path) -> None:
     folder = image_folder(tmp_path / "images")
     for sub in ("train", "val"):
         (folder / sub / "n01440764" / "x.JPEG").symlink_to("nowhere")
