@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from timedrun.distributed import rank_guard
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
 from timedrun.distributed.rank_process import RankProcess, oom_kills
 from timedrun.distributed.status_files import StatusFiles
@@ -148,6 +150,8 @@ class Launcher:
         """
         self._status = StatusFiles(Path(tempfile.mkdtemp(prefix="timedrun-")))
         self._oom_kills = oom_kills()
+        guard = [sys.executable, "-I", rank_guard.__file__, str(self._status.folder)]
+        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
         previous = {number: signal.signal(number, self._receive) for number in handled(STOPPING)}
         try:
             self._start()
@@ -158,6 +162,7 @@ class Launcher:
                     pipes[int(pipe)].forward_output()  # type: ignore[arg-type]  # the numbers that were passed
                 self._forward_signals()
                 exited = [rank for rank in self._running if rank.poll()]
+                self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):
                     self._judge(rank)
                 self._report_lost()
@@ -169,6 +174,8 @@ class Launcher:
             for rank in self._running:
                 rank.kill()
                 rank.process.wait()
+            self._guard.kill()  # no group is left
+            self._guard.communicate()
             for rank in self._ranks:
                 rank.close_output()
             for number, handler in previous.items():
@@ -222,6 +229,12 @@ class Launcher:
                 "PYTHONUNBUFFERED": "1",  # the output of a killed rank is not lost
             }
             self._ranks.append(RankProcess(number, self.command, environment))
+            self._notify_guard(self._ranks[-1:])
+
+    def _notify_guard(self, ranks: Sequence[RankProcess]) -> None:
+        assert self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # the guard was killed
+            self._guard.stdin.write(b"".join(b"%d\n" % rank.process.pid for rank in ranks))
 
     def _judge(self, rank: RankProcess) -> None:
         """Decide what the exit of `rank` means for the others."""
