@@ -18,7 +18,7 @@ class NotResumable(RuntimeError):
 
 @dataclass(frozen=True)
 class Rollback:
-    """What rolling a log back to a checkpoint removed from it."""
+    """Result of rolling a log back to a checkpoint: how much was removed, and the time since."""
 
     attempt: int
     """How often the run was resumed, including this time."""

@@ -1,4 +1,4 @@
-"""An interrupted log is kept whole aside and goes on from its mark; one that is not its run's is left as it is."""
+"""An interrupted log is copied whole and continued from its mark; the log of another run is left unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room that is reserved before a run is still there when the disk is full."""
+"""Disk space that was reserved before a run is available when the disk is full."""
 
 import ctypes
 import errno

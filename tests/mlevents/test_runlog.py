@@ -1,4 +1,4 @@
-"""RunLog writes what mlperf_logging would have written, in an order that can be, and always ends a log."""
+"""RunLog writes the lines of mlperf_logging, enforces the order of events, and always ends a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every event is one whole line on the disk or none, whoever writes, hangs, is killed or fills the disk."""
+"""Every event is one whole line on disk or absent, whatever thread writes, hangs or is killed, also on a full disk."""
 
 from __future__ import annotations
 

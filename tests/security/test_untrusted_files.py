@@ -37,7 +37,7 @@ from timedrun.storage.atomic_file import StoredFile, write_file
 from timedrun.storage.result_files import read_json
 from timedrun.submission.packaging.archive import UnsafeArchive, archived
 from timedrun.submission.reproduction.claims import ClaimError, packages
-from timedrun.submission.reproduction.recorded_run import original_of
+from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.reproduction.reproduce import reproduce
 
 DEEP = "[" * 100_000
@@ -95,7 +95,7 @@ def test_a_pipe_in_a_package_is_refused_and_not_waited_for(name: str, tmp_path: 
         assert reproduce(package).figures
     if name.startswith("systems"):
         with pytest.raises(TimedrunError, match="plain file"):
-            read_json(original_of(log).system)
+            read_json(recorded_run_of(log).system)
 
 
 @pytest.mark.parametrize("text", [DEEP, '{"scores":' * 50_000, "1" * 10_000, "\ud800".encode("utf-8", "surrogatepass")])

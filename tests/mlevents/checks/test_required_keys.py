@@ -1,4 +1,4 @@
-"""What the presence checks say, and where: messages in plain words, at the line of the value they are about."""
+"""The checks of required keys report each defect with a clear message at the line of the value."""
 
 from __future__ import annotations
 

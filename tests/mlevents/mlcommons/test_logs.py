@@ -1,4 +1,4 @@
-"""MLCommons' own tools are asked on a copy, and their words become a verdict."""
+"""MLCommons' tools run on a copy, and their output gives the verdict."""
 
 from __future__ import annotations
 

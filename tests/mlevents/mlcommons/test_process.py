@@ -1,4 +1,4 @@
-"""The child that MLCommons' tools run in: what it is given, how it may end, and how its answers become verdicts."""
+"""The child process of MLCommons' tools: its input, its failures, and the verdicts from its answers."""
 
 from __future__ import annotations
 
