@@ -135,7 +135,7 @@ def plain(config: RunConfig) -> dict[str, Any]:
     return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as a reader sees them
 
 
-def load(kind: type[Config], values: dict[str, Any]) -> Config:
+def load(kind: type[Config], values: dict[str, Any], source: str = "the config") -> Config:
     """Return the config that `dump` wrote as `values`.
 
     Raises:
@@ -144,7 +144,9 @@ def load(kind: type[Config], values: dict[str, Any]) -> Config:
     try:
         return _converter.structure(values, kind)
     except cattrs.BaseValidationError as error:
-        raise UsageError(f"not a {kind.__name__}: {'; '.join(cattrs.transform_error(error))}") from None
+        raise UsageError(
+            f"{source} is not a valid {kind.__name__}: {'; '.join(cattrs.transform_error(error))}"
+        ) from None
 
 
 def digest(config: RunConfig) -> str:
