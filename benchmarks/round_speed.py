@@ -1,4 +1,4 @@
-"""A whole made-up round checked and scored here and by MLCommons' own tools: time ratio, memory, and every score.
+"""Check and score a synthetic round here and with MLCommons' tools: time ratio, memory, and every score.
 
 Usage: python benchmarks/round_speed.py [--megabytes 100] [--rounds 3] [--json FILE]
 Ours: `timedrun check --no-official` and `timedrun score` on the whole tree. MLCommons': package_checker and
@@ -35,7 +35,7 @@ TIMEDRUN: Final = (sys.executable, "-c", "import sys; from timedrun.cli import m
 
 @dataclass
 class Spent:
-    """Seconds, CPU seconds and the largest process (bytes) of some processes, one after the other."""
+    """Wall seconds, CPU seconds and largest resident size (bytes) of processes that ran one after the other."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -100,8 +100,8 @@ def theirs(submitters: Sequence[Path], scratch: Path) -> tuple[dict[str, Spent],
 
 
 def differences(own: Scores, official: Scores) -> list[str]:
-    """Where the two do not give the same digits, with why that is as far as the numbers show it."""
-    told = []
+    """Return the scores in which the two sides differ, with the cause if the numbers show it."""
+    found = []
     for key in sorted(own.keys() | official.keys()):
         ours, theirs = own.get(key), official.get(key)
         if ours == theirs:
@@ -116,12 +116,12 @@ def differences(own: Scores, official: Scores) -> list[str]:
             why = "theirs counts a run that did not converge by its time; here it counts as the slowest"
         else:
             why = f"theirs is scaled by {theirs / ours:.6f}: faster than the reference's convergence (RCP)"
-        told.append(f"{'/'.join(key)}: ours {ours}, theirs {theirs}: {why}")
-    return told
+        found.append(f"{'/'.join(key)}: ours {ours}, theirs {theirs}: {why}")
+    return found
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the measurement and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=100)
     parser.add_argument("--rounds", type=int, default=3)
@@ -145,7 +145,7 @@ def main() -> None:
                 else:
                     spent[side], official = theirs(submitters, scratch)
             rows.append(spent)
-            print(f"  {number + 1}: " + "; ".join(told(side, spent[side]) for side in ("ours", "theirs")), flush=True)
+            print(f"  {number + 1}: " + "; ".join(times(side, spent[side]) for side in ("ours", "theirs")), flush=True)
     # Not before: it brings torch, and a process started from one of that size would be measured with it.
     from timedrun.provenance.system import provenance
 
@@ -169,19 +169,19 @@ def main() -> None:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")
 
 
-def told(side: str, spent: dict[str, Spent]) -> str:
-    """One side's seconds, with its parts."""
+def times(side: str, spent: dict[str, Spent]) -> str:
+    """Return one side's seconds as text, with its parts."""
     parts = ", ".join(f"{name} {part.seconds:.2f}" for name, part in spent.items())
     return f"{side} {seconds(spent):.2f} s ({parts})"
 
 
 def seconds(spent: dict[str, Spent]) -> float:
-    """Seconds of all parts."""
+    """Return the seconds of all parts."""
     return sum(part.seconds for part in spent.values())
 
 
 def summary(rows: Sequence[dict[str, dict[str, Spent]]], own: Scores, official: Scores) -> dict[str, Any]:
-    """Ratios, peaks and the comparison of the scores, with every single measurement."""
+    """Return ratios, peaks, the comparison of the scores and every measurement."""
     ratios = [seconds(row["theirs"]) / seconds(row["ours"]) for row in rows]
     cpu = [sum(part.cpu_seconds for part in row["theirs"].values()) for row in rows]
     own_cpu = [sum(part.cpu_seconds for part in row["ours"].values()) for row in rows]

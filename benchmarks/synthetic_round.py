@@ -1,4 +1,4 @@
-"""A whole round of MLPerf Training v2.1 made up in a folder: closed and open ResNet and BERT results of submitters.
+"""Write a synthetic round of MLPerf Training v2.1: closed and open ResNet and BERT results of several submitters.
 
 A log holds 150-300 KB, over half of it records (weights, settings, evaluations, statistics), the rest a job's output.
 """
@@ -58,7 +58,7 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Faults:
-    """What is wrong with a set: runs that are aborted below the target, cut off, or missing; a score to be scaled."""
+    """Faults of a set: runs aborted below the target, truncated or missing; a score to be scaled."""
 
     aborted: tuple[int, ...] = ()
     cut: tuple[int, ...] = ()
@@ -77,7 +77,7 @@ FAULTS: Final = {
 
 
 def tensors(benchmark: str) -> list[str]:
-    """The weights whose initialization a closed log has to name, from MLCommons' rule file."""
+    """Return the weights whose initialization a closed log must name, from MLCommons' rule file."""
     spec = importlib.util.find_spec("mlperf_logging.compliance_checker")
     assert spec is not None and spec.origin is not None, "mlperf_logging is not installed"
     rules = Path(spec.origin).with_name(f"training_{RULESET}") / f"closed_{benchmark}.yaml"
@@ -85,7 +85,7 @@ def tensors(benchmark: str) -> list[str]:
 
 
 class Log:
-    """The lines of one result file."""
+    """Lines of one result file."""
 
     def __init__(self, benchmark: str, start_ms: int, seed: int) -> None:
         self.lines: list[str] = []
@@ -96,7 +96,7 @@ class Log:
     def add(
         self, key: str, value: object = None, kind: str = "POINT_IN_TIME", wait: int = 1, **metadata: object
     ) -> None:
-        """One record, `wait` milliseconds after the one before."""
+        """Add one record, `wait` milliseconds after the previous one."""
         self.clock += wait
         record = {
             "namespace": "",
@@ -109,7 +109,7 @@ class Log:
         self.lines.append(f":::MLLOG {json.dumps(record)}")
 
     def output(self, lines: int, wait: int) -> None:
-        """What a job prints for itself over `wait` milliseconds."""
+        """Add the output of a job over `wait` milliseconds."""
         for _ in range(lines):
             step, loss = self.random.randrange(10**6), self.random.random()
             self.lines.append(
@@ -120,7 +120,7 @@ class Log:
 
 
 def log_lines(benchmark: str, division: str, organization: str, system: str, run: int, faults: Faults) -> list[str]:
-    """One result file. Its seed and times follow from its names alone."""
+    """Return the lines of one result file; seed and times depend on the names alone."""
     seed = random.Random(f"{organization} {system} {benchmark} {run}").randrange(2**31)
     log = Log(benchmark, START_MS + seed, seed)
     log.add("cache_clear", True)
@@ -152,7 +152,7 @@ def log_lines(benchmark: str, division: str, organization: str, system: str, run
 
 
 def _train(log: Log, run: int, faults: Faults) -> None:
-    """Blocks and evaluations up to the one that reaches the target, or would have."""
+    """Add blocks and evaluations up to the one that reaches the target, or would have."""
     benchmark = log.benchmark
     last = 35 if faults.scaled else CONVERGED[benchmark][run % 3]
     done, until = 0, FIRST[benchmark]
@@ -180,7 +180,7 @@ def _train(log: Log, run: int, faults: Faults) -> None:
 
 
 def system_description(organization: str, system: str, division: str) -> dict[str, Any]:
-    """Every key MLCommons' checker of system descriptions asks for."""
+    """Return a description with every key that MLCommons' checker of system descriptions requires."""
     return {
         "submitter": organization,
         "division": division,
@@ -219,7 +219,7 @@ def system_description(organization: str, system: str, division: str) -> dict[st
 
 
 def write_round(folder: Path, megabytes: float) -> Iterator[Path]:
-    """Write submitters' folders into `folder` until they hold `megabytes`; yields each. Every fourth is open."""
+    """Write submission folders into `folder` until they hold `megabytes` and yield each; every fourth is open."""
     written, number = 0, 0
     while written < megabytes * 1e6:
         organization, division = f"Submitter{number:02d}", "open" if number % 4 == 0 else "closed"

@@ -1,4 +1,4 @@
-"""A BERT training step on a CPU: the own encoder's speed-ups, one rung at a time, against transformers; interleaved.
+"""Time a BERT training step on a CPU: timedrun's encoder, one more speed-up at a time, against transformers'.
 
 Usage: python benchmarks/unpadded_step.py [--layers 4 --hidden 256 --batch 8 --rounds 5 --threads 1] [--json FILE]
 """
@@ -31,7 +31,7 @@ MASKED_SHARE = 0.15
 
 
 def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, padded: bool, seed: int) -> MaskedBatch:
-    """Random tokens of those lengths, 15 % of them masked; the same tokens padded and unpadded."""
+    """Return a batch of random tokens, 15 % of them masked; the same tokens padded and unpadded."""
     generator = torch.Generator().manual_seed(stream_seed(seed, "batch"))
     longest = architecture.positions
     rows = np.full(len(lengths), longest) if padded else lengths
@@ -62,7 +62,7 @@ def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, pa
 
 
 def rungs() -> dict[str, SpeedUps]:
-    """The own encoder with one more speed-up a rung; what comes after unpadding keeps it."""
+    """Return settings with one more speed-up each, in cumulative order."""
     steps: dict[str, dict[str, object]] = {
         "own, all off": {},
         "+ sdpa": {"attention": "sdpa_padded"},
@@ -85,7 +85,7 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 
 
 def stepper(model: nn.Module, batch: MaskedBatch, fused: bool, clock: Callable[[], float]) -> Callable[[], float]:
-    """A function that takes one training step and returns its seconds."""
+    """Return a function that takes one training step and returns its seconds."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-6, fused=fused)
     model.train()
 
@@ -101,7 +101,7 @@ def stepper(model: nn.Module, batch: MaskedBatch, fused: bool, clock: Callable[[
 
 
 def flops(architecture: BertArchitecture, lengths: NDArray[np.int64], padded: bool) -> float:
-    """Trained FLOP of a batch: with logits everywhere where padded, at masked positions of true tokens where not.
+    """Return the FLOP of training on a batch: padded with logits everywhere, unpadded at masked positions only.
 
     Three times the forward pass's; per layer and token 8 d^2 + 4 d f, attention 4 d length^2, head 2 d (d + V).
     """
@@ -113,9 +113,9 @@ def flops(architecture: BertArchitecture, lengths: NDArray[np.int64], padded: bo
 
 
 def proportional(layers: int, hidden: int, positions: int) -> int:
-    """The vocabulary with which the head takes as large a part of the padded forward pass as in BERT-Large.
+    """Return the vocabulary for which the head's part of the padded forward pass is that of BERT-Large.
 
-    With 30,522 words before a small encoder nearly all is head, and leaving out its unused rows looks like 5 times.
+    With 30,522 words the head dominates a small encoder, and omitting its unused rows would look like a speed-up of 5.
     """
     large = BERT_LARGE
     per_token = large.layers * (8 * large.hidden**2 + 4 * large.hidden * (large.intermediate + large.positions))
@@ -124,7 +124,7 @@ def proportional(layers: int, hidden: int, positions: int) -> int:
 
 
 def quartiles(values: list[float]) -> list[float]:
-    """Lower quartile, median, upper quartile."""
+    """Return lower quartile, median and upper quartile."""
     return [float(value) for value in np.quantile(values, (0.25, 0.5, 0.75))]
 
 
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: this process's own, on a busy machine")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: CPU time, for a busy machine")
     parser.add_argument("--only", nargs="*", help="rungs to measure besides transformers'; all by default")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

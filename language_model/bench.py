@@ -6,17 +6,17 @@ import multiprocessing
 import os
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from itertools import islice
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import torch
 
-from language_model.batches import open_batches
+from language_model.batches import TextBatches, open_batches
 from language_model.configs import BertRunConfig
 from language_model.text.store import read_manifest
 from language_model.text.synthetic_store import write_synthetic_store
@@ -40,8 +40,6 @@ GOAL_FACTOR = 20
 GOAL_LONGEST = 512
 """Longest of those sequences, in tokens."""
 SYNTHETIC_SEQUENCES = 50_000
-TIMEOUT_SECONDS = 120.0
-"""Maximum time for a loading process to answer."""
 
 
 def loader(config: BertRunConfig, options: BenchOptions) -> LoaderComparison:
@@ -136,10 +134,16 @@ def measure(
                     " measured; use a smaller batch"
                 )
         configs = {loader: _with_layout(config, loader, batch) for loader in loaders}
-        pipes = stack.enter_context(_processes(configs, store, workers))
+        spawn = multiprocessing.get_context("spawn")  # a process forked with torch's threads may hang
+        processes = [stack.enter_context(ProcessPoolExecutor(1, spawn)) for _ in range(workers)]
+        opened_with = configs[loaders[0]]
+        _load_all(processes, opened_with, opened_with, store, range(0))  # starts the processes and opens the store
 
         def one_pass(loader: str, repeat: int) -> LoaderPass:
-            return measured_pass(lambda: _load(pipes, loader, repeat * steps, steps), memory=repeat == 0)
+            part = range(repeat * steps, (repeat + 1) * steps)
+            return measured_pass(
+                lambda: _load_all(processes, opened_with, configs[loader], store, part), memory=repeat == 0
+            )
 
         passes = interleaved(list(loaders), repeats, one_pass, name=str)
     cores = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -154,66 +158,35 @@ def _with_layout(config: BertRunConfig, loader: str, batch: int) -> BertRunConfi
     return replace(config, device="cpu", global_batch=batch, micro_batch=batch, speed=speed)
 
 
-@contextmanager
-def _processes(configs: Mapping[str, BertRunConfig], store: Path, workers: int) -> Iterator[list[Connection]]:
-    """Start `workers` loading processes and yield their pipes once all have opened the store."""
-    spawn = multiprocessing.get_context("spawn")  # a process forked with torch's threads may hang
-    pipes: list[Connection] = []
-    processes: list[SpawnProcess] = []
-    try:
-        for rank in range(workers):
-            here, there = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(there, configs, store, rank, workers), daemon=True)
-            process.start()
-            there.close()  # so that the pipe ends with the process
-            pipes.append(here)
-            processes.append(process)
-        for pipe in pipes:
-            _answer(pipe)
-        yield pipes
-    finally:
-        for pipe in pipes:
-            pipe.close()  # ends the process at its next receive
-        for process in processes:
-            process.join(10.0)
-            if process.is_alive():
-                process.kill()
-                process.join()
-
-
-def _serve(pipe: Connection, configs: Mapping[str, BertRunConfig], store: Path, rank: int, world_size: int) -> None:
-    """Run one loading process: load the requested steps and send the number of their sequences."""
+@cache
+def _open(config: BertRunConfig, store: Path, rank: int, world_size: int) -> TextBatches:
     torch.set_num_threads(1)
+    return open_batches(config, store, ProcessGroup(rank, world_size, rank, torch.device("cpu")))
+
+
+def _load(
+    opened_with: BertRunConfig, config: BertRunConfig, store: Path, rank: int, world_size: int, steps: range
+) -> int:
+    """Load `steps` in a loading process. Returns the number of sequences.
+
+    The layouts share one open store, because its index may take gigabytes; they differ in `config` only.
+    """
+    batches = _open(opened_with, store, rank, world_size)
+    batches.config = config
+    filler = int(config.speed.unpadding and config.speed.row_multiple > 1)  # padding tokens, as one more sequence
+    loaded = islice(batches.train(steps.start), len(steps))
+    return sum(len(batch.lengths) - filler for step in loaded for batch in step)
+
+
+def _load_all(
+    processes: Sequence[Executor], opened_with: BertRunConfig, config: BertRunConfig, store: Path, steps: range
+) -> int:
+    """Return the number of sequences of `steps` that all processes together loaded."""
+    size = len(processes)
+    running = [
+        process.submit(_load, opened_with, config, store, rank, size, steps) for rank, process in enumerate(processes)
+    ]
     try:
-        # The layouts share one open store, because its index may take gigabytes; they differ in `config` only.
-        ranks = ProcessGroup(rank, world_size, rank, torch.device("cpu"))
-        batches = open_batches(next(iter(configs.values())), store, ranks)
-        pipe.send(0)
-        while True:
-            loader, first_step, steps = pipe.recv()
-            batches.config = configs[loader]
-            speed = batches.config.speed
-            filler = int(speed.unpadding and speed.row_multiple > 1)  # padding tokens, as one more sequence
-            loaded = islice(batches.train(first_step), steps)
-            pipe.send(sum(len(batch.lengths) - filler for step in loaded for batch in step))
-    except EOFError:  # no more requests
-        pass
-    except Exception as error:  # raised by the measuring process
-        pipe.send(f"{type(error).__name__}: {error}")
-
-
-def _load(pipes: Sequence[Connection], loader: str, first_step: int, steps: int) -> int:
-    """Return the number of sequences that all processes together loaded."""
-    for pipe in pipes:
-        pipe.send((loader, first_step, steps))
-    return sum(_answer(pipe) for pipe in pipes)
-
-
-def _answer(pipe: Connection) -> int:
-    try:
-        answer = pipe.recv() if pipe.poll(TIMEOUT_SECONDS) else f"no answer in {TIMEOUT_SECONDS:.0f} s"
-    except EOFError:
-        answer = "the process ended"
-    if isinstance(answer, int):
-        return answer
-    raise DataError(f"a loading process failed ({answer}); nothing was measured")
+        return sum(one.result() for one in running)
+    except Exception as error:
+        raise DataError(f"a loading process failed ({type(error).__name__}: {error}); nothing was measured") from error

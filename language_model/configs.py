@@ -101,7 +101,7 @@ class BertRunConfig(RunConfig):
 
 
 def topics_baseline() -> BertRunConfig:
-    """Return a small BERT on Python's own help topics: transformers' model, eager attention, padded."""
+    """A small BERT on Python's own help topics: transformers' model, eager attention, padded."""
     return BertRunConfig(
         benchmark="language_model",
         name="topics_baseline",
@@ -132,17 +132,17 @@ def topics_baseline() -> BertRunConfig:
 
 
 def topics_baseline_sdpa() -> BertRunConfig:
-    """Return the baseline with sdpa attention, today's default in transformers."""
+    """The baseline with sdpa attention, today's default in transformers."""
     return replace(topics_baseline(), name="topics_baseline_sdpa", speed=SpeedUps(attention="sdpa"))
 
 
 def topics_methods() -> BertRunConfig:
-    """Return the baseline computed without padding, on masked positions only, with fused operations."""
+    """The baseline computed without padding, on masked positions only, with fused operations."""
     return replace(topics_baseline(), name="topics_methods", implementation="timedrun", speed=CPU_SPEED_UPS)
 
 
 def wikipedia_small_baseline() -> BertRunConfig:
-    """Return a small BERT with random initial weights on Wikipedia text in sequences of 128, for one machine."""
+    """A small BERT with random initial weights on Wikipedia text in sequences of 128, for one machine."""
     return BertRunConfig(
         benchmark="language_model",
         name="wikipedia_small_baseline",
@@ -173,7 +173,7 @@ def wikipedia_small_baseline() -> BertRunConfig:
 
 
 def wikipedia_small_methods() -> BertRunConfig:
-    """Return the baseline computed without padding, on masked positions only, with fused operations."""
+    """The baseline computed without padding, on masked positions only, with fused operations."""
     return replace(
         wikipedia_small_baseline(),
         name="wikipedia_small_methods",
@@ -183,7 +183,7 @@ def wikipedia_small_methods() -> BertRunConfig:
 
 
 def wikipedia_baseline() -> BertRunConfig:
-    """Return BERT-Large on Wikipedia as in v2.1's open baseline: transformers' model, eager attention, padded."""
+    """BERT-Large on Wikipedia as in v2.1's open baseline: transformers' model, eager attention, padded."""
     return BertRunConfig(
         benchmark="language_model",
         name="wikipedia_baseline",
@@ -216,7 +216,7 @@ def wikipedia_baseline() -> BertRunConfig:
 
 
 def wikipedia_methods() -> BertRunConfig:
-    """Return the baseline computed without padding, on masked positions only, with fused kernels, compiled."""
+    """The baseline computed without padding, on masked positions only, with fused kernels, compiled."""
     return replace(
         wikipedia_baseline(),
         name="wikipedia_methods",

@@ -1,4 +1,4 @@
-"""What the log of a BERT run records before its clock starts, for a run and for a dry run."""
+"""Metadata of a BERT run that the log records before the clock starts, and the plan of a dry run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Hyperparameters = dict[str, str | int | float | bool]
 
 
 def run_info(config: BertRunConfig, parts: Parts) -> RunInfo:
-    """Return what the log records of the run before its clock starts."""
+    """Return the metadata that the log records before the clock starts."""
     return {
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,

@@ -66,7 +66,7 @@ class GptRunConfig(RunConfig):
 
 
 def openwebtext_baseline() -> GptRunConfig:
-    """Return GPT-2 125M on OpenWebText as in MosaicML's baseline of 2022: 7.34 billion tokens, AdamW, cosine."""
+    """GPT-2 125M on OpenWebText as in MosaicML's baseline of 2022: 7.34 billion tokens, AdamW, cosine."""
     return GptRunConfig(
         benchmark="language_model.gpt",
         name="openwebtext_baseline",
@@ -86,7 +86,7 @@ def openwebtext_baseline() -> GptRunConfig:
 
 
 def openwebtext_methods() -> GptRunConfig:
-    """Return MosaicML's recipe of 2022 (7.8 h to 4.5 h on 8 A100): ALiBi and sequence length warm-up."""
+    """MosaicML's recipe of 2022 (7.8 h to 4.5 h on 8 A100): ALiBi and sequence length warm-up."""
     baseline = openwebtext_baseline()
     return replace(
         baseline,
@@ -99,7 +99,7 @@ def openwebtext_methods() -> GptRunConfig:
 
 
 def openwebtext_modern() -> GptRunConfig:
-    """Return a decoder with Muon, rotary positions, QK-norm, ReLU^2 and zero-initialized projections."""
+    """A decoder with Muon, rotary positions, QK-norm, ReLU^2 and zero-initialized projections."""
     return replace(
         openwebtext_baseline(),
         name="openwebtext_modern",
@@ -117,7 +117,7 @@ def openwebtext_modern() -> GptRunConfig:
 
 
 def shakespeare_nanogpt() -> GptRunConfig:
-    """Return nanoGPT's CPU settings for characters of Shakespeare: 0.8 million parameters, 2,000 steps."""
+    """nanoGPT's CPU settings for characters of Shakespeare: 0.8 million parameters, 2,000 steps."""
     return GptRunConfig(
         benchmark="language_model.gpt",
         name="shakespeare_nanogpt",
@@ -136,7 +136,7 @@ def shakespeare_nanogpt() -> GptRunConfig:
 
 
 def shakespeare_baseline() -> GptRunConfig:
-    """Return the same run at twice nanoGPT's rate, which reaches the target within the 2,000 steps."""
+    """The same run at twice nanoGPT's rate, which reaches the target within the 2,000 steps."""
     nanogpt = shakespeare_nanogpt()
     return replace(
         nanogpt,
@@ -150,7 +150,7 @@ def shakespeare_baseline() -> GptRunConfig:
 
 
 def shakespeare_modern() -> GptRunConfig:
-    """Return the same task with the decoder and optimizer of openwebtext_modern, in a fifth of the steps."""
+    """The same task with the decoder and optimizer of openwebtext_modern, in a fifth of the steps."""
     baseline = shakespeare_baseline()
     return replace(
         baseline,

@@ -1,4 +1,4 @@
-"""What the log of a GPT run records before its clock starts, for a run and for a dry run."""
+"""Metadata of a GPT run that the log records before the clock starts, and the plan of a dry run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timedrun.run.run_info import RunInfo
 
 
 def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
-    """Return what the log records of the run before its clock starts."""
+    """Return the metadata that the log records before the clock starts."""
     beta1 = config.adam_beta1 if config.optimizer.kind == "muon" else config.optimizer.momentum
     return {
         "train_samples": parts.facts.train_samples,

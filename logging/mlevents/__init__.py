@@ -1,1 +1,1 @@
-"""Events of an MLPerf training log: written, read and checked, without torch."""
+"""Write, read and check the events of MLPerf training logs, without torch."""

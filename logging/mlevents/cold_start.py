@@ -1,4 +1,4 @@
-"""What the first stretch of training (an epoch, or a block) took beyond the median later one; no log needed."""
+"""Measure how much longer the first stretch of training (an epoch or a block) took than the median later one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from statistics import median
 
 
 def excess(stretches: Sequence[tuple[float, float]]) -> float | None:
-    """Of (units of training, time) of each stretch: the first one's time less what its units take in the median later
-    stretch; negative where the first was faster. None where there is no later one, or a stretch of no unit."""
+    """Return the time of the first stretch less what its units take at the median later pace; negative if it was
+    faster.
+
+    None without a later stretch, or if a stretch has no units.
+
+    Args:
+        stretches: (units of training, time) of each stretch.
+    """
     if len(stretches) < 2 or any(units <= 0 for units, _ in stretches):
         return None
     (first_units, first_time), *later = stretches
@@ -17,7 +23,7 @@ def excess(stretches: Sequence[tuple[float, float]]) -> float | None:
 
 
 def share(stretches: Sequence[tuple[float, float]], whole: float) -> float | None:
-    """The part, 0..1, of the time `whole` that `excess` is."""
+    """Return `excess` as a fraction, 0..1, of the time `whole`."""
     beyond = excess(stretches)
     if beyond is None or whole <= 0 or not math.isfinite(beyond / whole):
         return None

@@ -1,4 +1,4 @@
-"""One event of an MLPerf log, and the reader that finds events in a line of any bytes."""
+"""Parse the events of an MLPerf log from lines of arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MARK: Final = ":::MLLOG"
 MARK_BYTES: Final = MARK.encode()
 EVENT_TYPES: Final = (keys.INTERVAL_START, keys.INTERVAL_END, keys.POINT_IN_TIME)
 DEEPEST: Final = 32  # levels of nested lists and dicts in a record
-MOST_LOST: Final = 100  # unreadable records of one line; each costs the time of all that stands before it
-LATEST_MS: Final = 1e15  # the year 33658; anything later is no time, and would lose its milliseconds in a float
+MOST_LOST: Final = 100  # unreadable records of one line; each costs time proportional to the text before it
+LATEST_MS: Final = 1e15  # the year 33658; a later time would lose its milliseconds in a float
 
 
 class Event(NamedTuple):
-    """One record of a log. `line` is the file's own line number from 1, `time_ms` milliseconds since 1970."""
+    """One record of a log: `line` is its line number in the file, from 1; `time_ms` is in milliseconds since 1970."""
 
     line: int
     time_ms: float
@@ -33,7 +33,7 @@ class Event(NamedTuple):
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether `value` is a finite integer or float that a float can hold; True and False are no numbers."""
+    """Return True if `value` is a finite int or float that fits a float; bools are not numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -43,13 +43,13 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def short(value: object, longest: int = 60) -> str:
-    """`value` as text for a message, in ASCII and cut at `longest` characters."""
+    """Return `value` as ASCII text for a message, truncated to `longest` characters."""
     text = ascii(value)
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def depth(value: object) -> int:
-    """How deep lists and dicts are nested in `value`, 0 for a plain one; found without recursion."""
+    """Return the nesting depth of lists and dicts in `value` without recursion; 0 for a scalar."""
     level, found = [value], -1
     while level:
         found += 1
@@ -61,21 +61,20 @@ def depth(value: object) -> int:
 
 
 def _refused(name: str) -> float:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _PLAIN: Final = JSONDecoder(parse_constant=_refused)
 _USUAL: Final = f"{MARK} {{".encode()
-# Lists, which may be nested deeply, and names that a count of '":' misses: looked for once in a file, not in each line.
+# Lists, which may nest deeply, and names that a count of '":' misses: searched once a file, not once a line.
 _ODD: Final = (b"[", b"\r", b" :", b"\t:")
-_FOLLOWED: Final = ("record-alone", "text follows the record on its line; MLCommons' checker refuses it")
+_FOLLOWED: Final = ("record-alone", "text follows the record on its line, which MLCommons' checker rejects")
 
 
 class LogReader:
-    """Turns the lines of one log into events, and collects what is wrong with them in `problems`."""
+    """Parser of the lines of one log; defects of form are collected in `problems`."""
 
     def __init__(self, path: str, data: bytes) -> None:
-        """A reader of the log at `path`, whose bytes are `data`."""
         self._path, self._line = path, 0
         self._odd = any(sign in data for sign in _ODD)
         self.problems: list[Finding] = []
@@ -97,9 +96,9 @@ class LogReader:
         self.problems.append(Finding(level=level, rule=rule, message=message, line=self._line, path=self._path))
 
     def usual(self, number: int, raw: bytes) -> Event | None:
-        """The only record of a line that holds nothing else and nothing odd; None: `events` says what the line holds.
+        """Return the event of a line in the usual form; None if `events` has to parse the line.
 
-        Nearly every line is such a one, and this reads it several times faster.
+        This fast path reads nearly every line of a log, several times faster than `events`.
         """
         if not raw.startswith(_USUAL) or raw.find(MARK_BYTES, 1) > 0:
             return None
@@ -112,7 +111,7 @@ class LogReader:
             event_type, namespace, value = fields["event_type"], fields["namespace"], fields["value"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        names = text.count('":')  # more than there are fields: one stands twice, or a value is a dict or holds a colon
+        names = text.count('":')  # more than there are fields: a duplicate, or a value that is a dict or has a colon
         if (
             end == len(text)
             and type(time_ms) is int
@@ -127,7 +126,7 @@ class LogReader:
         return None
 
     def events(self, number: int, raw: bytes) -> Iterator[Event]:
-        """The records of the line `raw`, the file's line `number`; normally one, none without a mark."""
+        """Yield the events of the line `raw`, line `number` of the file: normally one, none without a mark."""
         self._line = number
         text = _decoded(raw)
         # A carriage return ends a line for MLCommons' parser (progress bars write them), but not for an editor.
@@ -138,8 +137,8 @@ class LogReader:
         if part.count(MARK) > 1:
             self._problem(
                 "one-record-a-line",
-                f"{part.count(MARK)} records stand on one line; MLCommons' tools read only the last of them. "
-                "Log from one process, one write a line",
+                f"{part.count(MARK)} records on one line, of which MLCommons' tools read only the last; "
+                "log from one process, with one write per line",
             )
         position, lost = part.find(MARK), 0
         while position >= 0:
@@ -147,16 +146,16 @@ class LogReader:
             if event is not None:
                 yield event
             elif (lost := lost + 1) == MOST_LOST:
-                self._problem("record-json", f"{lost} records of this line are lost, and what follows was not read")
+                self._problem("record-json", f"{lost} unreadable records on this line; rest of the line skipped")
                 return
             position = part.find(MARK, end)
             if event is not None and position < 0 and part[end:].strip():
                 self._problem(*_FOLLOWED)
 
     def _record(self, text: str, start: int) -> tuple[Event | None, int]:
-        """The record whose JSON begins at `start`, and where it ends."""
+        """Return the event of the record whose JSON begins at `start`, and the position after it."""
         if text[start : start + 1] != " ":
-            self._problem("record-mark", f"{MARK} is not followed by a space; MLCommons' tools skip this record")
+            self._problem("record-mark", f"{MARK} is not followed by a space, so MLCommons' tools skip this record")
             position = start
         else:
             position = start + 1
@@ -168,44 +167,45 @@ class LogReader:
             fields, end = self._decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
             cause = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            self._problem("record-json", f"the record is not readable JSON ({cause}) and is lost")
+            self._problem("record-json", f"invalid JSON ({cause}); record skipped")
             return None, position
         if self._constants:
             names = ", ".join(sorted(set(self._constants)))
-            self._problem("record-number", f"{names} is no number that JSON or a checker can work with")
+            self._problem("record-number", f"{names} is not a JSON number; checkers cannot use it")
         if self._repeated:
             names = ", ".join(short(name) for name in dict.fromkeys(self._repeated))
-            self._problem("record-repeats", f"the record names {names} more than once; readers take the last of them")
-        # A record of no more brackets than the limit is not deeper, and needs no look.
+            self._problem("record-repeats", f"duplicate name {names} in the record; readers use the last value")
+        # A record with no more brackets than the limit cannot be deeper.
         deep = text.count("{", position, end) + text.count("[", position, end) > DEEPEST and depth(fields) > DEEPEST
         return self._event(fields, deep), end
 
     def _event(self, fields: Any, deep: bool) -> Event | None:
-        if deep:  # comparing or printing such a value could exhaust the stack later
-            self._problem("record-json", f"the record is nested more than {DEEPEST} deep and is lost")
+        if deep:  # comparing or printing such a value could overflow the stack
+            self._problem("record-json", f"nested more than {DEEPEST} levels deep; record skipped")
             return None
         if not isinstance(fields, dict):
-            self._problem("record-form", f"the record is a JSON {type(fields).__name__}, not an object; it is lost")
+            self._problem("record-form", f"the record is a JSON {type(fields).__name__}, not an object; skipped")
             return None
         key, time_ms = fields.get("key"), fields.get("time_ms")
         if not isinstance(key, str):
-            self._problem("record-key", f"the record's key is {short(key)}, not a text; the record is lost")
+            self._problem("record-key", f"the record's key is {short(key)}, not a string; record skipped")
             return None
         if isinstance(time_ms, str):
             time_ms = self._time_from_text(key, time_ms)
         if not is_number(time_ms) or abs(time_ms) > LATEST_MS:
-            self._problem("record-time", f"time_ms of {key} is {short(time_ms)}, no time; the record is lost")
+            self._problem("record-time", f"time_ms of {key} is {short(time_ms)}, not a valid time; record skipped")
             return None
         event_type, namespace = fields.get("event_type"), fields.get("namespace", "")
         if event_type not in EVENT_TYPES:
-            self._problem("record-type", f"event_type of {key} is {short(event_type)}, not one of MLPerf's", "warning")
+            self._problem(
+                "record-type", f"event_type of {key} is {short(event_type)}, which MLPerf does not define", "warning"
+            )
         if "value" not in fields:
-            self._problem("record-value", f"{key} has no value field; MLCommons' checker stops at such a record")
+            self._problem("record-value", f"{key} has no value field; MLCommons' checker aborts at such a record")
         metadata = fields.get("metadata")
         if not isinstance(metadata, dict):
-            self._problem(
-                "record-metadata", f"metadata of {key} is {short(metadata)}, not an object; checkers stop at it"
-            )
+            message = f"metadata of {key} is {short(metadata)}, not an object; checkers abort at such a record"
+            self._problem("record-metadata", message)
             metadata = {}
         return Event(
             line=self._line,
@@ -222,7 +222,7 @@ class LogReader:
             time_ms = float(text)
         except ValueError:
             return None
-        self._problem("record-time", f"time_ms of {key} is the text {short(text)}, not a number", "warning")
+        self._problem("record-time", f"time_ms of {key} is the string {short(text)}, not a number", "warning")
         return time_ms
 
 
@@ -230,4 +230,4 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return raw.decode("latin-1")  # MLCommons' parser reads everything so; no byte fails
+        return raw.decode("latin-1")  # as MLCommons' parser does; it accepts any bytes

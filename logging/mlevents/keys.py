@@ -1,6 +1,6 @@
-"""The keys of an MLPerf training log, by the names of mlperf-logging's own constants, and the few this project adds.
+"""Keys of MLPerf training logs, named as mlperf-logging's constants, and the few that this project adds.
 
-Written out because importing that list imports numpy; a test compares the two.
+Spelled out because importing mlperf-logging's list imports numpy; a test compares the two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ INTERVAL_START: Final = "INTERVAL_START"
 INTERVAL_END: Final = "INTERVAL_END"
 POINT_IN_TIME: Final = "POINT_IN_TIME"
 
-# Who submits what.
+# Submission.
 SUBMISSION_BENCHMARK: Final = "submission_benchmark"
 SUBMISSION_DIVISION: Final = "submission_division"
 SUBMISSION_ORG: Final = "submission_org"
@@ -21,7 +21,7 @@ SUBMISSION_STATUS: Final = "submission_status"
 SUBMISSION_POC_NAME: Final = "submission_poc_name"
 SUBMISSION_POC_EMAIL: Final = "submission_poc_email"
 
-# The course of a run.
+# Phases of a run.
 CACHE_CLEAR: Final = "cache_clear"
 INIT_START: Final = "init_start"
 INIT_STOP: Final = "init_stop"
@@ -34,15 +34,15 @@ EPOCH_STOP: Final = "epoch_stop"
 EVAL_START: Final = "eval_start"
 EVAL_STOP: Final = "eval_stop"
 EVAL_ACCURACY: Final = "eval_accuracy"
-TRACKED_STATS: Final = "tracked_stats"  # no constant of mlperf-logging, but its usual name in published logs
+TRACKED_STATS: Final = "tracked_stats"  # not a constant of mlperf-logging, but the usual name in published logs
 
-# Names inside `metadata`, and the two words of a finished run.
+# Names inside `metadata`, and the two statuses of a finished run.
 EPOCH_NUM: Final = "epoch_num"
 EPOCH_COUNT: Final = "epoch_count"
 FIRST_EPOCH_NUM: Final = "first_epoch_num"
 SAMPLES_COUNT: Final = "samples_count"
 STEP_NUM: Final = "step_num"
-METRIC: Final = "metric"  # which part of the quality an eval_accuracy is; no constant of mlperf-logging
+METRIC: Final = "metric"  # which part of the quality an eval_accuracy holds; not a constant of mlperf-logging
 STATUS: Final = "status"
 SUCCESS: Final = "success"
 ABORTED: Final = "aborted"
@@ -53,7 +53,7 @@ CLOSED: Final = "closed"
 RESNET: Final = "resnet"
 BERT: Final = "bert"
 
-# Facts and hyper-parameters of a run.
+# Dataset, seed and hyper-parameters of a run.
 SEED: Final = "seed"
 TRAIN_SAMPLES: Final = "train_samples"
 EVAL_SAMPLES: Final = "eval_samples"
@@ -94,7 +94,7 @@ LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS: Final = "lars_opt_learning_rate_warmup_epo
 LARS_OPT_MOMENTUM: Final = "lars_opt_momentum"
 LARS_OPT_WEIGHT_DECAY: Final = "lars_opt_weight_decay"
 
-# Asked of every log from 6.1 on.
+# Required in every log from v6.1 on.
 LOWEST_NUMERICAL_PRECISION_IN_LINEAR: Final = "lowest_numerical_precision_in_linear"
 LOWEST_NUMERICAL_PRECISION_IN_ATTN: Final = "lowest_numerical_precision_in_attn"
 LOWEST_NUMERICAL_PRECISION_IN_COMM: Final = "lowest_numerical_precision_in_comm"
@@ -104,37 +104,37 @@ CONTEXT_PARALLELISM: Final = "context_parallelism"
 EXPERT_PARALLELISM: Final = "expert_parallelism"
 CONFIG_FILENAME: Final = "config_filename"
 
-# This project's own. MLCommons' checkers skip keys they do not know, so such a log stays a valid MLPerf log.
-DATASET: Final = "dataset"  # what was trained on; differs from the benchmark's own in a demonstration
-QUALITY_TARGET: Final = "quality_target"  # the target this run trained to
+# This project's own. MLCommons' checkers skip unknown keys, so the log stays a valid MLPerf log.
+DATASET: Final = "dataset"  # training data; in a demonstration not the benchmark's own
+QUALITY_TARGET: Final = "quality_target"  # the target of this run
 CONFIG_NAME: Final = "config_name"
 CONFIG_DIGEST: Final = "config_digest"
-DATA_LOADER: Final = "data_loader"  # what read the training and evaluation samples; "memory" where they are held in it
-DATA_STORE: Final = "data_store"  # how they lie on disk
+DATA_LOADER: Final = "data_loader"  # loader of training and evaluation samples; "memory" if they are held in memory
+DATA_STORE: Final = "data_store"  # storage format of the samples
 DATA_ORDER: Final = "data_order"  # random, or quasi_random with its blocks and window
-DATA_WORKERS: Final = "data_workers"  # decoding processes or threads a rank
-DATA_PREFETCH: Final = "data_prefetch"  # batches of a rank made ready ahead of the step that takes them
+DATA_WORKERS: Final = "data_workers"  # decoding processes or threads per rank
+DATA_PREFETCH: Final = "data_prefetch"  # batches per rank that are prepared ahead of their step
 METHOD: Final = "method"  # one event for each speed-up method in use
 ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds since run_start
 RESUMED: Final = (
-    "resumed"  # a run that was stopped goes on, on the clock of its first run_start; value: optimizer steps done;
-    # metadata: which attempt, seconds since the last event before, lines of the log and steps that were taken back, and
-    # whether the wall clock could be compared with a monotonic one over all that time (clock_compared)
+    "resumed"  # an interrupted run continues, on the clock of its first run_start; value: optimizer steps done;
+    # metadata: attempt, seconds since the last event before, lines of the log and steps that were rolled back, and
+    # whether a monotonic clock covered all that time, so that the wall clock could be verified (clock_compared)
 )
 PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # share, 0..1, of the data's files in rank 0's node's page cache
-COLD_START: Final = "cold_start"  # what the first epoch or block of training took beyond the median later one
-SLOW_RANK: Final = "slow_rank"  # a rank that the others wait for; metadata: its and the median rank's seconds a step
-FAULT: Final = "fault"  # one was asked for, to see what follows: no honest result
+COLD_START: Final = "cold_start"  # excess time of the first epoch or block over the median later one
+SLOW_RANK: Final = "slow_rank"  # straggler; metadata: seconds per step of this rank and of the median rank
+FAULT: Final = "fault"  # an injected fault; the run is not a valid result
 CHECKPOINT: Final = (
-    "checkpoint"  # saved on the clock while training went on; value: optimizer steps done; metadata: seconds it took,
-    # and where it could not be saved the reason
+    "checkpoint"  # saved during the timed run; value: optimizer steps done; metadata: seconds it took, and the reason
+    # if saving failed
 )
 CLOCK_SET: Final = (
-    "clock_set"  # the wall clock was set while the run went on, or stood still before `resumed`; value: by how many
-    # seconds. Said again after `resumed` where the line that said it was taken back
+    "clock_set"  # the wall clock was stepped during the run, or during an interruption before `resumed`; value: by how
+    # many seconds. Repeated after `resumed` if its first line was rolled back
 )
-COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: what was measured
-READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache while training went on
+COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: the measurements
+READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache during training
 
 # Names inside the values of `tracked_stats` and `cold_start`.
-THROUGHPUT: Final = "throughput"  # samples a second of training alone
+THROUGHPUT: Final = "throughput"  # samples per second, training only

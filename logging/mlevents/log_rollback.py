@@ -1,4 +1,4 @@
-"""A log that a killed or stopped run left: kept whole aside, and taken back to where a checkpoint was saved."""
+"""Roll an interrupted log back to its last checkpoint; the whole log is kept beside it."""
 
 from __future__ import annotations
 
@@ -13,51 +13,54 @@ from mlevents.record import read
 
 
 class NotResumable(RuntimeError):
-    """A log that cannot be taken up again."""
+    """A log from which the run cannot be resumed."""
 
 
 @dataclass(frozen=True)
-class TakenBack:
-    """What taking an interrupted log back to a checkpoint left out of it."""
+class Rollback:
+    """Result of rolling a log back to a checkpoint: how much was removed, and the time since."""
 
     attempt: int
-    """From 1: how often the run was resumed, this time included."""
+    """How often the run was resumed, including this time."""
     lines: int
-    """Of the interrupted log, after the checkpoint."""
+    """Lines of the interrupted log after the checkpoint."""
     gap_seconds: float
-    """Wall clock since the interrupted log's last event; negative where the clock was set back."""
+    """Wall-clock seconds since the interrupted log's last event; negative if the clock was set back."""
     since_start_seconds: float
-    """Wall clock since run_start."""
+    """Wall-clock seconds since run_start."""
     step: int | None
-    """The optimizer step at which the run was interrupted, where its run_stop says so."""
+    """The optimizer step at which the run was interrupted, if its run_stop has it."""
     clock_set_seconds: float
-    """By how much the wall clock was set, as the lines that were left out say: what since_start_seconds is wrong by, at
-    least. What else happened to it until now they cannot say."""
+    """Seconds by which the removed lines say that the wall clock was stepped: the least error of
+    since_start_seconds."""
 
 
-def take_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) -> tuple[TakenBack, bytes]:
-    """Keep the log at `path` in the folder `keep_in` as interrupted_<attempt>.txt and cut it to its first `size` bytes,
-    which this returns and whose digest is `sha256`; all is on disk then.
+def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) -> tuple[Rollback, bytes]:
+    """Copy the log at `path` to interrupted_<attempt>.txt in `keep_in`, truncate it to `size` bytes and return these.
 
-    now: seconds since 1970.
+    Both files are on disk when this returns.
+
+    Args:
+        sha256: digest of the first `size` bytes when the checkpoint was saved.
+        now: seconds since 1970.
 
     Raises:
-        NotResumable: its start is not what it was, has no run_start, or the run ended in success. Nothing was changed.
-        OSError: it cannot be read, kept or cut; the log is as it was.
+        NotResumable: the first bytes differ, they hold no run_start, or the run succeeded; the log is unchanged.
+        OSError: the log cannot be read, copied or truncated; it is unchanged.
     """
     data, record = path.read_bytes(), read(path)
     if record.status == keys.SUCCESS:
-        raise NotResumable(f"{path}: the run reached its target; nothing was changed")
+        raise NotResumable(f"{path}: the run reached its target, so it cannot be resumed; nothing was changed")
     prefix = data[:size]
     if len(prefix) < size or hashlib.sha256(prefix).hexdigest() != sha256:
         raise NotResumable(
-            f"{path}: its first {size} bytes are not what they were when the checkpoint was saved: it was edited, cut"
-            " off or belongs to another run; nothing was changed"
+            f"{path}: the first {size} bytes are not those of the checkpoint: the log was edited or truncated, or is of"
+            " another run; nothing was changed"
         )
     if record.started is None or record.started.line > prefix.count(b"\n"):
-        raise NotResumable(f"{path}: the log has no run_start to go on from; nothing was changed")
+        raise NotResumable(f"{path}: no run_start before the checkpoint; nothing was changed")
     step = record.stopped.metadata.get("step") if record.stopped else None
-    found = TakenBack(
+    found = Rollback(
         attempt=_keep(data, keep_in),
         lines=len(data[size:].splitlines()),
         gap_seconds=now - record.events[-1].time_ms / 1e3,
@@ -72,16 +75,16 @@ def take_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) 
 
 
 def _clock_set(event: Event) -> float:
-    """Seconds by which the wall clock was set, as `event` tells it: while a run went on, or back while it stood still
-    before an earlier resumption that had no other clock to hold it against, or would have said so."""
-    told = {keys.CLOCK_SET: event.value, keys.RESUMED: event.metadata.get("gap_seconds")}.get(event.key)
-    if not is_number(told) or (event.key == keys.RESUMED and (told > 0 or event.metadata.get("clock_compared"))):
+    """Return the seconds by which the wall clock was stepped according to `event`: during a run, or backwards during an
+    earlier interruption for which no monotonic clock could be compared."""
+    seconds = {keys.CLOCK_SET: event.value, keys.RESUMED: event.metadata.get("gap_seconds")}.get(event.key)
+    if not is_number(seconds) or (event.key == keys.RESUMED and (seconds > 0 or event.metadata.get("clock_compared"))):
         return 0.0
-    return float(told)
+    return float(seconds)
 
 
 def _keep(data: bytes, folder: Path) -> int:
-    """Write `data` to interrupted_<N>.txt in `folder`, on disk when this returns; returns N, the first that is free."""
+    """Write `data` to the first free interrupted_<N>.txt in `folder`, flush it to disk and return N."""
     attempt = 1
     while True:
         kept = folder / f"interrupted_{attempt}.txt"

@@ -1,4 +1,4 @@
-"""Room on a disk that a growing file can count on, whatever else fills the disk meanwhile."""
+"""Reserve disk space for a growing file, so that a disk that fills up later does not stop it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import errno
 import os
 from typing import Final
 
-FALLOC_FL_KEEP_SIZE: Final = 0x01  # linux/falloc.h: blocks beyond the file's end are its own, its size stays
+FALLOC_FL_KEEP_SIZE: Final = 0x01  # linux/falloc.h: reserve blocks beyond the end, keep the size
 UNSUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
 
 
 def reserve(descriptor: int, offset: int, count: int) -> bool:
-    """Reserve `count` bytes from `offset` on (man 2 fallocate); False where the file system or the C library cannot.
+    """Reserve `count` bytes from `offset` on (man 2 fallocate); return False if the file system does not support it.
 
     Raises:
-        OSError: the disk or the user's quota has no such room (ENOSPC, EDQUOT), or the file is not writable.
+        OSError: not enough disk space or quota (ENOSPC, EDQUOT), or the file is not writable.
     """
     function = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if function is None:
@@ -31,7 +31,7 @@ def reserve(descriptor: int, offset: int, count: int) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Give back what was reserved beyond the file's end. A file system that keeps it is not an error."""
+    """Release what was reserved beyond the end of the file. A file system that keeps it is not an error."""
     try:
         os.ftruncate(descriptor, os.fstat(descriptor).st_size)
     except OSError:

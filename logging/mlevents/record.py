@@ -1,4 +1,5 @@
-"""Reads any submitter's MLPerf training log into a RunRecord; what cannot be read becomes a finding, never an error."""
+"""Read any submitter's MLPerf training log into a RunRecord; what cannot be read becomes a finding, not an
+exception."""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from mlevents.checks.finding import Finding
 from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules
 
-# What an evaluation's metadata may count in, where it lacks the one its benchmark asks for.
+# Metadata that may hold an evaluation's progress if the one that its benchmark requires is missing.
 PROGRESS: Final = (keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STEP_NUM)
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
-ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # how gzip, zip, bzip2 and xz begin
+ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # first bytes of gzip, zip, bzip2 and xz
 
 
 @dataclass(frozen=True)
 class QualityPoint:
-    """One evaluation: minutes since run_start, progress (metadata epoch_num or samples_count), the metric's value."""
+    """One evaluation: minutes since run_start, progress (epoch_num or samples_count), value of the metric."""
 
     minutes: float
     progress: float
@@ -35,7 +36,7 @@ class QualityPoint:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What one log says. Events are in the order of the file; `problems` are findings about its form."""
+    """Contents of one log. `events` are in file order; `problems` are findings about its form."""
 
     path: Path
     events: tuple[Event, ...]
@@ -50,30 +51,30 @@ class RunRecord:
         return found
 
     def all(self, key: str) -> list[Event]:
-        """Every event with `key`, in the file's order."""
+        """Return all events with `key`, in file order."""
         return list(self._by_key.get(key, ()))
 
     def first(self, key: str) -> Event | None:
-        """The first event with `key`, or None."""
+        """Return the first event with `key`, or None."""
         return next(iter(self._by_key.get(key, ())), None)
 
     def last(self, key: str) -> Event | None:
-        """The last event with `key`, or None."""
+        """Return the last event with `key`, or None."""
         return next(reversed(self._by_key.get(key, ())), None)
 
     def value(self, key: str, default: Any = None) -> Any:
-        """The value of the last event with `key`, or `default` where there is none."""
+        """Return the value of the last event with `key`, or `default` without one."""
         event = self.last(key)
         return default if event is None else event.value
 
     def text(self, key: str) -> str | None:
-        """The value of the last event with `key`, None where that is no text."""
+        """Return the value of the last event with `key`, or None if it is not a string."""
         value = self.value(key)
         return value if isinstance(value, str) else None
 
     @property
     def benchmark(self) -> str | None:
-        """The value of submission_benchmark; like the next ones None where it is not logged as a text."""
+        """The value of submission_benchmark; like the next two None unless logged as a string."""
         return self.text(keys.SUBMISSION_BENCHMARK)
 
     @property
@@ -88,18 +89,18 @@ class RunRecord:
 
     @property
     def seed(self) -> int | None:
-        """The value of seed, None where it is not logged as an integer."""
+        """The value of seed, or None if it is not logged as an integer."""
         value = self.value(keys.SEED)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     @cached_property
     def stopped(self) -> Event | None:
-        """The first run_stop: the end of the timed region, as MLCommons' summary takes it."""
+        """The first run_stop: the end of the timed region, as in MLCommons' summary."""
         return self.first(keys.RUN_STOP)
 
     @cached_property
     def started(self) -> Event | None:
-        """The last run_start before the first run_stop: the start of the timed region, taken from the same place."""
+        """The last run_start before the first run_stop: the start of the timed region, as in MLCommons' summary."""
         starts = [event for event in self._before_stop if event.key == keys.RUN_START]
         return starts[-1] if starts else None
 
@@ -115,28 +116,26 @@ class RunRecord:
 
     @property
     def minutes(self) -> float | None:
-        """Time to train in minutes, (run_stop - run_start) / 60000; None where one is missing or time ran back."""
+        """Time to train in minutes, (run_stop - run_start) / 60000; None if one is missing or time ran backwards."""
         if self.started is None or self.stopped is None or self.stopped.time_ms < self.started.time_ms:
             return None
         return (self.stopped.time_ms - self.started.time_ms) / 60_000
 
     @property
     def init_minutes(self) -> float | None:
-        """Minutes from the first init_start to the last init_stop; None where one is missing."""
+        """Minutes from the first init_start to the last init_stop; None if one is missing."""
         start, stop = self.first(keys.INIT_START), self.last(keys.INIT_STOP)
         return None if start is None or stop is None else (stop.time_ms - start.time_ms) / 60_000
 
     @cached_property
     def timed(self) -> tuple[Event, ...]:
-        """The events from the run_start that counts up to run_stop, without it; () where the run never started."""
+        """The events from the run_start that counts up to run_stop, exclusive; () without a run_start."""
         return tuple(itertools.dropwhile(lambda event: event is not self.started, self._before_stop))
 
     @cached_property
     def quality(self) -> list[QualityPoint]:
-        """The evaluations of the timed region that have a number and a progress, in order.
-
-        Of a quality that is several numbers, the first part stands for it.
-        """
+        """The evaluations of the timed region that have a number and a progress; of a quality with parts, the first
+        part."""
         if self.started is None:
             return []
         rules = _any_rules(self.benchmark)
@@ -152,10 +151,7 @@ class RunRecord:
 
     @property
     def final_quality(self) -> float | None:
-        """The value of the last eval_accuracy before run_stop, None where there is none or it is no number.
-
-        Of a quality that is several numbers, its first part.
-        """
+        """The number of the last eval_accuracy before run_stop, or None; of a quality with parts, the first part."""
         rules = _any_rules(self.benchmark)
         evaluations = [event for event in self._before_stop if event.key == keys.EVAL_ACCURACY]
         if rules is not None and rules.parts and not rules.parts_in_one_event:
@@ -165,7 +161,7 @@ class RunRecord:
 
     @property
     def final_parts(self) -> dict[str, float]:
-        """The last value before run_stop of every part of a quality that is several numbers; else empty."""
+        """The last value before run_stop of each part of a quality with parts; else empty."""
         rules = _any_rules(self.benchmark)
         found: dict[str, Any] = {}
         if rules is not None and rules.parts:
@@ -176,7 +172,7 @@ class RunRecord:
 
     @property
     def evaluation_share(self) -> float | None:
-        """The part of the time to train spent between eval_start and eval_stop, 0..1; None where it cannot be known."""
+        """The fraction, 0..1, of the time to train between eval_start and eval_stop; None if unknown."""
         if not self.minutes:
             return None
         spent_ms, since, pairs = 0.0, None, 0
@@ -189,24 +185,24 @@ class RunRecord:
 
     @property
     def is_demonstration(self) -> bool:
-        """Whether the log names data that are not the benchmark's own, so that it can never be a submission."""
+        """True if the log names a dataset that is not the benchmark's own, which rules a submission out."""
         return self.dataset is not None and self.dataset != BENCHMARK_DATASET.get(self.benchmark or "")
 
 
 def _any_rules(benchmark: str | None) -> BenchmarkRules | None:
-    """The newest round's rules of `benchmark`: what a quality consists of is the same in all of them."""
+    """Return the newest round's rules of `benchmark`; the parts of its quality are the same in all rounds."""
     return _NEWEST.get(benchmark or "")
 
 
 def _quality(event: Event, rules: BenchmarkRules | None) -> Any:
-    """The number of an eval_accuracy event that stands for the run's quality, None where the event holds another."""
+    """Return the number of an eval_accuracy event that represents the run's quality, or None."""
     if rules is None or not rules.parts:
         return event.value
     return rules.quality_parts(event.value, event.metadata.get(keys.METRIC)).get(next(iter(rules.parts)))
 
 
 def progress_of(event: Event, rules: BenchmarkRules | None) -> float | None:
-    """How far an evaluation's run is, in what `rules` count or, without, in what the metadata have; None for none."""
+    """Return the progress of an evaluation, in the unit of `rules` or else of its metadata; None without one."""
     for name in (rules.progress if rules else keys.EPOCH_NUM, *PROGRESS):
         progress = event.metadata.get(name)
         if is_number(progress):
@@ -215,8 +211,11 @@ def progress_of(event: Event, rules: BenchmarkRules | None) -> float | None:
 
 
 def read(path: Path) -> RunRecord:
-    """Read the log at `path`, whatever its bytes. What is no file that can be read is a record without events, whose
-    problem says why. Raises FileNotFoundError only.
+    """Read the log at `path`, whatever its bytes; a file that cannot be read gives a record with a problem and no
+    events.
+
+    Raises:
+        FileNotFoundError: no such file.
     """
     if obstacle := _obstacle(path):
         return _nothing_read(path, obstacle, b"")
@@ -230,41 +229,43 @@ def read(path: Path) -> RunRecord:
         elif MARK_BYTES in raw:
             events.extend(reader.events(number, raw))
     if not events:
-        return _nothing_read(path, f"holds no readable {MARK} record{_kind(data)}", data, reader.problems)
+        return _nothing_read(path, f"no readable {MARK} record{_kind(data)}", data, reader.problems)
     return RunRecord(path, tuple(events), tuple(reader.problems), hashlib.sha256(data).hexdigest())
 
 
 def _obstacle(path: Path) -> str | None:
-    """Why `path` is not opened: reading a pipe would never end. Raises FileNotFoundError where nothing is there."""
+    """Return why `path` must not be opened (reading a pipe would block forever), or None."""
     if path.is_symlink() and not path.exists():
-        return "is a link that leads nowhere"
+        return "is a broken symbolic link"
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         return "is a folder" if stat.S_ISDIR(mode) else "is a pipe or a device"
-    return None if os.access(path, os.R_OK) else "may not be read"
+    return None if os.access(path, os.R_OK) else "is not readable (permission denied)"
 
 
 def _kind(data: bytes) -> str:
-    """What a file without records is instead, where that is plain to see."""
     if any(MARK.encode(encoding) in data for encoding in ("utf-16-le", "utf-16-be")):
-        return "; it is UTF-16 text, which no tool reads: write it as UTF-8"
-    return "; it is an archive: unpack it first" if data.startswith(ARCHIVES) else ""
+        return "; the file is UTF-16: save it as UTF-8"
+    return "; the file is an archive: unpack it first" if data.startswith(ARCHIVES) else ""
 
 
 def _nothing_read(path: Path, why: str, data: bytes, problems: Sequence[Finding] = ()) -> RunRecord:
-    empty = Finding(level="error", rule="log-empty", message=f"{why}; it counts as a failed run", path=str(path))
+    empty = Finding(level="error", rule="log-empty", message=f"{why}; counted as a failed run", path=str(path))
     return RunRecord(path, (), (*problems, empty), hashlib.sha256(data).hexdigest())
 
 
 def result_files(path: Path) -> list[Path]:
-    """The result files at `path`: a file itself, or everything below a folder that is named result_*.txt, a log or not,
-    so that a run whose log was lost is not passed over.
+    """Return the result files at `path`: the file itself, or everything below a folder that is named result_*.txt.
 
-    Sorted as people count (result_2 before result_10). Folders that are symbolic links are not entered. Raises
-    FileNotFoundError where `path` does not exist, OSError where a folder cannot be listed.
+    Files that hold no log are included, so that a run whose log was lost is counted. Sorted naturally (result_2 before
+    result_10); symbolic links to folders are not entered.
+
+    Raises:
+        FileNotFoundError: `path` does not exist.
+        OSError: a folder cannot be listed; it might hold results.
     """
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; name a result file, or a folder that holds some")
+        raise FileNotFoundError(f"{path} does not exist; name a result file or a folder of result files")
     if not path.is_dir():
         return [path]
     found = []
@@ -274,11 +275,10 @@ def result_files(path: Path) -> list[Path]:
 
 
 def _refuse(error: OSError) -> None:
-    """A folder that cannot be listed might hold results: nothing is said about those beside it either."""
     raise error
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A sort key under which result_2 comes before result_10."""
+    """Return a sort key that puts result_2 before result_10."""
     parts = re.split(r"([0-9]{1,18})", name)
     return [(int(part) if index % 2 else 0, part) for index, part in enumerate(parts)]

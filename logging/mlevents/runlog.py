@@ -1,4 +1,4 @@
-"""The only writer of a result file: one MLPerf log, written once, one whole line an event, always ended by run_stop."""
+"""Write result files: one MLPerf log per run, one whole line per event, always ended by run_stop."""
 
 from __future__ import annotations
 
@@ -14,63 +14,66 @@ from types import FrameType, TracebackType
 from typing import Any, Final, TypeVar
 
 from mlevents import keys
-from mlevents.log_rollback import NotResumable, TakenBack, take_back
+from mlevents.log_rollback import NotResumable, Rollback, roll_back
 from mlevents.preallocate import release, reserve
 from mlevents.value_validation import Scalar, loggable, require_loggable
 
 STARTS: Final = frozenset({keys.INIT_START, keys.RUN_START, keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_START})
 ENDS: Final = frozenset({keys.INIT_STOP, keys.RUN_STOP, keys.EPOCH_STOP, keys.BLOCK_STOP, keys.EVAL_STOP})
-# What a score or a resumed reading depends on must survive a crash of the machine, not only of the process.
+# Scores and resumed runs depend on these, so they must survive a crash of the machine, not only of the process.
 SYNCED: Final = frozenset(
     {keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY, keys.BLOCK_START, keys.BLOCK_STOP}
 )
-ROOM: Final = 1 << 20  # bytes reserved for a log, far more than a run of today's benchmarks writes; then as many again
-PAGE: Final = 4096  # bytes; at a multiple of them Linux may break off the write of a process that is killed
-LINE: Final = 1024  # bytes that a line may have and be sure not to lie across such a place; an event has 150 to 400
-CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread whose write the disk does not finish
+ROOM: Final = 1 << 20  # bytes reserved for a log, and again when they are used up; today's benchmarks write far less
+PAGE: Final = 4096  # bytes; Linux may truncate the write of a killed process at a multiple of it
+LINE: Final = 1024  # bytes of the longest line that never crosses a page; events have 150 to 400
+CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread that hangs in a write
 
-__all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "TakenBack"]
+__all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "Rollback"]
 
 _Log = TypeVar("_Log", bound="RunLog")
 
 
 class ResultFileExists(FileExistsError):
-    """The result file is there already. A result is never overwritten or appended to."""
+    """The result file exists. Results are never overwritten or appended to."""
 
 
 class ResultFileGone(OSError):
-    """The file that a log is written to was deleted, moved or replaced: what is written now, nobody will find."""
+    """The open result file was deleted, moved or replaced, so that its events would be lost."""
 
     def __init__(self, path: object) -> None:
-        words = "the result's file was deleted, moved or replaced while it was written: the run ends, since its result"
-        super().__init__(errno.ENOENT, f"{words} could not be found; start it again", str(path))
+        message = "result file was deleted, moved or replaced during the run; run aborted, start it again"
+        super().__init__(errno.ENOENT, message, str(path))
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
 
 
 class EventOrderError(RuntimeError):
-    """An event that would make the log say something impossible, such as a second run_start."""
+    """An event that contradicts the log so far, such as a second run_start."""
 
 
 class RunLog:
-    """Writes the MLPerf log of one run; with `path` None it checks everything and writes nothing (ranks other than 0).
+    """Writer of the MLPerf log of one run; with `path` None it only validates events (ranks other than 0).
 
-    Lines have the format of mlperf_logging's MLLogger, byte for byte, but for blanks at the end of a line that leaves
-    little room in a page of the file. Unlike it, a value that cannot be written raises before anything is written, and
-    every line (of up to LINE bytes) is one write that is either whole or absent, whichever thread logs it and whenever
-    the process is killed.
-    Room on the disk is reserved when the file is made, so that a disk that fills up later does not keep run_stop out.
+    Lines have the format of mlperf_logging's MLLogger, byte for byte, except that a line is padded with blanks where
+    the next one might cross a page of the file. Invalid values raise before anything is written, and every line of up
+    to LINE bytes is one write that is either complete or absent, even if the process is killed. Thread-safe. Disk space
+    is reserved on creation, so that a disk that fills up later does not prevent run_stop.
 
-    path: the new file `result_N.txt`; its folder must exist.
-    root: callers' file names in `metadata` are relative to this; default: the folder that holds the calling package.
-    clock: seconds since 1970.
-    durable: whether clock events are on the disk before the call returns; only a log that is no result does without.
-    started: run_start is in the log already; for a rank that writes nothing of a run that is resumed.
-    Raises ResultFileExists (a FileExistsError) where the file exists, FileNotFoundError where its folder does not,
-    OSError where the disk has no room for a log (no file is left). Events of the clock, of blocks and of evaluations
-    raise ResultFileGone where the file is no longer there; run_stop is then written by `close` alone, for whoever moved
-    it.
+    Args:
+        path: the new file `result_N.txt`; its folder must exist.
+        root: callers' file names in `metadata` are relative to this; default: the folder of the calling package.
+        clock: seconds since 1970.
+        durable: flush clock events to disk before the call returns; False only for logs that are not results.
+        started: run_start was logged before; for ranks that write nothing and resume a run.
+
+    Raises:
+        ResultFileExists: the file exists.
+        FileNotFoundError: its folder does not exist.
+        OSError: no disk space for a log; no file is left.
+        ResultFileGone: on events of the clock, of blocks and of evaluations, if the file is no longer there; only
+            `close` then still writes run_stop, for whoever moved the file.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class RunLog:
         self.path = path
         self._root = None if root is None else os.path.abspath(root)
         self.clock = clock
-        """What the times of events come from, seconds since 1970."""
+        """Source of event times, seconds since 1970."""
         self._durable = durable
         self._names: dict[str, str] = {}
         self._descriptor: int | None = None
@@ -94,8 +97,8 @@ class RunLog:
         self._lock = threading.RLock()
         self._size = self._reserved = 0
         self._digest = hashlib.sha256()
-        self.taken_back: TakenBack | None = None
-        """Of a resumed log: what is no longer in it."""
+        self.rollback: Rollback | None = None
+        """What rolling back removed from a resumed log."""
         if path is None:
             return
         try:
@@ -103,12 +106,12 @@ class RunLog:
         except FileExistsError:
             raise ResultFileExists(
                 errno.EEXIST,
-                "result file exists; a result is never overwritten. Choose another number or move it away",
+                "result file exists and is never overwritten; choose another number or move it away",
                 str(path),
             ) from None
         except FileNotFoundError:
             raise FileNotFoundError(
-                errno.ENOENT, "the folder for the result file does not exist; create it first", str(path)
+                errno.ENOENT, "folder of the result file does not exist; create it first", str(path)
             ) from None
         if durable:
             try:
@@ -117,7 +120,9 @@ class RunLog:
                 os.close(self._descriptor)
                 os.unlink(path)
                 raise OSError(
-                    error.errno, f"no room for a log of {ROOM >> 20} MiB ({error.strerror}); free some", str(path)
+                    error.errno,
+                    f"no disk space for a log of {ROOM >> 20} MiB ({error.strerror}); free some space",
+                    str(path),
                 ) from None
 
     @classmethod
@@ -131,14 +136,13 @@ class RunLog:
         root: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> RunLog:
-        """The log of an interrupted run, taken back to its first `size` bytes, whose digest is `sha256`, as `mark` told
-        when a checkpoint was saved, and opened to go on from there. Whether it ends in run_stop, in the middle of a
-        line or anywhere else does not matter: a killed run leaves such logs.
+        """Open the log of an interrupted run to continue after its first `size` bytes, as `mark` returned them.
 
-        The whole interrupted log is kept in the folder `keep_in` first. Raises as `take_back` does.
+        The log may end anywhere, in the middle of a line too; it is copied to the folder `keep_in` and rolled back
+        first. Raises as `roll_back` does.
         """
         log = cls(None, root=root, clock=clock, started=True)
-        log.taken_back, prefix = take_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
+        log.rollback, prefix = roll_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
         log.path, log._place = path, os.path.abspath(path)
         log._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         log._size, log._digest = len(prefix), hashlib.sha256(prefix)
@@ -147,30 +151,30 @@ class RunLog:
 
     @property
     def started(self) -> bool:
-        """Whether run_start was logged."""
+        """True if run_start was logged."""
         return self._started
 
     @property
     def stopped(self) -> bool:
-        """Whether run_stop was logged; nothing can follow it."""
+        """True if run_stop was logged; nothing can follow it."""
         return self._stopped
 
     @property
     def is_gone(self) -> bool:
-        """Whether the file is no longer where it was made: deleted, moved or replaced. Never of a log that is closed or
-        writes nothing."""
+        """True if the open file was deleted, moved or replaced."""
         with self._lock:
             if self._descriptor is None or self._place is None:
                 return False
             try:
                 own, there = os.fstat(self._descriptor), os.stat(self._place)
-            except OSError as error:  # any other says nothing of the file
+            except OSError as error:  # other errors do not mean that the file is gone
                 return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-            # Some network file systems number a file anew: only together with another size is it another file.
+            # Some network file systems change inode numbers: a different file has a different size, too.
             return own.st_nlink == 0 or (not os.path.samestat(own, there) and there.st_size != self._size)
 
     def event(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
-        """Log a point in time. Raises TypeError or ValueError for what cannot be written, EventOrderError for order."""
+        """Log a point in time. Raises TypeError or ValueError for an invalid value, EventOrderError for a wrong
+        order."""
         self._log(keys.POINT_IN_TIME, key, value, metadata)
 
     def start(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
@@ -178,33 +182,36 @@ class RunLog:
         self._log(keys.INTERVAL_START, key, value, metadata)
 
     def end(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
-        """Log the end of an interval. run_stop needs the metadata status "success" or "aborted". Raises as `event`."""
+        """Log the end of an interval; run_stop needs the metadata status "success" or "aborted". Raises as `event`
+        does."""
         self._log(keys.INTERVAL_END, key, value, metadata)
 
     def mark(self) -> dict[str, Any]:
-        """The log's size in bytes and its SHA-256, everything up to there being on disk: what `resume` takes."""
+        """Flush the log to disk and return its size in bytes and SHA-256, the arguments of `resume`."""
         with self._lock:
             if self._descriptor is not None:
                 os.fsync(self._descriptor)
             return {"size": self._size, "sha256": self._digest.hexdigest()}
 
     def close(self, status: str = "aborted", reason: str | None = None, **metadata: Scalar) -> None:
-        """Close the file; where run_stop was not logged, log it first with `status`, `reason` and what else is known.
-        Repeatable, from any thread: what another one logs at the same time comes before it or is refused.
+        """Close the file; log run_stop with `status`, `reason` and `metadata` first unless it was logged.
 
-        Raises TimeoutError where another thread hangs in a write, so that a process can end whatever its disk does.
+        May be called repeatedly and from any thread.
+
+        Raises:
+            TimeoutError: another thread hangs in a write; the process can end nevertheless.
         """
         if not self._lock.acquire(timeout=CLOSING_SECONDS):
-            raise TimeoutError(f"{self.path}: the disk does not take the log's last event; run_stop was not logged")
+            raise TimeoutError(f"{self.path}: a write to the log hangs; run_stop was not logged")
         try:
             if self._closed:
                 return
             if not self._stopped:
-                said: dict[str, Scalar] = {keys.STATUS: status}
+                ending: dict[str, Scalar] = {keys.STATUS: status}
                 if reason is not None:
-                    said["reason"] = loggable(reason)
-                # A run that failed before run_start ends here too: its log then has a run_stop and no time.
-                self._log(keys.INTERVAL_END, keys.RUN_STOP, None, said | metadata, closing=True)
+                    ending["reason"] = loggable(reason)
+                # Also for a run that failed before run_start: its log has a run_stop and no time.
+                self._log(keys.INTERVAL_END, keys.RUN_STOP, None, ending | metadata, closing=True)
         finally:
             self._closed = True
             if self._descriptor is not None:
@@ -220,14 +227,14 @@ class RunLog:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is None:
-            self.close(reason="the log was left without run_stop")
+            self.close(reason="the log was closed without run_stop")
         else:
             self.close(reason=f"{kind.__name__}: {error}".rstrip(": "))
 
     def _log(
         self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar], *, closing: bool = False
     ) -> None:
-        with self._lock:  # from the event's time on, so that times do not go back from line to line
+        with self._lock:  # taken before the event's time, so that times never decrease from line to line
             line = self._line(event_type, key, value, metadata)
             self._check_order(key, metadata, closing)
             if key in SYNCED and not closing and self.is_gone:
@@ -238,19 +245,22 @@ class RunLog:
 
     def _line(self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar]) -> bytes:
         if not isinstance(key, str) or not key:
-            raise TypeError(f"an event's key must be a non-empty text, not {key!r}; nothing was logged")
+            raise TypeError(f"event key must be a non-empty string, not {key!r}; nothing was logged")
         expected = "start" if key in STARTS else "end" if key in ENDS else None
         if expected and event_type != (keys.INTERVAL_START if expected == "start" else keys.INTERVAL_END):
             raise ValueError(f"{key} marks the {expected} of an interval: log it with {expected}(); nothing was logged")
         for name in ("file", "lineno"):
             if name in metadata:
-                raise ValueError(f"metadata {name!r} of {key} is set from the caller and cannot be given")
+                raise ValueError(f"metadata {name!r} of {key} is reserved for the caller; nothing was logged")
         require_loggable(key, f"event key {key!r}")
         require_loggable(value, f"value of {key}")
         require_loggable(metadata, f"metadata of {key}")
         time_ms = int(self.clock() * 1e3)
         where = self._caller()
-        from mlperf_logging.mllog import constants, mllog  # here: it imports numpy, which no reader of logs needs
+        from mlperf_logging.mllog import (
+            constants,
+            mllog,
+        )  # imported here because it imports numpy, which reading logs does not need
 
         encoded: str = mllog._encode_log(
             constants.DEFAULT_NAMESPACE, time_ms, event_type, key, value, {**where, **metadata}
@@ -259,23 +269,24 @@ class RunLog:
 
     def _check_order(self, key: str, metadata: Mapping[str, Scalar], closing: bool) -> None:
         if self._closed:
-            raise EventOrderError(f"{key} was logged after the log was closed; nothing was written")
+            raise EventOrderError(f"{key} after the log was closed; nothing was logged")
         if self._stopped:
             again = "a second run_stop" if key == keys.RUN_STOP else f"{key} after run_stop"
-            raise EventOrderError(f"{again}: run_stop ends a log; nothing was written")
+            raise EventOrderError(f"{again}: run_stop is the last event; nothing was logged")
         if key == keys.RUN_START and self._started:
-            raise EventOrderError("a second run_start: the clock of a run starts once; nothing was written")
+            raise EventOrderError("a second run_start: the clock starts once; nothing was logged")
         if key == keys.RUN_STOP:
             if not self._started and not closing:
-                raise EventOrderError("run_stop before run_start: there is no run to stop; nothing was written")
+                raise EventOrderError("run_stop before run_start; nothing was logged")
             if metadata.get(keys.STATUS) not in (keys.SUCCESS, keys.ABORTED):
                 raise ValueError(
                     f"run_stop needs metadata {keys.STATUS} {keys.SUCCESS!r} or {keys.ABORTED!r}, "
-                    f"not {metadata.get(keys.STATUS)!r}; nothing was written"
+                    f"not {metadata.get(keys.STATUS)!r}; nothing was logged"
                 )
 
     def _filled(self, line: bytes) -> bytes:
-        """`line`, with blanks up to the end of the file's page where the next line might not fit into what is left."""
+        """Return `line`, padded to the end of the file's page if the next line might not fit into the rest of the
+        page."""
         room = -(self._size + len(line)) % PAGE
         return line[:-1] + b" " * room + b"\n" if room < LINE else line
 
@@ -285,10 +296,10 @@ class RunLog:
         try:
             written = os.write(self._descriptor, line)
         except OSError as error:
-            raise OSError(error.errno, f"the event {key} was not logged ({error.strerror})", str(self.path)) from error
+            raise OSError(error.errno, f"event {key} was not logged ({error.strerror})", str(self.path)) from error
         if written != len(line):
-            os.ftruncate(self._descriptor, self._size)  # half a record would break the next one too
-            raise OSError(errno.ENOSPC, f"the disk took a part of the event {key}; it was not logged", str(self.path))
+            os.ftruncate(self._descriptor, self._size)  # a partial record would make the next one unreadable
+            raise OSError(errno.ENOSPC, f"disk full: event {key} was written in part and removed again", str(self.path))
         self._size += written
         self._digest.update(line)
         if self._durable and self._size + ROOM // 2 > self._reserved:
@@ -302,11 +313,11 @@ class RunLog:
         self._reserved = self._size + ROOM
 
     def _reserve_if_it_can(self) -> None:
-        """Where it cannot, what is left of the room takes the next events, and run_stop with them."""
         try:
             self._reserve()
         except OSError:
-            self._reserved = self._size + ROOM  # tried again half a room later
+            # The rest of the reserved space takes the next events, and run_stop; tried again half of ROOM later.
+            self._reserved = self._size + ROOM
 
     def _caller(self) -> dict[str, Scalar]:
         frame: FrameType | None = sys._getframe(1)
@@ -321,7 +332,7 @@ class RunLog:
 
 
 def _relative(filename: str, root: str | None) -> str:
-    """`filename` below `root`, else below the folder that holds its package; never an absolute path."""
+    """Return `filename` relative to `root`, or to the folder of its package; never an absolute path."""
     absolute = Path(os.path.abspath(filename))
     if root is not None and absolute.is_relative_to(root):
         return absolute.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""What is kept of a log once it is read: some kilobytes, so that a whole round can be checked and scored log by log."""
+"""Summarize logs in a few kilobytes each, so that a whole round can be checked and scored log by log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
 from mlevents.record import QualityPoint, RunRecord
 
-# What all runs of a set have alike. MLCommons' tools compare none of these between logs.
+# Keys whose values are the same in all runs of a set. MLCommons' tools compare none of them.
 SHARED: Final = (
     keys.SUBMISSION_BENCHMARK,
     keys.SUBMISSION_DIVISION,
@@ -27,12 +27,12 @@ SHARED: Final = (
     keys.CONFIG_NAME,
     keys.CONFIG_DIGEST,
 )
-SKETCH_SIZE: Final = 512  # hashes; a log of fewer timed events is kept whole
+SKETCH_SIZE: Final = 512  # hashes; logs with fewer timed events are kept whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One log in short. Everything is None, or empty, where the log does not say it in a usable form."""
+    """Summary of one log. A field is None, or empty, if the log lacks it in a usable form."""
 
     path: Path
     sha256: str
@@ -45,7 +45,7 @@ class RunSummary:
     quality_target: float | None  # as logged; a key of this project
     config_name: str | None
     config_digest: str | None
-    seeds: tuple[int, ...]  # every seed event's value that is an integer, in the file's order
+    seeds: tuple[int, ...]  # the integer values of all seed events, in file order
     global_batch_size: int | None
     status: str | None  # of run_stop: "success" or "aborted"
     is_demonstration: bool
@@ -56,11 +56,11 @@ class RunSummary:
     quality: tuple[QualityPoint, ...]
     final_quality: float | None
     evaluation_share: float | None  # 0..1 of the time to train
-    first_epoch_share: float | None  # 0..1 of the time to train that the first epoch took beyond the median later one
-    shared: tuple[tuple[str, Any], ...]  # key, value: what all runs of a set have alike (SHARED)
-    sketch: frozenset[int]  # the smallest hashes of its timed events: equal logs, and edited copies, share most
+    first_epoch_share: float | None  # 0..1 of the time to train: excess of the first epoch over the median later one
+    shared: tuple[tuple[str, Any], ...]  # (key, value) of SHARED
+    sketch: frozenset[int]  # smallest hashes of the timed events: copies, also edited ones, share most
     events: int  # number of events of the log
-    # The last value of every part, where the quality is several numbers (box and mask precision; FID and CLIP).
+    # The last value of each part of a quality with parts (box and mask precision; FID and CLIP).
     final_parts: Mapping[str, float] = field(default_factory=dict)
     gap_minutes: float | None = None  # from the last init_stop to run_start: neither initialization nor timed
     first_throughput: float | None = None  # samples/s of training, of the first tracked_stats that has it
@@ -75,7 +75,7 @@ class RunSummary:
 
 
 def summarize(record: RunRecord) -> RunSummary:
-    """`record` in short."""
+    """Return the summary of `record`."""
     batch = record.value(keys.GLOBAL_BATCH_SIZE)
     pace = _throughputs(record)
     target = record.value(keys.QUALITY_TARGET)
@@ -110,7 +110,7 @@ def summarize(record: RunRecord) -> RunSummary:
         final_parts=record.final_parts,
         gap_minutes=_gap_minutes(record),
         first_throughput=pace[0] if pace else None,
-        # The median of seconds a sample, as `cold_start` has it: of an even number, not the mean of the middle rates.
+        # The median of seconds per sample, as in `cold_start`; for an even number not the mean of the middle rates.
         later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
         caches_dropped=_caches_dropped(record),
         page_cache_resident=_page_cache_resident(record),
@@ -123,7 +123,7 @@ def _gap_minutes(record: RunRecord) -> float | None:
 
 
 def _first_epoch_share(record: RunRecord) -> float | None:
-    """From epochs where there are two or more, else from blocks, each by what it trained and without evaluation."""
+    """Return the cold-start share of epochs if there are two or more, else of blocks, without evaluation time."""
     if not record.minutes:
         return None
     for start, stop in ((keys.EPOCH_START, keys.EPOCH_STOP), (keys.BLOCK_START, keys.BLOCK_STOP)):
@@ -134,8 +134,8 @@ def _first_epoch_share(record: RunRecord) -> float | None:
 
 
 def _intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tuple[float, float]]:
-    """Units of progress and milliseconds of training of every interval of the timed region whose stop follows its
-    start; evaluations that lie within it are no part of it."""
+    """Yield units of progress and milliseconds of training of every closed interval of the timed region, without the
+    evaluations in it."""
     start: Event | None = None
     evaluating: Event | None = None
     evaluated = 0.0
@@ -175,7 +175,8 @@ def _units(start: Event, stop: Event) -> float:
 
 
 def _sketch(record: RunRecord) -> frozenset[int]:
-    """The smallest hashes of what was logged in the timed region, and when; of everything where there is none."""
+    """Return the smallest hashes of time, key and value of the timed events, or of all events without a timed
+    region."""
     hashes = {
         int.from_bytes(
             blake2b(f"{e.time_ms!r} {e.key} {e.value!r}".encode("utf-8", "backslashreplace"), digest_size=8).digest()

@@ -1,11 +1,11 @@
-"""Text of others as a terminal may be sent it."""
+"""Escape untrusted text before printing it to a terminal."""
 
 
 def printable(text: str) -> str:
-    """`text` with what no terminal should be sent (line breaks, controls, bytes that are no UTF-8) escaped."""
+    """Return `text` with line breaks, control characters and invalid UTF-8 escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """`text` likewise, with its line breaks kept: for messages that are several lines of our own."""
+    """Return `text` escaped like `printable` but with its line breaks, for messages of several lines of our own."""
     return "\n".join(map(printable, text.split("\n")))

@@ -25,3 +25,14 @@ def test_a_module_of_the_check_and_score_path_imports_nothing_heavy(module: str)
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["race", "--help"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    probe = (
+        "import sys, timedrun.cli\n"
+        f"try: timedrun.cli.main({words})\n"
+        f"except SystemExit: print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]" and "usage: timedrun" in done.stdout

@@ -43,7 +43,7 @@ def tiny() -> BertArchitecture:
 
 @pytest.fixture
 def lively() -> Callable[[BertArchitecture], dict[str, Tensor]]:
-    """Weights, under transformers' names, so large that no part of the model may be wrong unnoticed."""
+    """Return a function for weights under transformers' names, so large that an error in any part shows."""
 
     def weights(architecture: BertArchitecture) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(5)
@@ -55,7 +55,7 @@ def lively() -> Callable[[BertArchitecture], dict[str, Tensor]]:
 
 @pytest.fixture
 def make_batch() -> BatchMaker:
-    """A batch of the same random sequences, padded or not, with `filler` rows behind the last."""
+    """Return a function for batches of the same random sequences, padded or not, with `filler` rows at the end."""
 
     def make(
         architecture: BertArchitecture, lengths: Sequence[int], *, padded: bool, filler: int = 0, seed: int = 0

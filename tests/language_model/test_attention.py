@@ -1,4 +1,4 @@
-"""Attention backends: softmax attention of each sequence alone, whatever lies around it; the choice of a backend."""
+"""Attention backends compute softmax attention within each sequence only; selection of a backend."""
 
 import math
 
@@ -42,7 +42,7 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, rows: slice) -> Tensor:
 @pytest.mark.parametrize("name", ON_CPU)
 @given(data=st.data(), padded=st.booleans())
 @settings(max_examples=12, deadline=None)
-def test_each_sequence_attends_to_itself_alone_forwards_and_backwards(
+def test_each_sequence_attends_to_itself_only_forward_and_backward(
     name: str, data: st.DataObject, padded: bool
 ) -> None:
     lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=7))
@@ -62,7 +62,7 @@ def test_each_sequence_attends_to_itself_alone_forwards_and_backwards(
 
 
 @pytest.mark.parametrize("name", ON_CPU)
-def test_a_sequence_of_no_rows_disturbs_nobody(name: str) -> None:
+def test_an_empty_sequence_does_not_affect_others(name: str) -> None:
     plan = layout([4, 0, 3, 0], 6, padded=False)
     q, k, v = inputs(plan.rows)
     output = BACKENDS[name](plan)(q, k, v, 0.0)
@@ -84,7 +84,7 @@ def test_dropout_drops_attention_and_keeps_its_mean(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ON_CPU)
-def test_values_beyond_the_true_length_are_never_seen(name: str) -> None:
+def test_padding_values_have_no_effect(name: str) -> None:
     plan = layout([4, 2], 6, padded=True)
     q, k, v = inputs(plan.rows)
     attend = BACKENDS[name](plan)
@@ -135,7 +135,7 @@ def test_groups_are_the_cheapest_of_all_ways_to_cut_the_sorted_lengths(lengths: 
     assert cost(found) == pytest.approx(cheapest)
 
 
-def test_auto_takes_what_is_there() -> None:
+def test_auto_selects_an_available_backend() -> None:
     assert choose(AUTO, CPU, torch.float32) == "sdpa_grouped"
     assert choose(AUTO, CPU, torch.bfloat16, 0.1) == "sdpa_grouped"
     assert choose(AUTO, CUDA, torch.float32) == "sdpa_padded"  # flash kernels are 16-bit
@@ -153,7 +153,7 @@ def test_auto_on_a_gpu_is_varlen_but_not_with_dropout(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ON_CPU)
-def test_a_backend_that_is_asked_for_is_used(name: str) -> None:
+def test_a_named_backend_is_used(name: str) -> None:
     assert choose(name, CPU, torch.float32) == name
 
 
@@ -167,14 +167,14 @@ def test_a_backend_that_is_asked_for_is_used(name: str) -> None:
         ("flash", CPU, torch.float32, 0.0, "unknown attention 'flash'; choose from auto, eager"),
     ],
 )
-def test_an_unavailable_backend_says_why_and_what_to_use(
+def test_an_unavailable_backend_is_an_error_with_reason_and_alternative(
     name: str, device: torch.device, dtype: torch.dtype, dropout: float, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
         choose(name, device, dtype, dropout)
 
 
-def test_varlen_says_that_it_has_no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_varlen_refuses_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     with pytest.raises(UsageError, match="does not support dropout; the model has 0.1"):
         choose("varlen", CUDA, torch.bfloat16, 0.1)

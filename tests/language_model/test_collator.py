@@ -1,4 +1,4 @@
-"""Batches hold every token once in its place, padded or end to end, and are dealt out evenly."""
+"""Batches hold every token once in its position, padded or unpadded, and are divided evenly."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ LENGTHS = st.lists(st.integers(5, 24), min_size=1, max_size=9)
 
 @settings(max_examples=30, deadline=None)
 @given(LENGTHS, st.booleans(), st.sampled_from([1, 8, 128]))
-def test_every_token_stands_once_where_its_sequence_has_it(lengths: list[int], padded: bool, multiple: int) -> None:
+def test_every_token_has_the_position_of_its_sequence(lengths: list[int], padded: bool, multiple: int) -> None:
     given_ = sequences(lengths)
     batch = collate(given_, longest=24, padded=padded, row_multiple=multiple, global_samples=9, global_masked=99)
     offsets = batch.offsets.tolist()
@@ -50,7 +50,7 @@ def test_every_token_stands_once_where_its_sequence_has_it(lengths: list[int], p
     assert (batch.global_samples, batch.global_masked, batch.longest) == (9, 99, 24)
 
 
-def test_the_rows_that_fill_up_a_batch_are_a_sequence_of_their_own() -> None:
+def test_filler_rows_are_a_sequence_of_their_own() -> None:
     batch = collate(sequences([10, 7]), longest=24, padded=False, row_multiple=32, global_samples=2, global_masked=2)
     assert batch.offsets.tolist() == [0, 10, 17, 32]
     assert batch.lengths.tolist() == [10, 7, 15]
@@ -61,14 +61,14 @@ def test_the_rows_that_fill_up_a_batch_are_a_sequence_of_their_own() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(5, 512), min_size=1, max_size=64), st.integers(1, 8))
-def test_dealing_gives_every_place_to_one_rank_and_equal_numbers_to_all(lengths: list[int], parts: int) -> None:
+def test_balanced_parts_are_a_partition_of_equal_sizes(lengths: list[int], parts: int) -> None:
     dealt = balanced_parts(np.array(lengths), parts)
     assert sorted(np.concatenate(dealt).tolist()) == list(range(len(lengths)))
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
     assert all((np.diff(part) > 0).all() for part in dealt)
 
 
-def test_dealing_evens_out_the_tokens_of_eight_ranks() -> None:
+def test_balanced_parts_have_nearly_equal_numbers_of_tokens() -> None:
     lengths = np.random.default_rng(0).choice([60, 128, 250, 512], size=448)
     sums = np.array([lengths[part].sum() for part in balanced_parts(lengths, 8)])
     plain = np.array([part.sum() for part in np.split(lengths, 8)])

@@ -1,4 +1,4 @@
-"""The own encoder computes transformers' BERT: loss, every gradient and predictions, with every speed-up."""
+"""The encoder has the loss, gradients and predictions of transformers' BERT with every speed-up."""
 
 from dataclasses import replace
 from functools import cache
@@ -49,7 +49,7 @@ ALONE = {
 
 
 def trained(model: Bert | ReferenceBert, batch: MaskedBatch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean loss of a batch, and every gradient under transformers' names."""
+    """Return the mean loss of a batch and every gradient under transformers' names."""
     loss = model(batch) / batch.global_masked
     loss.backward()
     if isinstance(model, Bert):
@@ -59,7 +59,7 @@ def trained(model: Bert | ReferenceBert, batch: MaskedBatch) -> tuple[Tensor, di
 
 @pytest.fixture(scope="module")
 def truth(transformers: ModuleType):
-    """transformers' loss, gradients and right predictions, computed once for each activation."""
+    """Return transformers' loss, gradients and number of correct predictions for each activation."""
 
     @cache
     def computed(architecture: BertArchitecture, make_batch, lively) -> tuple[Tensor, dict[str, Tensor], int]:
@@ -105,7 +105,7 @@ def test_loss_gradients_and_predictions_are_transformers(
         assert model.count_correct(replace(batch, labels=wrong)) == len(best) - len(best[::3])
 
 
-def test_a_filling_sequence_that_predicts_nothing_changes_nothing(tiny, make_batch, lively) -> None:
+def test_a_filler_sequence_without_predictions_has_no_effect(tiny, make_batch, lively) -> None:
     batch = make_batch(tiny, LENGTHS, padded=False)
     filled = make_batch(tiny, LENGTHS, padded=False, filler=6)
     rows = len(filled.tokens)
@@ -155,7 +155,7 @@ def test_padding_rows_of_the_vocabulary_are_never_predicted_and_never_learn(tiny
     assert not model.embeddings.word.weight.grad[97:].any()
 
 
-def test_first_weights_are_the_baselines_whatever_the_speed_ups(transformers: ModuleType, tiny) -> None:
+def test_initial_weights_are_the_baselines_for_all_speed_ups(transformers: ModuleType, tiny) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     reference = build_reference(tiny, 3).weights()
@@ -186,7 +186,7 @@ def test_bert_large_has_the_published_number_of_parameters() -> None:
 
 
 @pytest.mark.parametrize("masked_only", [False, True])
-def test_executed_arithmetic_is_the_formulas(tiny, make_batch, masked_only: bool) -> None:
+def test_executed_flop_match_the_formula(tiny, make_batch, masked_only: bool) -> None:
     batch = make_batch(tiny, [24] * 5, padded=True)
     model = build_bert(tiny, 0, SpeedUps(masked_head=masked_only))
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -198,7 +198,7 @@ def test_executed_arithmetic_is_the_formulas(tiny, make_batch, masked_only: bool
     assert counter.get_total_flops() == linear + attention + 2 * predicted * (width**2 + width * tiny.vocabulary)
 
 
-def test_an_attention_that_is_unavailable_is_refused_before_anything_is_computed(tiny, make_batch) -> None:
+def test_an_unavailable_attention_is_an_error_before_any_computation(tiny, make_batch) -> None:
     model = build_bert(tiny, 0, SpeedUps(attention="varlen"))
     with pytest.raises(UsageError, match="needs a CUDA device.*'sdpa_grouped'"):
         model(make_batch(tiny, LENGTHS, padded=False))

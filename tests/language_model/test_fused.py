@@ -1,4 +1,4 @@
-"""Fused pieces: their values and gradients are those of the plain operations, and what they keep for backward."""
+"""Fused operations have the values and gradients of the separate ones, and save less for the backward pass."""
 
 import itertools
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def plain_dense(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, activ
 
 
 def saved_bytes(compute: Callable[[], Tensor], parameters: list[Tensor]) -> int:
-    """Bytes that autograd keeps besides the parameters: each storage counted once."""
+    """Return the bytes that autograd saves besides the parameters, each storage counted once."""
     kept: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def test_dense_gelu_dense_is_the_plain_composition(activation: str) -> None:
         torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-12)
 
 
-def test_the_two_forms_of_gelu_differ_by_what_is_known_of_them() -> None:
+def test_the_two_forms_of_gelu_differ_by_the_known_amount() -> None:
     x = torch.linspace(-6, 6, 10_001, dtype=torch.float64)
     exact = x * torch.special.ndtr(x)  # Hendrycks and Gimpel 2016: x times the normal distribution function
     torch.testing.assert_close(gelu(x, "gelu"), exact, rtol=0, atol=1e-12)
@@ -98,7 +98,7 @@ def test_without_dropout_it_is_the_plain_composition(p: float, training: bool) -
         torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-12)
 
 
-def test_dropout_drops_its_share_and_gives_what_it_dropped_no_gradient() -> None:
+def test_dropout_drops_its_fraction_and_dropped_elements_have_no_gradient() -> None:
     torch.manual_seed(0)
     x, residual, weight, bias = drawn((500, 400), (500, 400), (400,), (400,))
     dropout_add_layer_norm(x, residual, weight, bias, 1e-12, 0.3, True).sin().sum().backward()
@@ -118,7 +118,7 @@ def test_dropout_scales_what_it_keeps() -> None:
     assert (high - low) * 1e6 == pytest.approx(2.0, rel=1e-3)
 
 
-def test_with_dropout_it_keeps_a_byte_an_element_instead_of_four_on_a_cpu() -> None:
+def test_dropout_saves_one_byte_an_element_instead_of_four_on_a_cpu() -> None:
     shape = (64, 16)
     inputs = drawn(shape, shape, (16,), (16,), dtype=torch.float32)
 
@@ -133,7 +133,7 @@ def test_with_dropout_it_keeps_a_byte_an_element_instead_of_four_on_a_cpu() -> N
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regions traced and run as torch.compile does, but without a compiler, which would take a minute."""
+    """Trace and run regions as torch.compile does, without the compiler, which would take a minute."""
     monkeypatch.setattr(
         "language_model.fused.region", lambda f: torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
     )

@@ -1,4 +1,4 @@
-"""Dynamic masking: how many tokens, which ones, what becomes of them, and that nothing but the sample decides it."""
+"""Dynamic masking: counts, positions and replacements, as a pure function of seed, epoch and sample."""
 
 import numpy as np
 import pytest
@@ -38,9 +38,7 @@ def test_counts_are_the_reference_rule() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(5, 130), min_size=1, max_size=12), st.integers(0, 2**31))
-def test_only_words_are_predicted_as_many_as_the_rule_says_and_the_rest_is_untouched(
-    lengths: list[int], seed: int
-) -> None:
+def test_only_words_are_predicted_and_other_tokens_are_unchanged(lengths: list[int], seed: int) -> None:
     plain = sequences(lengths, seed)
     result = masked(plain, np.arange(len(lengths)))
     assert result.masked_counts.tolist() == prediction_counts(plain.lengths, 0.2, 20).tolist()
@@ -54,7 +52,7 @@ def test_only_words_are_predicted_as_many_as_the_rule_says_and_the_rest_is_untou
     assert (restored == plain.tokens).all()
 
 
-def test_eighty_ten_ten() -> None:
+def test_replacements_are_80_10_10_percent() -> None:
     plain = sequences([128] * 2000)
     result = masked(plain, np.arange(2000))
     after = result.tokens[result.masked]
@@ -64,7 +62,7 @@ def test_eighty_ten_ten() -> None:
     assert np.bincount(replaced // 100, minlength=10) / len(replaced) == pytest.approx(np.full(10, 0.1), abs=0.03)
 
 
-def test_a_samples_masks_depend_on_seed_epoch_and_sample_and_on_nothing_beside_it() -> None:
+def test_masks_depend_on_seed_epoch_and_sample_only() -> None:
     lengths = [20, 90, 7, 55]
     plain = sequences(lengths)
     together = masked(plain, np.array([10, 11, 12, 13]))

@@ -1,4 +1,4 @@
-"""The baseline is transformers' model and nothing else: its loss, its predictions, any weights, padded batches."""
+"""The baseline has the loss, predictions and weights of transformers' model, on padded batches only."""
 
 import sys
 from dataclasses import replace
@@ -52,7 +52,7 @@ def test_predictions_are_counted_at_masked_positions_only(transformers: ModuleTy
     assert model.count_correct(replace(batch, labels=one_wrong)) == len(best) - 1
 
 
-def test_weights_depend_on_the_seed_alone_and_no_generator_is_touched(transformers: ModuleType, tiny) -> None:
+def test_weights_depend_on_the_seed_alone_and_use_no_global_generator(transformers: ModuleType, tiny) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     one = build_reference(tiny, 3)
@@ -67,7 +67,7 @@ def test_weights_depend_on_the_seed_alone_and_no_generator_is_touched(transforme
     )
 
 
-def test_an_unpadded_batch_is_refused_in_words(transformers: ModuleType, tiny, make_batch) -> None:
+def test_an_unpadded_batch_is_refused(transformers: ModuleType, tiny, make_batch) -> None:
     with pytest.raises(UsageError, match="padded batches only"):
         build_reference(tiny, 0)(make_batch(tiny, LENGTHS, padded=False))
 

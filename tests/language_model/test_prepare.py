@@ -1,4 +1,4 @@
-"""Text becomes a store: the same bytes whatever the workers and interruptions, or words that say why it did not."""
+"""Preparation of text: bytes independent of workers and interruptions, and errors that name their cause."""
 
 import hashlib
 import os
@@ -179,7 +179,7 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 
 
-def test_preparing_again_changes_nothing_and_other_text_or_settings_are_refused(
+def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(
     tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
 ) -> None:
     train, evaluation, vocabulary = inputs
@@ -202,9 +202,7 @@ def test_preparing_again_changes_nothing_and_other_text_or_settings_are_refused(
     assert fingerprint(tmp_path / "store") == before
 
 
-def test_a_folder_that_holds_something_else_is_not_touched(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
-) -> None:
+def test_a_folder_with_other_files_is_not_changed(tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]) -> None:
     train, evaluation, vocabulary = inputs
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
@@ -335,6 +333,6 @@ def test_topics_make_a_store_with_no_section_on_both_sides(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("change", [{"max_length": 4}, {"duplicates": 0}, {"held_out": 0.0}, {"masked_fraction": 1.5}])
-def test_settings_that_cannot_be_are_refused(change: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(change))):
         replace(SETTINGS, **change)  # type: ignore[arg-type]

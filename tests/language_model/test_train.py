@@ -1,4 +1,4 @@
-"""The run itself: baseline and methods train the same model, on any number of ranks, every token counted once."""
+"""BERT runs: baseline and methods train the same model, and accuracy counts every masked token once."""
 
 import shutil
 import signal
@@ -42,7 +42,7 @@ def run_of(config: BertRunConfig, store: Path, log: RunLog, **options: Any) -> T
 
 @pytest.fixture
 def losses_of(tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[BertRunConfig], list[float]]:
-    """The loss of every step of a run of this config."""
+    """Return a function that runs a config and returns the loss of every step."""
 
     def losses(config: BertRunConfig) -> list[float]:
         seen: list[float] = []
@@ -85,7 +85,7 @@ def test_warm_up_and_micro_batches_leave_the_losses_as_they_are(
     assert losses_of(replace(methods, micro_batch=5)) == pytest.approx(plain, rel=1e-4)
 
 
-def test_a_run_that_reaches_its_target_passes_both_checkers_and_says_what_it_was(
+def test_a_run_that_reaches_its_target_passes_both_checkers(
     methods: BertRunConfig, tiny_store: Path, tmp_path: Path
 ) -> None:
     config = replace(methods, evaluation=replace(methods.evaluation, target=0.01))
@@ -128,7 +128,7 @@ def test_an_evaluation_that_misses_sequences_is_an_error(
             train(tiny_config, run)
 
 
-def test_a_run_starts_from_the_checkpoint_beside_its_data_and_says_which(
+def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
     methods: BertRunConfig, tiny_store: Path, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
@@ -148,7 +148,7 @@ def test_a_run_starts_from_the_checkpoint_beside_its_data_and_says_which(
     assert found["checkpoint_accuracy"] == accuracy(other, data, Precision("fp32", ALONE.device), ALONE)
 
 
-def test_a_stopped_run_resumes_to_the_losses_and_the_accuracy_of_a_whole_one(
+def test_a_resumed_run_has_the_losses_and_accuracy_of_an_uninterrupted_one(
     methods: BertRunConfig, tiny_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
@@ -182,7 +182,7 @@ def test_a_stopped_run_resumes_to_the_losses_and_the_accuracy_of_a_whole_one(
     assert values[0] == values[1] and len(values[0]) == 2
 
 
-def test_filling_up_rows_changes_no_loss_even_where_nothing_has_to_be_filled(
+def test_row_multiple_changes_no_loss(
     methods: BertRunConfig, losses_of: Callable[[BertRunConfig], list[float]]
 ) -> None:
     plain = losses_of(methods)
@@ -192,9 +192,7 @@ def test_filling_up_rows_changes_no_loss_even_where_nothing_has_to_be_filled(
             assert losses_of(replace(methods, speed=speed)) == pytest.approx(plain, rel=1e-4), (backend, multiple)
 
 
-def test_settings_that_cannot_work_are_refused_even_where_no_preflight_was_asked(
-    tiny_config: BertRunConfig, tiny_store: Path
-) -> None:
+def test_contradicting_settings_are_refused_without_preflight(tiny_config: BertRunConfig, tiny_store: Path) -> None:
     config = replace(tiny_config, speed=SpeedUps(fused_qkv=True))
     with run_of(config, tiny_store, RunLog(None)) as run, pytest.raises(UsageError, match="has no fused_qkv"):
         train(config, run)

@@ -1,4 +1,4 @@
-"""Weights: transformers' names and shapes, conversion without loss, checkpoints that do not fit named in full."""
+"""Weights: transformers' names and shapes, lossless conversion, errors that name every misfit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_bert_larges_shapes_hold_335_million_numbers() -> None:
 
 @pytest.mark.parametrize("fused_qkv", [False, True])
 @pytest.mark.parametrize("pad_vocabulary", [1, 64])
-def test_there_and_back_every_bit_is_the_same(tiny, lively, fused_qkv: bool, pad_vocabulary: int) -> None:
+def test_conversion_and_back_is_bit_identical(tiny, lively, fused_qkv: bool, pad_vocabulary: int) -> None:
     weights = lively(tiny)
     model = Bert(tiny, SpeedUps(fused_qkv=fused_qkv, pad_vocabulary=pad_vocabulary))
     assert load_into(model, weights) == []
@@ -64,7 +64,7 @@ def test_loading_copies(tiny, lively) -> None:
     assert torch.equal(weights[MLM_BIAS], kept)
 
 
-def test_initial_weights_follow_transformers_law(transformers: ModuleType, tiny) -> None:
+def test_initial_weights_have_transformers_distribution(transformers: ModuleType, tiny) -> None:
     architecture = replace(tiny, hidden=128, vocabulary=2000, initializer_range=0.05)
     own = initial_weights(architecture, 0)
     torch.manual_seed(0)
@@ -81,7 +81,7 @@ def test_initial_weights_follow_transformers_law(transformers: ModuleType, tiny)
     assert not theirs[WORD][0].any()
 
 
-def test_a_pretraining_checkpoint_loads_and_names_what_is_not_used(tiny, lively) -> None:
+def test_a_pretraining_checkpoint_loads_and_names_unused_tensors(tiny, lively) -> None:
     weights = lively(tiny)
     extra = {
         "bert.pooler.dense.weight": torch.zeros(32, 32),
@@ -116,7 +116,7 @@ def test_a_decoder_saved_under_its_own_name_only_is_found(tiny, lively) -> None:
     assert torch.equal(found[MLM_BIAS], bias)
 
 
-def test_everything_that_does_not_fit_is_named_and_nothing_is_changed(tiny, lively) -> None:
+def test_every_misfit_is_named_and_no_weight_is_changed(tiny, lively) -> None:
     model = Bert(tiny)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     tensors = lively(tiny)

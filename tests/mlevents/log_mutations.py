@@ -1,4 +1,4 @@
-"""What can be wrong with one log: each mutation of a good log, with the strict and MLCommons' verdict on the result."""
+"""Mutations of a good log, each with the expected strict verdict and that of MLCommons' checker."""
 
 from __future__ import annotations
 

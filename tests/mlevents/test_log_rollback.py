@@ -1,4 +1,4 @@
-"""An interrupted log is kept whole aside and goes on from its mark; one that is not its run's is left as it is."""
+"""An interrupted log is copied whole and continued from its mark; the log of another run is left unchanged."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_interrupted_log_goes_on_from_its_mark_and_is_kept_whole_aside(tmp_pa
     assert [event.key for event in read(path).events] == ["run_start", "eval_accuracy", "resumed", "run_stop"]
     assert read(path).status == "success" and not read(path).problems
     assert (tmp_path / "interrupted_1.txt").read_bytes() == whole
-    back = log.taken_back
+    back = log.rollback
     assert (back.attempt, back.lines, back.step, back.since_start_seconds) == (1, lines, step, 900)
     assert back.gap_seconds == (896 if ending == "run_stop" else 897)
     assert hashlib.sha256(path.read_bytes()[: later["size"]]).hexdigest() == later["sha256"]
@@ -58,7 +58,7 @@ def test_each_attempt_keeps_the_log_it_found(tmp_path):
     mark = interrupted(path)
     for attempt in (1, 2, 3):
         log = RunLog.resume(path, keep_in=tmp_path, **mark)
-        assert log.taken_back.attempt == attempt
+        assert log.rollback.attempt == attempt
         log.event(keys.RESUMED, attempt)
         log.close()
     kept = [read(tmp_path / f"interrupted_{attempt}.txt").events[-1] for attempt in (1, 2, 3)]
@@ -79,7 +79,7 @@ def test_what_the_lines_taken_back_say_of_a_clock_that_was_set_is_not_lost(tmp_p
     log.close(reason="SIGTERM")
     log = RunLog.resume(path, keep_in=tmp_path, **mark)
     log.close()
-    assert log.taken_back.clock_set_seconds == -77.0
+    assert log.rollback.clock_set_seconds == -77.0
 
 
 def test_an_edited_or_finished_log_is_left_as_it_is(tmp_path):

@@ -1,4 +1,4 @@
-"""Room that is reserved before a run is still there when the disk is full."""
+"""Disk space that was reserved before a run is available when the disk is full."""
 
 import ctypes
 import errno
@@ -62,7 +62,7 @@ def test_what_was_reserved_is_given_back_when_the_log_is_closed(small_disk: Path
 
 def test_a_disk_without_room_for_a_log_is_an_error_before_the_run_and_leaves_no_file(small_disk: Path) -> None:
     fill(small_disk)
-    with pytest.raises(OSError, match="no room for a log") as raised:
+    with pytest.raises(OSError, match="no disk space for a log") as raised:
         RunLog(small_disk / "result_0.txt")
     assert raised.value.errno == errno.ENOSPC
     assert [entry.name for entry in small_disk.iterdir()] == ["filler"]

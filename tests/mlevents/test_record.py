@@ -208,7 +208,7 @@ def test_what_is_no_file_or_no_log_is_a_record_that_says_so(tmp_path):
     (tmp_path / "result_3.txt").write_bytes(gzip.compress(GOOD.encode()))
     (tmp_path / "result_4.txt").write_bytes(bytes(range(256)))
     (tmp_path / "result_5.txt").symlink_to("/dev/zero")
-    reasons = ["is a folder", "is a pipe or a device", "link that leads nowhere", "an archive: unpack it", "holds no"]
+    reasons = ["is a folder", "is a pipe or a device", "broken symbolic link", "an archive: unpack it", "no readable"]
     for path, reason in zip(result_files(tmp_path), [*reasons, "is a pipe or a device"], strict=True):
         record = read(path)
         (problem,) = record.problems

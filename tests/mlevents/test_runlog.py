@@ -1,4 +1,4 @@
-"""RunLog writes what mlperf_logging would have written, in an order that can be, and always ends a log."""
+"""RunLog writes the lines of mlperf_logging, enforces the order of events, and always ends a log."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_log_whose_file_is_gone_takes_no_event_that_counts_and_says_why(tmp_pa
         if how == "replaced":
             path.write_text("another's\n")
     assert log.is_gone
-    with pytest.raises(ResultFileGone, match=rf"{path}: the result's file was deleted, moved or replaced"):
+    with pytest.raises(ResultFileGone, match=rf"{path}: result file was deleted, moved or replaced"):
         log.start(keys.BLOCK_START, first_epoch_num=1, epoch_count=4)
     with pytest.raises(ResultFileGone):
         log.end(keys.RUN_STOP, status=keys.SUCCESS)

@@ -1,4 +1,4 @@
-"""Every event is one whole line on the disk or none, whoever writes, hangs, is killed or fills the disk."""
+"""Every event is one whole line on disk or absent, whatever thread writes, hangs or is killed, also on a full disk."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     log.event("first")
     whole, write = path.read_bytes(), os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:20]))
-    with pytest.raises(OSError, match="disk took"):
+    with pytest.raises(OSError, match="disk full"):
         log.event("second")
     assert path.read_bytes() == whole
     monkeypatch.undo()

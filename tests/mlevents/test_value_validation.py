@@ -1,4 +1,4 @@
-"""What not every reader of a log would read back alike is refused by name before anything is written."""
+"""Values that not every reader reads back unchanged are rejected, by key, before anything is written."""
 
 from __future__ import annotations
 

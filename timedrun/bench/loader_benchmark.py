@@ -1,4 +1,4 @@
-"""Rates of data loaders: passes over the same samples, interleaved, what each took, ratios and spread."""
+"""Throughput of data loaders: interleaved passes over the same samples, with ratios and spread."""
 
 from __future__ import annotations
 
@@ -16,87 +16,86 @@ from timedrun.bench import process_memory
 from timedrun.distributed.stall_detector import cpu_seconds
 from timedrun.errors import DataError
 
-SAMPLE_EVERY = 0.1  # seconds between two looks at the memory
+SAMPLE_EVERY = 0.1  # seconds between two samples of memory usage
 Contestant = TypeVar("Contestant")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions:
-    """What `timedrun bench loader` was asked for."""
+    """Options of `timedrun bench loader`."""
 
     images: tuple[Path, ...] = ()
-    """Where images come from; none: synthetic ones."""
+    """Source of images; empty: synthetic ones."""
     stores: Path | None = None
-    """Where prepared stores are kept; None: nowhere."""
+    """Folder of prepared stores; None: not kept."""
     data_folder: Path | None = None
-    """A store of text."""
+    """Store of text."""
     loaders: tuple[str, ...] = ()
-    """Names; none: all that can run here."""
+    """Names; empty: all available ones."""
     sizes: tuple[int, ...] = (224, 88)
-    """Pixels a side."""
+    """Pixels per side."""
     count: int = 2000
-    """Samples of a pass."""
+    """Samples per pass."""
     batch: int = 128
     repeats: int = 5
-    """Counted passes of each loader."""
+    """Counted passes per loader."""
     workers: int = 1
-    """Threads or processes of a loader."""
+    """Threads or processes per loader."""
 
 
 @dataclass(frozen=True)
 class LoaderPass:
-    """What one pass took."""
+    """Measurements of one pass."""
 
     samples: int
     seconds: float
-    """Wall time, from asking for the first batch to having the last one."""
+    """Wall time, from requesting the first batch to receiving the last one."""
     cpu_seconds: float
     """Of this process and its children."""
     peak_bytes: int | None
-    """Anonymous and shared memory at its highest, above what there was before; None where the system does not tell, or
-    it was not looked at."""
+    """Peak anonymous and shared memory above that before the pass; None if unknown or not measured."""
 
 
 @dataclass(frozen=True)
 class LoaderRates:
-    """All passes of one loader over one store at one size."""
+    """Passes of one loader over one store at one size."""
 
     loader: str
     store: str
     size: int
-    """Pixels a side, or tokens; 0: as they are."""
+    """Pixels per side, or tokens; 0: unchanged."""
     unit: str
     """"images" or "sequences"."""
     workers: int
     cores: int
-    """Cores that the workers can use at once."""
+    """Cores that the workers can use."""
     first: LoaderPass
-    """The uncounted one: it opens the loader for the first time, and may read from a cold disk."""
+    """Warm-up pass, not counted: it opens the loader, and may read from a cold disk."""
     passes: tuple[LoaderPass, ...]
 
     @property
     def per_second(self) -> list[float]:
-        """Samples a second of each counted pass."""
+        """Samples per second of each counted pass."""
         return [one.samples / one.seconds for one in self.passes]
 
     @property
     def per_core(self) -> list[float]:
-        """Samples a second and core that has a worker."""
+        """Samples per second and core with a worker."""
         return [rate / self.cores for rate in self.per_second]
 
     @property
     def per_cpu_second(self) -> list[float]:
-        """Samples for a second of CPU time, whoever spent it."""
+        """Samples per second of CPU time, of this process and its children."""
         return [one.samples / max(one.cpu_seconds, 1e-9) for one in self.passes]
 
     @property
     def peak_bytes(self) -> int | None:
-        """The highest of all passes, the first one included."""
+        """Peak memory of all passes, including the first one."""
         peaks = [one.peak_bytes for one in (self.first, *self.passes) if one.peak_bytes is not None]
         return max(peaks, default=None)
 
     def as_values(self) -> dict[str, Any]:
-        """Every number, as plain values."""
+        """Return all measurements as JSON values."""
         return {
             **{key: value for key, value in asdict(self).items() if key not in ("first", "passes")},
             f"{self.unit}_per_second": spread(self.per_second),
@@ -111,39 +110,39 @@ class LoaderRates:
 
 @dataclass(frozen=True)
 class Goal:
-    """Something that loaders are held to, and what the numbers say of it."""
+    """Performance goal for loaders, and the verdict on it."""
 
     text: str
     met: bool | None
-    """None: what it compares was not measured."""
+    """None: not measured."""
     words: str
-    """The numbers."""
+    """Measurements behind the verdict."""
 
     @property
     def sentence(self) -> str:
-        """In one line."""
+        """Format the goal as one line."""
         verdict = {True: "met", False: "NOT MET", None: "not measured"}[self.met]
         return f"{self.text}: {verdict} ({self.words})."
 
 
 @dataclass(frozen=True)
 class LoaderComparison:
-    """Everything that `timedrun bench loader` has to say."""
+    """Result of `timedrun bench loader`."""
 
     rows: Sequence[LoaderRates]
     missing: dict[str, str] = field(default_factory=dict)
-    """Loaders that were not measured, and why."""
+    """Loaders that were not measured, with the reason."""
     goals: Sequence[Goal] = ()
     notes: Sequence[str] = ()
-    """How it was measured, for whoever reads the numbers."""
+    """Description of the measurement."""
     references: Sequence[tuple[str, str]] = ()
-    """Loader and store of rows that the table compares every other with, where they were measured."""
+    """Loader and store of the rows with which the table compares all others."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What was loaded."""
+    """Description of the loaded data."""
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Median, range and all values."""
+    """Return median, range and all values."""
     return {
         "median": statistics.median(values),
         "lowest": min(values),
@@ -153,30 +152,32 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 
 def ratios(one: LoaderRates, other: LoaderRates) -> list[float]:
-    """Rates of `one` over those of `other`, repeat by repeat."""
+    """Return the rates of `one` divided by those of `other`, repeat by repeat."""
     return [a / b for a, b in zip(one.per_second, other.per_second, strict=True)]
 
 
 def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: bool = True) -> LoaderPass:
-    """`run` loads everything and returns how many samples it got. `before`: bytes of anonymous and shared memory that
-    are not its own; default: what there is now.
+    """Measure one pass.
 
-    Looking at `memory` takes time, and keeps memory from being mapped meanwhile: leave it out of a pass that counts.
+    Args:
+        run: loads everything and returns the number of samples.
+        before: bytes of anonymous and shared memory to subtract; default: those in use now.
+        memory: measure the peak memory. That takes time and blocks memory mapping: disable it in a counted pass.
     """
     if before is None and memory:
         before = held_bytes()
-    watch = process_memory.PeakMemory(SAMPLE_EVERY)
-    with watch.watched() if memory else nullcontext():
+    usage = process_memory.PeakMemory(SAMPLE_EVERY)
+    with usage.watched() if memory else nullcontext():
         cpu, began = cpu_seconds(), time.perf_counter()
         samples = run()
         seconds = time.perf_counter() - began
         cpu = cpu_seconds() - cpu
-    peak = None if watch.peak is None or before is None else max(0, watch.peak - before)
+    peak = None if usage.peak is None or before is None else max(0, usage.peak - before)
     return LoaderPass(samples, seconds, cpu, peak)
 
 
 def held_bytes() -> int | None:
-    """Anonymous and shared memory of this process and its children now."""
+    """Return the anonymous and shared memory in use by this process and its children."""
     found = process_memory.memory()
     return None if found is None else found.anonymous + found.shared
 
@@ -189,11 +190,11 @@ def interleaved(
     name: Callable[[Contestant], str],
     seed: int = 1,
 ) -> list[tuple[LoaderPass, tuple[LoaderPass, ...]]]:
-    """For each contestant its uncounted first pass (repeat 0) and `repeats` counted ones. Every repeat runs all of
-    them, in a new random order, so that what changes on the machine meanwhile meets all alike.
+    """Run a warm-up pass (repeat 0) and `repeats` counted passes of each contestant. Every repeat runs all of them in a
+    new random order, so that changes of the machine affect all alike.
 
     Raises:
-        DataError: a pass got other than the number of samples that the first of all got.
+        DataError: a pass loaded a different number of samples than the first one.
     """
     shuffled = random.Random(seed)
     taken: list[list[LoaderPass]] = [[] for _ in contestants]

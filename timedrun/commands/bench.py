@@ -1,4 +1,4 @@
-"""`timedrun bench loader`: rates of a benchmark's data loaders on this machine, as a table, goals and JSON."""
+"""`timedrun bench loader`: throughput of a benchmark's data loaders on this machine."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PLACES = ("images", "stores", "data_folder", "out")
 
 
 def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Measure every loader of the benchmark, print the table, write the numbers where `--out` says.
+    """Measure every loader of the benchmark, print the table and write the measurements to `--out`.
 
     Raises:
-        UsageError: something named does not exist, or the benchmark has no loaders to measure.
+        UsageError: a named item does not exist, or the benchmark has no loaders to measure.
     """
     arguments.only, arguments.without = [], []
     benchmark, config = settings_of(arguments, rest)
@@ -38,7 +38,7 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     except ModuleNotFoundError as error:
         if error.name != f"{benchmark.name}.bench":
             raise
-        raise UsageError(f"{benchmark.name} has no module bench, so there are no loaders to measure.") from None
+        raise UsageError(f"{benchmark.name} has no module bench; there are no loaders to measure.") from None
     out = Path(arguments.out) if arguments.out else None
     if out and not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
@@ -51,12 +51,12 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     else:
         show(found)
         if out:
-            print(f"every number: {out}")
+            print(f"all measurements: {out}")
     return ExitCode.OK
 
 
 def options_of(arguments: argparse.Namespace) -> BenchOptions:
-    """The command line's options."""
+    """Return the command line's options as `BenchOptions`."""
     return BenchOptions(
         images=tuple(Path(path) for path in arguments.images),
         stores=Path(arguments.stores) if arguments.stores else None,
@@ -71,7 +71,7 @@ def options_of(arguments: argparse.Namespace) -> BenchOptions:
 
 
 def command_of(arguments: argparse.Namespace, rest: Sequence[str]) -> str:
-    """The command with all its settings, as it may be published: without places of this machine."""
+    """Return the command line with all settings, without paths of this machine, so that it can be published."""
     words = ["timedrun", "bench", arguments.what, arguments.benchmark, Path(arguments.config).name]
     if arguments.data:
         words += ["--data", arguments.data]
@@ -86,7 +86,7 @@ def command_of(arguments: argparse.Namespace, rest: Sequence[str]) -> str:
 
 
 def as_values(found: LoaderComparison, command: str) -> dict[str, Any]:
-    """All that was found, with where and how."""
+    """Return all measurements as JSON values, with the system and the source they were made with."""
     return {
         "command": command,
         "source": system.provenance(ROOT),
@@ -101,7 +101,7 @@ def as_values(found: LoaderComparison, command: str) -> dict[str, Any]:
 
 
 def show(found: LoaderComparison) -> None:
-    """Tables, one a size, then what was not measured, the goals and the notes."""
+    """Print one table per size, then the loaders that were not measured, the goals and the notes."""
     for size in dict.fromkeys(row.size for row in found.rows):
         rows = [row for row in found.rows if row.size == size]
         references = [row for pair in found.references for row in rows if (row.loader, row.store) == pair]
@@ -113,7 +113,7 @@ def show(found: LoaderComparison) -> None:
         print_table(header, [_cells(row, references) for row in rows])
     print()
     for name, reason in found.missing.items():
-        print(f"{name}: not measured, because {reason}")
+        print(f"{name}: not measured: {reason}")
     for goal in found.goals:
         print(goal.sentence)
     for note in found.notes:
@@ -134,10 +134,10 @@ def _cells(row: LoaderRates, references: Sequence[LoaderRates]) -> list[str]:
         f"{statistics.median(row.per_cpu_second):,.0f}",
         "unknown" if peak is None else f"{peak / 2**20:,.0f} MiB",
         f"{row.first.samples / row.first.seconds:,.0f}",
-        *(ratio_words(ratios(row, reference)) for reference in references),
+        *(ratio_text(ratios(row, reference)) for reference in references),
     ]
 
 
-def ratio_words(values: Sequence[float]) -> str:
-    """Median and range of a ratio."""
+def ratio_text(values: Sequence[float]) -> str:
+    """Format the median and range of a ratio."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

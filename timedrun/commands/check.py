@@ -1,4 +1,4 @@
-"""`timedrun check`: the strict verdict and MLCommons' own, side by side, on logs, sets and packages."""
+"""`timedrun check`: the strict verdict and MLCommons' own on logs, result sets and packages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from timedrun.submission.verdicts import check_logs, official_findings, ruleset_
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """The verdicts on one log, one set of logs (strict only) or one package. Of these no one passes that holds a log
-    which fails.
+class CheckResult:
+    """Verdicts on one log, one set of logs (strict only) or one package. A set or package with a failing log fails.
 
-    `official` is what MLCommons' installed tools say with today's rule files, `own_round` what they say with the rule
-    files as the round had them: another verdict where a defect of today's file is known.
+    `official` is the verdict of MLCommons' installed tools with today's rule files, `own_round` their verdict with the
+    rule files as the round had them: it differs where today's file has a known defect.
     """
 
     path: str
@@ -40,73 +39,58 @@ class Checked:
 
     @property
     def failed(self) -> bool:
-        """Whether the strict verdict, or MLCommons' by the round's own rules, is a failure."""
+        """True if the strict verdict, or MLCommons' by the round's own rules, is a failure."""
         return "fail" in (self.strict, self.own_round)
 
 
-def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: bool) -> list[Checked]:
-    """Check every log below `paths`, every folder of logs as a set, and every package. One log is in memory at a time.
+def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: bool) -> list[CheckResult]:
+    """Check every log below `paths`, every folder of logs as a set, and every package; one log is in memory at a time.
 
     Raises:
-        UsageError: a path or ruleset does not exist, or holds no result.
+        UsageError: a path or ruleset does not exist, or a path holds no result.
     """
     require_ruleset(ruleset)
     folders: dict[Path, dict[Path, None]] = {}
     whole: set[Path] = set()
     for path in paths:
-        for file in _results(path):
+        found = existing(path)
+        if not found:
+            raise UsageError(f"{path}: no result_*.txt found; pass a log, a folder of logs or a package.")
+        for file in found:
             folders.setdefault(file.parent, {})[file] = None
             if path.is_dir():
                 whole.add(file.parent)
-    logs: dict[Path, Checked] = {}
-    sets: list[Checked] = []
+    logs: dict[Path, CheckResult] = {}
+    sets: list[CheckResult] = []
     all_reports: dict[Path, CheckReport] = {}
     for folder, files in folders.items():
         reports, of_set = check_logs(list(files), ruleset)
         all_reports |= {report.path: report for report in reports}
-        logs |= {report.path: _of_log(report) for report in reports}
+        logs |= {
+            report.path: _result(report.path, report.findings, report.ruleset, demonstration=report.demonstration)
+            for report in reports
+        }
         if folder in whole:
-            sets.append(_of_set(folder, reports, of_set))
+            findings = [*failing(reports, "set"), *of_set]
+            demonstration = any(report.demonstration for report in reports)
+            sets.append(_result(folder, findings, ruleset_of(reports), demonstration=demonstration))
     packages = [
-        _of_package(folder, all_reports, ruleset, run_official)
+        _check_package(folder, all_reports, ruleset, run_official)
         for folder in dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
     ]
     if run_official:
-        add_official(logs)
+        _add_official(logs)
     return [*logs.values(), *sets, *packages]
 
 
-def _results(path: Path) -> list[Path]:
-    found = existing(path)
-    if not found:
-        raise UsageError(f"{path}: no result_*.txt here; give a log, a folder of logs or a package.")
-    return found
-
-
-def _of_log(report: CheckReport) -> Checked:
-    return Checked(
-        path=str(report.path),
-        strict=verdict(report.findings),
-        ruleset=report.ruleset,
-        demonstration=report.demonstration,
-        findings=report.findings,
-    )
-
-
-def _of_set(folder: Path, logs: Sequence[CheckReport], findings: list[Finding]) -> Checked:
-    """The strict findings that only several results together show, and which of them fail by themselves."""
-    found = [*failing(logs, "set"), *findings]
-    return Checked(
-        path=str(folder),
-        strict=verdict(found),
-        ruleset=ruleset_of(logs),
-        demonstration=any(log.demonstration for log in logs),
-        findings=found,
+def _result(path: Path, findings: list[Finding], ruleset: str, *, demonstration: bool) -> CheckResult:
+    return CheckResult(
+        path=str(path), strict=verdict(findings), ruleset=ruleset, demonstration=demonstration, findings=findings
     )
 
 
 def failing(logs: Sequence[CheckReport], whole: str) -> list[Finding]:
-    """The finding about `whole`, a set or package of `logs`, that some of them fail, if any does."""
+    """Return the finding that some `logs` of a set or package (`whole`) fail, or nothing if all pass."""
     names = [log.path.name for log in logs if not log.passed]
     if not names:
         return []
@@ -115,8 +99,9 @@ def failing(logs: Sequence[CheckReport], whole: str) -> list[Finding]:
     return [Finding(level="error", rule="log-fails", message=message)]
 
 
-def _of_package(folder: Path, reports: dict[Path, CheckReport], ruleset: str | None, run_official: bool) -> Checked:
-    """The strict findings about a submitter's folder as a whole, and the package checker's verdict on it."""
+def _check_package(
+    folder: Path, reports: dict[Path, CheckReport], ruleset: str | None, run_official: bool
+) -> CheckResult:
     logs = [report for path, report in reports.items() if path.is_relative_to(folder)]
     inside = {report.path: report.summary for report in logs}
     rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items() if summary.events}
@@ -124,67 +109,63 @@ def _of_package(folder: Path, reports: dict[Path, CheckReport], ruleset: str | N
     findings = [*failing(logs, "package"), *check_tree(folder, inside, ruleset)]
     if len(rounds) > 1:
         message = (
-            f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was asked about "
-            f"{chosen}: give --ruleset for another"
+            f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was run for {chosen}:"
+            " use --ruleset for another"
         )
         findings.append(Finding(level="note", rule="several-rounds", message=message))
-    checked = Checked(
-        path=str(folder),
-        strict=verdict(findings),
-        ruleset=chosen,
-        demonstration=any(summary.is_demonstration for summary in inside.values()),
-        findings=findings,
-    )
-    return with_official(checked, mlcommons.check_package(folder, chosen)) if run_official else checked
+    demonstration = any(summary.is_demonstration for summary in inside.values())
+    result = _result(folder, findings, chosen, demonstration=demonstration)
+    return _with_official(result, mlcommons.check_package(folder, chosen)) if run_official else result
 
 
-def add_official(logs: dict[Path, Checked]) -> None:
-    """Put MLCommons' verdict beside ours on every log, those of one ruleset together."""
+def _add_official(logs: dict[Path, CheckResult]) -> None:
+    """Add MLCommons' verdict to every log, with one call per ruleset."""
     rulesets: dict[str, list[Path]] = {}
-    for path, checked in logs.items():
-        rulesets.setdefault(checked.ruleset, []).append(path)
+    for path, result in logs.items():
+        rulesets.setdefault(result.ruleset, []).append(path)
     for ruleset, paths in rulesets.items():
         if ruleset in MLPERF_RULESETS:
-            for path, said in zip(paths, mlcommons.check_logs(paths, ruleset), strict=True):
-                logs[path] = with_official(logs[path], said)
+            for path, official in zip(paths, mlcommons.check_logs(paths, ruleset), strict=True):
+                logs[path] = _with_official(logs[path], official)
 
 
-def with_official(checked: Checked, said: OfficialVerdict) -> Checked:
-    """`checked` with a tool's verdict and complaints."""
+def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResult:
     return replace(
-        checked,
-        official=said.verdict,
-        own_round=said.own_round,
-        checker=f"{said.checker} ({said.tool})",
-        findings=[*checked.findings, *official_findings(said)],
+        result,
+        official=official.verdict,
+        own_round=official.own_round,
+        checker=f"{official.checker} ({official.tool})",
+        findings=[*result.findings, *official_findings(official)],
     )
 
 
 def check(arguments: argparse.Namespace) -> ExitCode:
-    """Print the verdicts and findings; exit code 1 when anything failed or an asked-for checker could not run."""
-    checked = check_paths([Path(path) for path in arguments.paths], arguments.ruleset, run_official=arguments.official)
+    """Print verdicts and findings; exit code 1 if anything failed or a requested checker could not run."""
+    results = check_paths([Path(path) for path in arguments.paths], arguments.ruleset, run_official=arguments.official)
     if arguments.json:
-        print(json.dumps([asdict(one) for one in checked], indent=2))
+        print(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        for one in checked:
-            print(verdict_line(one))
-            for finding in one.findings:
-                print(f"    {finding_line(finding, one.path)}")
-    silent = arguments.official and any(one.checker and one.official == "not run" for one in checked)
-    return ExitCode.ERROR if silent or any(one.failed for one in checked) else ExitCode.OK
+        for result in results:
+            print(verdict_line(result))
+            for finding in result.findings:
+                print(f"    {finding_line(finding, result.path)}")
+    not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)
+    return ExitCode.ERROR if not_run or any(result.failed for result in results) else ExitCode.OK
 
 
-def verdict_line(one: Checked) -> str:
-    """One line on one log, set or package."""
-    kind = " (demonstration, no submission)" if one.demonstration else ""
-    checker = f" by {one.checker}" if one.checker else ""
-    own = f" with today's rule file, {one.own_round} with the round's own" if one.own_round != one.official else ""
-    words = f"strict {one.strict}, official {one.official}{checker}{own}, ruleset {one.ruleset}{kind}"
-    return printable(f"{one.path}: {words}")
+def verdict_line(result: CheckResult) -> str:
+    """Format the verdicts on one log, set or package as one line."""
+    kind = " (demonstration, not a submission)" if result.demonstration else ""
+    checker = f" by {result.checker}" if result.checker else ""
+    own = ""
+    if result.own_round != result.official:
+        own = f" with today's rule file, {result.own_round} with the round's own"
+    verdicts = f"strict {result.strict}, official {result.official}{checker}{own}, ruleset {result.ruleset}{kind}"
+    return printable(f"{result.path}: {verdicts}")
 
 
 def finding_line(finding: Finding, about: str) -> str:
-    """A finding below the verdict on `about`: its file is named where it is another."""
+    """Format a finding below the verdict on `about`, naming its file if that is another one."""
     elsewhere = finding.path if finding.path and finding.path != about else None
     place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
     return printable(f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}")

@@ -1,4 +1,4 @@
-"""`timedrun compare`: how much faster one set of results is than another."""
+"""`timedrun compare`: the speed-up of one result set over another, with its interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timedrun.submission.scoring.score_table import NOTICE
 
 
 def compare(arguments: argparse.Namespace) -> ExitCode:
-    """Print the ratio of two sets' times; exit code 1 when they are refused."""
+    """Print the ratio of two sets' times; exit code 1 if they are not comparable."""
     if strange := sorted(set(arguments.allow) - set(ALLOWABLE)):
         raise UsageError(f"--allow takes {', '.join(ALLOWABLE)}, not {', '.join(strange)}.")
     sets = [only_set(Path(name)) for name in (arguments.first, arguments.second)]
@@ -28,15 +28,15 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         print(json.dumps(refusal, indent=2))
         return error.exit_code
     if arguments.json:
-        told = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
-        print(json.dumps(told | asdict(ratio), indent=2))
+        header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
+        print(json.dumps(header | asdict(ratio), indent=2))
     else:
         print("\n".join(report(ratio)))
     return ExitCode.OK
 
 
 def report(ratio: Ratio) -> list[str]:
-    """The sentence, the qualities and the notes as lines."""
+    """Return the conclusion, the final qualities and the notes as lines."""
     lines = [ratio.sentence]
     if ratio.quality_slow is not None and ratio.quality_fast is not None:
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""

@@ -1,4 +1,4 @@
-"""`timedrun package`: sets of results as one package in MLPerf's layout."""
+"""`timedrun package`: package result sets in MLPerf's layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timedrun.submission.packaging.safe_files import PackageError, require_plain
 
 
 def package(arguments: argparse.Namespace) -> ExitCode:
-    """Build the package, run both checks over it and say where it lies; exit code 1 where one of them fails."""
+    """Build the package, check it and print its path; exit code 1 if the strict or MLCommons' check fails."""
     require_ruleset(arguments.ruleset)
     sets = [Path(name) for name in arguments.sets]
     report = packages.package(
@@ -34,11 +34,11 @@ def package(arguments: argparse.Namespace) -> ExitCode:
 
 
 def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
-    """The submitter that was given, else the one organization that the logs name.
+    """Return the `given` submitter, else the one organization that the logs name.
 
     Raises:
         UsageError: the logs name none or several.
-        PackageError: a log is no plain file, too large or cannot be read.
+        PackageError: a log is not a regular file, too large or unreadable.
     """
     if given:
         return given

@@ -1,4 +1,4 @@
-"""`timedrun score`: time to train of sets of results."""
+"""`timedrun score`: time to train of result sets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.storage.atomic_file import replace_text
 from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.scoring import score as scores
+from timedrun.submission.scoring import score_table
 
-MOST_DETAILED = 12
-"""Sets that are told in full; of more, a table is what one can read."""
+MAX_DETAILED = 12
+"""Largest number of sets that are printed with all details; more are printed as a table only."""
 
 
 def score(arguments: argparse.Namespace) -> ExitCode:
-    """Print the score of every set; exit code 1 when one has none."""
+    """Print the score of every set; exit code 1 if a set has none."""
     require_ruleset(arguments.ruleset)
     paths = [Path(name) for name in arguments.paths]
     for path in paths:
@@ -26,14 +27,12 @@ def score(arguments: argparse.Namespace) -> ExitCode:
     except OSError as error:
         raise TimedrunError(f"{error.filename}: cannot be read ({error.strerror}); nothing was scored.") from None
     if arguments.csv:
-        _write(Path(arguments.csv), scores.as_csv(found))
-    told = scores.as_json(found) if arguments.json else scores.table(found, detailed=len(found) <= MOST_DETAILED)
-    print(told, end="")
+        try:
+            replace_text(Path(arguments.csv), score_table.as_csv(found))
+        except OSError as error:
+            raise TimedrunError(f"{arguments.csv}: the scores cannot be written ({error.strerror}).") from None
+    if arguments.json:
+        print(score_table.as_json(found), end="")
+    else:
+        print(score_table.table(found, detailed=len(found) <= MAX_DETAILED), end="")
     return ExitCode.OK if all(one.score_minutes is not None for one in found) else ExitCode.ERROR
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        replace_text(path, text)
-    except OSError as error:
-        raise TimedrunError(f"{path}: the scores cannot be written there ({error.strerror}).") from None

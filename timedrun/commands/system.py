@@ -1,4 +1,4 @@
-"""`timedrun system`: MLPerf's description of this machine, and what a person has to add to it."""
+"""`timedrun system`: describe this machine as MLPerf asks, and list the questions that a person has to answer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 
 from timedrun.errors import ExitCode
 from timedrun.provenance.system import describe
-from timedrun.provenance.system_answers import ASKED, SAID_BY_RUNS, open_keys, read_answers, write_questions
+from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
 
 
 def system(arguments: argparse.Namespace) -> ExitCode:
-    """Print the description and the open questions; with --out write these as a file to be filled in."""
+    """Print the description and the open questions; with --out write the questions to a file to be filled in."""
     description: dict[str, Any] = dict(this_machine())
     if arguments.answers:
         description = read_answers(Path(arguments.answers)).applied(description)
@@ -27,26 +27,26 @@ def system(arguments: argparse.Namespace) -> ExitCode:
         print(json.dumps({"description": description, "needed": needed, "optional": other}, indent=2))
         return ExitCode.OK
     print("This machine:")
-    print("\n".join(_rows((key, _words(value)) for key, value in description.items() if key not in SAID_BY_RUNS)))
-    for title, asked in (("Needed by MLPerf's rules and not known:", needed), ("Not known, may stay empty:", other)):
-        if asked:
-            print("\n".join(["", title, *_rows((key, ASKED[key]) for key in asked)]))
-    print(f"\nSaid by each run's config and log: {', '.join(SAID_BY_RUNS)}.")
+    print("\n".join(_rows((key, _text(value)) for key, value in description.items() if key not in SET_BY_RUNS)))
+    for title, keys in (("Required by MLPerf's rules, unknown:", needed), ("Unknown, optional:", other)):
+        if keys:
+            print("\n".join(["", title, *_rows((key, QUESTIONS[key]) for key in keys)]))
+    print(f"\nTaken from each run's config and log: {', '.join(SET_BY_RUNS)}.")
     if arguments.out:
-        print(f"Fill in {arguments.out} and give it to: timedrun package ... --answers {arguments.out}")
+        print(f"Fill in {arguments.out}, then pass it on: timedrun package ... --answers {arguments.out}")
     return ExitCode.OK
 
 
 def this_machine() -> dict[str, Any]:
-    """The description of this machine alone, with all of its accelerators; what runs say of themselves is empty."""
+    """Return the description of this machine with all its accelerators; keys that are set by runs are empty."""
     accelerators = torch.cuda.device_count() if torch.cuda.is_available() else 0
     device = "cuda" if accelerators else "cpu"
     return dict(describe("", "", division="", status="", ranks=max(1, accelerators), device=device, nodes=1))
 
 
 def _rows(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    return [f"  {key:34}{words}".rstrip() for key, words in pairs]
+    return [f"  {key:34}{text}".rstrip() for key, text in pairs]
 
 
-def _words(value: str | dict[str, str]) -> str:
+def _text(value: str | dict[str, str]) -> str:
     return value if isinstance(value, str) else ", ".join(f"{name} {version}" for name, version in value.items())

@@ -1,1 +1,1 @@
-"""The processes of a run: where each stands, how they meet, agree and watch each other, who starts and ends them."""
+"""Distributed runs: launch environment, rendezvous, process group, watchdog, checks across ranks, launcher."""

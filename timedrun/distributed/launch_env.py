@@ -6,17 +6,15 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Self, get_args
+from typing import Final, Self
 
-from timedrun.distributed.schedulers import DEFAULT_PORT, Task, innermost_task, require_task, whole_number
+from timedrun.distributed.schedulers import COMMANDS, DEFAULT_PORT, Task, find_task, whole_number
 from timedrun.errors import UsageError
 
-Launcher = Literal["auto", "none", "torchrun", "mpi", "slurm"]
-LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
+LAUNCHERS: Final = ("auto", "none", *COMMANDS)
 """Values of `--launcher`."""
 STATUS_FILES: Final = "TIMEDRUN_SIGNS"
-"""Variable with the folder of the status files of this node's ranks (timedrun/distributed/status_files.py). The
-watchdog writes `rank_<r>.json`: {"step", "seconds"} on the monotonic clock, and "words" once the rank has failed."""
+"""Variable with the folder of the status files of this node's ranks (timedrun/distributed/status_files.py)."""
 LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
 """Variable set for ranks that `timedrun run --ranks N` started itself."""
 ATTEMPT: Final = "TIMEDRUN_ATTEMPT"
@@ -38,8 +36,6 @@ class LaunchEnv:
     local_rank: int
     local_world_size: int
     """Ranks on this node."""
-    nodes: int
-    node_rank: int
     master: str
     port: int
     """0: any free port; this process starts all ranks."""
@@ -57,37 +53,25 @@ class LaunchEnv:
         """Detect the position of this process.
 
         Args:
-            ranks: 1: each task of a launcher is a rank. More: each task is a node that starts so many ranks.
+            ranks: 1: each task of a launcher is a rank. More: each task is a node that starts this many ranks.
             nodes, node_rank, master: the options of these names; they override the launcher's variables.
 
         Raises:
             UsageError: variables or options contradict each other or are incomplete; they are named.
         """
         if LAUNCHED in environment:
-            task, ranks, master = require_task("torchrun", environment), 1, None
-        else:
-            task = _task(launcher, nodes, node_rank, environment)
+            ranks, launcher, nodes, node_rank, master = 1, "torchrun", None, None, None
+        task = _task(launcher, nodes, node_rank, environment)
         address, port = _master(task, master, environment)
-        if ranks > 1:
-            if (task.local_count or 1) > 1:
-                raise UsageError(
-                    f"--ranks {ranks} under {task.variables}: {task.local_count} tasks on one node would start {ranks}"
-                    " ranks each. Start one task a node, or leave out --ranks so that each task is a rank."
-                )
-            rank, world_size = task.number * ranks, task.count * ranks
-            return cls(task.launcher, rank, world_size, 0, ranks, task.count, task.number, address, port)
-        local_world_size = task.local_count or 1
-        return cls(
-            task.launcher,
-            rank=task.number,
-            world_size=task.count,
-            local_rank=task.local or 0,
-            local_world_size=local_world_size,
-            nodes=task.nodes or -(-task.count // local_world_size),
-            node_rank=task.node if task.node is not None else task.number // local_world_size,
-            master=address,
-            port=port,
-        )
+        if ranks == 1:
+            local = task.local or 0, task.local_count or 1
+            return cls(task.launcher, task.number, task.count, *local, address, port)
+        if (task.local_count or 1) > 1:
+            raise UsageError(
+                f"--ranks {ranks} under {task.variables}: {task.local_count} tasks on one node would start {ranks}"
+                " ranks each. Start one task a node, or leave out --ranks so that each task is a rank."
+            )
+        return cls(task.launcher, task.number * ranks, task.count * ranks, 0, ranks, address, port)
 
     def variables(self, local: int = 0) -> dict[str, str]:
         """Return the variables of torch's env:// for this process, or for the `local`-th rank that it starts.
@@ -117,21 +101,19 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: Mapping[str, str]) -> Task:
-    """Return this process as a task of the options, of `launcher`, or ("auto") of the innermost launcher."""
+    """Return this process as a task of the options, else of `launcher`."""
     if node_rank is not None:
         if nodes is None or not 0 <= node_rank < nodes:
             raise UsageError(f"--node-rank {node_rank} needs --nodes N with N > {node_rank}; node ranks count from 0.")
-        return Task("options", node_rank, nodes, "--nodes", 0, 1, nodes, node_rank)
-    task: Task | None = None
-    if launcher != "none":
-        task = innermost_task(environment) if launcher == "auto" else require_task(launcher, environment)
+        return Task("options", node_rank, nodes, "--nodes", 0, 1)
+    task = find_task(environment, launcher) if launcher != "none" else None
     if task is None:
         if (nodes or 1) > 1:
             raise UsageError(
                 f"--nodes {nodes}: no launcher sets the number of this node; give --node-rank, from 0 (in a Kubernetes"
                 " Indexed Job: --node-rank $(JOB_COMPLETION_INDEX))."
             )
-        return Task("none", 0, 1, "", 0, 1, 1, 0)
+        return Task("none", 0, 1, "", 0, 1)
     if nodes is not None and nodes != task.count:
         raise UsageError(
             f"--nodes {nodes}, but {task.variables}: start one task a node, leave out --nodes, or add --node-rank."
@@ -143,15 +125,14 @@ def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: 
 
 def _master(task: Task, master: str | None, environment: Mapping[str, str]) -> tuple[str, int]:
     if master:
-        address, port = split_address(master)
-    else:
-        address = environment.get("MASTER_ADDR") or task.master
-        port = whole_number("MASTER_PORT", environment) if environment.get("MASTER_PORT") else task.port
-        if task.count == 1 and task.launcher != "torchrun":
-            address, port = "127.0.0.1", 0
-    if task.count > 1 and not address:
+        return split_address(master)
+    if task.count == 1 and task.launcher != "torchrun":
+        return "127.0.0.1", 0
+    address = environment.get("MASTER_ADDR") or task.master
+    if not address and task.count not in (1, task.local_count):
         raise UsageError(
-            f"{task.count} tasks ({task.variables}) need a master address: give --master HOST:PORT, an"
-            f" address of rank 0's node, or set MASTER_ADDR and MASTER_PORT (default port {DEFAULT_PORT})."
+            f"{task.count} tasks ({task.variables}) need a master address: give --master HOST:PORT, an address of rank"
+            f" 0's node, or set MASTER_ADDR and MASTER_PORT (default port {DEFAULT_PORT})."
         )
+    port = whole_number("MASTER_PORT", environment) if environment.get("MASTER_PORT") else task.port
     return address or "127.0.0.1", port

@@ -169,7 +169,7 @@ def _announce(store: Store, env: LaunchEnv) -> None:
     Raises:
         UsageError: another process has this rank, or a rank has another world size; all ranks that wait raise it too.
     """
-    own = f"{env.world_size} on rank {env.rank} ({env.nodes} nodes with {env.local_world_size} ranks each)"
+    own = f"{env.world_size} on rank {env.rank} ({env.local_world_size} ranks per node)"
     first = str(store.compare_set("world size", "", own).decode())
     if first.split()[0] != str(env.world_size):
         problem = f"WORLD_SIZE is {first} and {own}: give the same --ranks and the same --nodes on every node."

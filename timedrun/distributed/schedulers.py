@@ -1,10 +1,10 @@
-"""Scheduler adapters: read this process's task number and task count from torchrun, MPI or SLURM variables."""
+"""Scheduler adapters: this process's task number, task count and master, from torchrun, MPI or SLURM variables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from timedrun.errors import UsageError
@@ -14,11 +14,15 @@ DEFAULT_PORT: Final = 29500
 FIRST_RESERVED_STEP: Final = 0xFFFFFFF0
 """First of the SLURM step ids that are not srun's: batch scripts and interactive shells (slurm.h: SLURM_BATCH_SCRIPT
 0xfffffffb, SLURM_INTERACTIVE_STEP 0xfffffffa)."""
-MPI_VARIABLES: Final = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+VARIABLES: Final = (
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("mpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
 )
-"""Rank, size, local rank and local size of Open MPI (manual of mpirun), then of hydra (MPICH, Intel MPI)."""
+"""Rank, size, local rank and local size of torchrun and its imitators, Open MPI (manual of mpirun), hydra (MPICH, Intel
+MPI) and srun. Innermost first: MPI's launchers start their tasks through SLURM, and torchrun is started by any."""
+COMMANDS: Final = {"torchrun": "torchrun -m", "mpi": "mpirun", "slurm": "srun"}
 
 
 @dataclass(frozen=True)
@@ -32,45 +36,23 @@ class Task:
     """The two variables with their values, for messages."""
     local: int | None = None
     local_count: int | None = None
-    nodes: int | None = None
-    node: int | None = None
     master: str = ""
     port: int = DEFAULT_PORT
 
 
-def first_host(hosts: str) -> str:
-    """Return the first host of a SLURM host list: `gpu[03-05,9],login` is gpu03, `rack[1-2]n[4,7]` is rack1n4."""
-    first = re.match(r"(?:\[[^\]]*\]|[^,\[])+", hosts)
-    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0]) if first else ""
-
-
-def whole_number(name: str, environment: Mapping[str, str]) -> int:
-    """Return the whole number in variable `name`.
+def find_task(environment: Mapping[str, str], launcher: str = "auto") -> Task | None:
+    """Return this process's task of `launcher`, or ("auto") of the innermost launcher; None without a launcher.
 
     Raises:
-        UsageError: it is not set, or not a whole number of at most 12 digits.
+        UsageError: the variables of `launcher` are not set or invalid; or an outer launcher has more tasks, or numbers
+            as many in another way, so that variables are left over.
     """
-    text = environment.get(name, "")
-    if not re.fullmatch(r"[0-9]{1,12}", text):
-        raise UsageError(f"{name}={text!r} is not a whole number." if text else f"{name} is not set.")
-    return int(text)
-
-
-def require_task(launcher: str, environment: Mapping[str, str]) -> Task:
-    """Return this process's task of `launcher`; raise UsageError if its variables are not set."""
-    read, missing = READERS[launcher]
-    if (task := read(environment)) is None:
-        raise UsageError(f"--launcher {launcher}: {missing} timedrun run ...")
-    return task
-
-
-def innermost_task(environment: Mapping[str, str]) -> Task | None:
-    """Return this process's task of the innermost launcher; None without a launcher.
-
-    Raises:
-        UsageError: an outer launcher has more tasks, or numbers as many in another way: variables are left over.
-    """
-    found = [task for read, _ in READERS.values() if (task := read(environment)) is not None]
+    found = _tasks(environment, launcher)
+    if not found and launcher != "auto":
+        raise UsageError(
+            f"--launcher {launcher}: its variables are not set; start the run with {COMMANDS[launcher]} timedrun run"
+            " ..."
+        )
     inner = found[0] if found else None
     for outer in found[1:]:
         assert inner is not None
@@ -85,51 +67,53 @@ def innermost_task(environment: Mapping[str, str]) -> Task | None:
     return inner
 
 
-def _torchrun(environment: Mapping[str, str]) -> Task | None:
-    """Read RANK and WORLD_SIZE, as torchrun, Kubeflow's PyTorchJob and many wrappers set them."""
-    if not {"RANK", "WORLD_SIZE"} & environment.keys():
-        return None
-    local, local_count = _optional("LOCAL_RANK", environment), _optional("LOCAL_WORLD_SIZE", environment)
-    return Task("torchrun", *_pair("RANK", "WORLD_SIZE", environment), local, local_count)
+def first_host(hosts: str) -> str:
+    """Return the first host of a SLURM host list: `gpu[03-05,9],login` is gpu03, `rack[1-2]n[4,7]` is rack1n4."""
+    first = re.match(r"(?:\[[^\]]*\]|[^,\[])+", hosts)
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0]) if first else ""
 
 
-def _mpi(environment: Mapping[str, str]) -> Task | None:
-    for rank, size, local_rank, local_size in MPI_VARIABLES:
-        if {rank, size} & environment.keys():
-            number, count, variables = _pair(rank, size, environment)
-            local = _optional(local_rank if local_rank in environment else "LOCAL_RANK", environment)
-            local_count = _optional(local_size, environment)
-            master = "127.0.0.1" if local_count == count else ""
-            return Task("mpi", number, count, variables, local, local_count, master=master)
-    return None
+def whole_number(name: str, environment: Mapping[str, str]) -> int:
+    """Return the whole number in variable `name`; raise UsageError if it is not set or invalid."""
+    text = environment.get(name, "")
+    if not re.fullmatch(r"[0-9]{1,12}", text):
+        raise UsageError(f"{name}={text!r} is not a whole number." if text else f"{name} is not set.")
+    return int(text)
 
 
-def _slurm(environment: Mapping[str, str]) -> Task | None:
-    """Read srun's variables. A batch script and a shell in an allocation have SLURM_PROCID=0 and SLURM_NTASKS too, but
-    no step of srun: they are not tasks."""
-    step = _optional("SLURM_STEP_ID", environment)
-    if step is None or step >= FIRST_RESERVED_STEP:
-        return None
-    size = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environment else "SLURM_NTASKS"
-    number, count, variables = _pair("SLURM_PROCID", size, environment)
-    if (_optional("SLURM_NTASKS", environment) or count) != count:  # the step of another job, inherited through sbatch
+def _tasks(environment: Mapping[str, str], wanted: str) -> list[Task]:
+    found: dict[str, Task] = {}
+    for launcher, number_name, count_name, local_name, local_count_name in VARIABLES:
+        if wanted not in ("auto", launcher) or launcher in found or not {number_name, count_name} & environment.keys():
+            continue
+        step = _optional("SLURM_STEP_ID", environment)
+        if launcher == "slurm" and (step is None or step >= FIRST_RESERVED_STEP):
+            continue  # a batch script or a shell in an allocation has SLURM_PROCID=0 too, but is not a task of srun
+        number, count = whole_number(number_name, environment), whole_number(count_name, environment)
+        if number >= count:
+            raise UsageError(f"{number_name}={number} is not below {count_name}={count}.")
+        local = _optional(
+            "LOCAL_RANK" if launcher == "mpi" and local_name not in environment else local_name, environment
+        )
+        variables = f"{number_name}={number}, {count_name}={count}"
+        task = Task(launcher, number, count, variables, local, _optional(local_count_name, environment))
+        found[launcher] = _slurm_task(task, environment) if launcher == "slurm" else task
+    return list(found.values())
+
+
+def _slurm_task(task: Task, environment: Mapping[str, str]) -> Task:
+    if _optional("SLURM_NTASKS", environment) not in (None, task.count):  # the step of another job, through sbatch
         raise UsageError(
-            f"SLURM_NTASKS={environment['SLURM_NTASKS']} and {size}={count} contradict each other: start the run with"
+            f"SLURM_NTASKS={environment['SLURM_NTASKS']} and {task.variables} contradict each other: start the run with"
             " srun, or give --launcher none."
         )
-    node, job = whole_number("SLURM_NODEID", environment), whole_number("SLURM_JOB_ID", environment)
-    # SLURM's `2(x3),1` is [2, 2, 2, 1].
+    job, step, node = (whole_number(f"SLURM_{name}", environment) for name in ("JOB_ID", "STEP_ID", "NODEID"))
+    # `2(x3),1` is [2, 2, 2, 1].
     parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
     tasks = [int(tasks) for tasks, repeats in parts for _ in range(int(repeats or 1))]
-    return Task(
-        "slurm",
-        number,
-        count,
-        variables,
-        local=whole_number("SLURM_LOCALID", environment),
+    return replace(
+        task,
         local_count=tasks[node] if node < len(tasks) else None,
-        nodes=len(tasks) or None,
-        node=node,
         master=first_host(environment.get("SLURM_STEP_NODELIST", "")),
         port=20_000 + (job * 7 + step) % 10_000,  # below Linux' ephemeral ports
     )
@@ -137,19 +121,3 @@ def _slurm(environment: Mapping[str, str]) -> Task | None:
 
 def _optional(name: str, environment: Mapping[str, str]) -> int | None:
     return whole_number(name, environment) if name in environment else None
-
-
-def _pair(number: str, count: str, environment: Mapping[str, str]) -> tuple[int, int, str]:
-    """Return a task's number, the count of tasks, and both variables with their values."""
-    values = whole_number(number, environment), whole_number(count, environment)
-    if values[0] >= values[1]:
-        raise UsageError(f"{number}={values[0]} is not below {count}={values[1]}.")
-    return *values, f"{number}={values[0]}, {count}={values[1]}"
-
-
-# Innermost first: MPI's launchers start their tasks through SLURM, and torchrun is started by either.
-READERS: Final[dict[str, tuple[Callable[[Mapping[str, str]], Task | None], str]]] = {
-    "torchrun": (_torchrun, "RANK and WORLD_SIZE are not set; start the run with torchrun -m"),
-    "mpi": (_mpi, "neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set; start the run with mpirun"),
-    "slurm": (_slurm, "SLURM_STEP_ID is not that of an srun step; start the run with srun"),
-}

@@ -90,7 +90,7 @@ class Watchdog:
         self.busy = busy_seconds
         self.step = 0
         self.failure: RunFailure | None = None
-        """Why the run ends, once known."""
+        """Reason why the run ends, once known."""
         self._status_folder = Path(environment[STATUS_FILES]) if environment.get(STATUS_FILES) else None
         self._clock = clock
         self._changed = threading.Condition()
@@ -183,8 +183,8 @@ class Watchdog:
         if self._awake >= self._next_heartbeat:
             self._next_heartbeat = self._awake + self.interval
             self._send_heartbeat(own)
-        if self.failure is None and not own.left and (found := self._find_failure()):
-            self._settle(found)
+        if self.failure is None and not own.left:
+            self.failure = self._find_failure()
         if self.failure is None:
             return own.left and all(one.ended or self._status[rank].left for rank, one in self._connections.items())
         if not self._deadline:
@@ -245,7 +245,7 @@ class Watchdog:
     def _handle(self, status: RankStatus, message: dict[str, Any], rank: int) -> None:
         status.heard = self._awake
         if "ended" in message:
-            self._settle(RunFailure(message["ended"], ExitCode(message["code"]), message["rank"]))
+            self.failure = self.failure or RunFailure(message["ended"], ExitCode(message["code"]), message["rank"])
         elif "failed" in message:
             status.failure = RunFailure(message["failed"], ExitCode(message["code"]), rank)
             status.symptom, status.failed_at = message["symptom"], self._awake
@@ -312,10 +312,6 @@ class Watchdog:
             return (self._status_folder / f"rank_{rank}.lost").read_text() if self._status_folder is not None else None
         except OSError:
             return None
-
-    def _settle(self, failure: RunFailure) -> None:
-        with self._changed:
-            self.failure = self.failure or failure
 
     def _write_status(self, message: str | None = None) -> None:
         if self._status_folder is None:

@@ -1,1 +1,1 @@
-"""The system, source and data that a result came from."""
+"""System, source and data of a result."""

@@ -1,4 +1,4 @@
-"""What this machine tells of its processors, memory, disks, network and accelerators, in MLPerf's keys and as text."""
+"""Detect processors, memory, disks, network and accelerators, as MLPerf's system description names them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CACHE_KINDS = {"Data": "d", "Instruction": "i"}
 
 
 def gib(size: float) -> str:
-    """`size` bytes in GiB, as text."""
+    """Format `size` bytes in GiB."""
     return f"{size / 2**30:.0f} GiB"
 
 
 def processor() -> dict[str, str]:
-    """The `host_processor*` keys; cores and virtual CPUs are per processor, as published descriptions count."""
+    """Return the `host_processor*` keys; cores and virtual CPUs are per processor, as in published descriptions."""
     packages = {_read(path) for path in _CPUS.glob("cpu[0-9]*/topology/physical_package_id")} - {"", "-1"}
     sockets = len(packages)
     cores, logical = psutil.cpu_count(logical=False), psutil.cpu_count()
@@ -46,7 +46,7 @@ def processor() -> dict[str, str]:
 
 
 def memory() -> dict[str, str]:
-    """The `host_memory_*` keys; the modules, where the kernel's EDAC driver of the memory controller counts them."""
+    """Return the `host_memory_*` keys; memory modules are known only to the kernel's EDAC driver."""
     modules: Counter[tuple[str, str]] = Counter()
     for module in _MEMORY_CONTROLLERS.glob("mc*/dimm*"):
         if (size := _read(module / "size")).isdigit() and int(size):  # MiB; an empty slot has 0
@@ -59,7 +59,7 @@ def memory() -> dict[str, str]:
 
 
 def storage() -> dict[str, str]:
-    """The `host_storage_*` keys: kinds and sizes of the disks; a RAM disk or a loop device has no `device` entry."""
+    """Return the `host_storage_*` keys: kinds and sizes of disks; RAM disks and loop devices have no `device` entry."""
     disks: Counter[tuple[str, int]] = Counter()
     for disk in Path("/sys/block").glob("*"):
         sectors = _read(disk / "size")  # of 512 bytes, whatever the disk's own sector size
@@ -68,7 +68,7 @@ def storage() -> dict[str, str]:
         if disk.name.startswith("nvme"):
             kind = "NVMe SSD"
         elif disk.name.startswith(("vd", "xvd")):
-            kind = "virtual disk"  # what lies behind it, the guest cannot see: its "rotational" flag says nothing
+            kind = "virtual disk"  # its "rotational" flag is meaningless to the guest
         else:
             kind = "HDD" if _read(disk / "queue" / "rotational") == "1" else "SSD"
         disks[kind, round(int(sectors) * 512 / 1e9)] += 1
@@ -80,7 +80,7 @@ def storage() -> dict[str, str]:
 
 
 def network(nodes: int) -> dict[str, str]:
-    """The `host_networking*` keys, from the cards that are hardware (have a `device` entry)."""
+    """Return the `host_networking*` keys, from physical cards (with a `device` entry)."""
     cards: Counter[str] = Counter()
     for name, state in psutil.net_if_stats().items():
         if (Path("/sys/class/net") / name / "device").exists():
@@ -95,7 +95,7 @@ def network(nodes: int) -> dict[str, str]:
 
 
 def accelerator(per_node: int) -> dict[str, str]:
-    """The `accelerator*` keys where `per_node` CUDA devices like the first one were used, one a rank."""
+    """Return the `accelerator*` keys of `per_node` CUDA devices like the first one, one per rank."""
     properties = torch.cuda.get_device_properties(0)
     cache, bus = getattr(properties, "L2_cache_size", 0), getattr(properties, "memory_bus_width", 0)
     alone = NOT_APPLICABLE if per_node == 1 else ""
@@ -107,46 +107,46 @@ def accelerator(per_node: int) -> dict[str, str]:
         "accelerator_memory_capacity": gib(properties.total_memory),
         "accelerator_interconnect": alone,
         "accelerator_interconnect_topology": alone,
-    } | _driver_facts(str(getattr(properties, "uuid", "")), per_node)
+    } | _driver_values(str(getattr(properties, "uuid", "")), per_node)
 
 
-def _driver_facts(uuid: str, per_node: int) -> dict[str, str]:
-    """What only NVIDIA's management library knows; nothing where it is not installed (extra `gpu`) or refuses."""
+def _driver_values(uuid: str, per_node: int) -> dict[str, str]:
+    """Return values known only to NVIDIA's management library; {} if it is not installed (extra `gpu`) or fails."""
     try:
         import pynvml as nvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         return {}
-    facts: dict[str, str] = {}
+    values: dict[str, str] = {}
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
         return {}
     try:
-        spec = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
-        facts["accelerator_frequency"] = f"{nvml.nvmlDeviceGetMaxClockInfo(spec, nvml.NVML_CLOCK_SM)} MHz"
-        generation, width = nvml.nvmlDeviceGetMaxPcieLinkGeneration(spec), nvml.nvmlDeviceGetMaxPcieLinkWidth(spec)
-        facts["accelerator_host_interconnect"] = f"PCIe {generation}.0 x{width}"
-        if per_node > 1 and (links := _active_links(nvml, spec)):
-            facts["accelerator_interconnect"] = f"NVLink, {links} links per accelerator"
+        device = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+        values["accelerator_frequency"] = f"{nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM)} MHz"
+        generation, width = nvml.nvmlDeviceGetMaxPcieLinkGeneration(device), nvml.nvmlDeviceGetMaxPcieLinkWidth(device)
+        values["accelerator_host_interconnect"] = f"PCIe {generation}.0 x{width}"
+        if per_node > 1 and (links := _active_links(nvml, device)):
+            values["accelerator_interconnect"] = f"NVLink, {links} links per accelerator"
     except nvml.NVMLError:
-        pass  # a partitioned or virtual card tells some of this only: what was found so far stands
+        pass  # partitioned and virtual devices support only some queries
     finally:
         nvml.nvmlShutdown()
-    return facts
+    return values
 
 
-def _active_links(nvml: Any, spec: Any) -> int:
+def _active_links(nvml: Any, device: Any) -> int:
     active = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
-            active += nvml.nvmlDeviceGetNvLinkState(spec, link) == 1
+            active += nvml.nvmlDeviceGetNvLinkState(device, link) == 1
         except nvml.NVMLError:
-            break  # past the last link that this model has
+            break  # past the last link of this model
     return active
 
 
 def _read(path: Path) -> str:
-    """The text of a file of /sys or /proc; "" where it does not exist or cannot be read."""
+    """Return the text of a file of /sys or /proc, "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run came from: its source, how it was started, its container image and a digest of its data."""
+"""Origin of a run: source, ranks and threads, container image and a digest of its data."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from timedrun.provenance import system
 from timedrun.storage.result_files import read_json, write_json
 
 IMAGE_DIGEST = "TIMEDRUN_IMAGE_DIGEST"
-"""The environment variable by which a container is told what image it was made from; nothing inside it can know."""
+"""Environment variable with the digest of the container's image, which cannot be known inside the container."""
 
 DigestFunction = Callable[[RunConfig, Path | None], dict[str, str]]
 
 
 def image_digest() -> str | None:
-    """The digest of the container image, None where TIMEDRUN_IMAGE_DIGEST is not set. A registry's name before it is
-    left out: it may be that of an internal host.
+    """Return the digest of the container image, None if TIMEDRUN_IMAGE_DIGEST is not set. A registry's name before it
+    is dropped: it may be that of an internal host.
 
     Raises:
         UsageError: the variable holds no digest.
@@ -37,14 +37,13 @@ def image_digest() -> str | None:
     if not found:
         raise UsageError(
             f"{IMAGE_DIGEST} is {given[:100]!r}, not a digest such as sha256:<64 hexadecimal digits>; the run was not"
-            " started. Set it right (docker image inspect --format '{{index .RepoDigests 0}}' IMAGE) or unset it."
+            " started. Correct it (docker image inspect --format '{{index .RepoDigests 0}}' IMAGE) or unset it."
         )
     return found[1]
 
 
 def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:
-    """What is known of a run of this process's kind before it trains: the source at `root`, the number of ranks, the
-    threads that each computes with, and the container image.
+    """Return the origin that is known before training: the source at `root`, ranks, compute threads and image.
 
     Raises:
         UsageError: TIMEDRUN_IMAGE_DIGEST holds no digest.
@@ -54,31 +53,30 @@ def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:
 
 
 def computing_threads(device: str) -> int | None:
-    """The threads of this process that compute on `device`, on whose number the last bits depend; None on a GPU."""
+    """Return the number of threads that compute on `device`, which affects the last bits; None on a GPU."""
     return torch.get_num_threads() if device == "cpu" else None
 
 
 def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None) -> dict[str, str | None]:
-    """What `settings` trains and evaluates on: its name, a SHA-256, and what that is of.
+    """Return the name of the data of `settings`, their SHA-256, and a description of the hashed content.
 
-    It comes from `data_digest(config, folder)` in the benchmark's data module, which may read the data: MLPerf's rules
-    forbid that before run_start, so this is asked after run_stop.
+    The digest is that of `data_digest(config, folder)` in the benchmark's data module. It may read the data, which
+    MLPerf's rules forbid before run_start: call it after run_stop.
     """
     function: DigestFunction | None = getattr(benchmark.module("datasets"), "data_digest", None)
     if function is None:
         return {"name": settings.dataset, "sha256": None, "of": "unknown: the benchmark has no data_digest"}
     try:
         return {"name": settings.dataset, **function(settings, folder)}
-    except (TimedrunError, OSError) as error:  # its words may name a folder of this machine
+    except (TimedrunError, OSError) as error:  # its message may contain a path of this machine
         return {"name": settings.dataset, "sha256": None, "of": f"unknown: {type(error).__name__}"}
 
 
 def add_data(
     path: Path, benchmark: Benchmark, settings: RunConfig, folder: Path | None, final_state: str | None
 ) -> None:
-    """Add the data's identity to the provenance in `path`, and the SHA-256 of the state that training ended in (None
-    where it did not end by itself). A run that is over is not failed by this: where it cannot be written, that is said
-    on standard error, and the log is what it was."""
+    """Add the data's identity and the SHA-256 of the final state (None if training was cut short) to the provenance in
+    `path`. A failure is reported on standard error and does not fail the finished run."""
     try:
         values: dict[str, Any] = read_json(path)
         state = final_state and {"sha256": final_state, "of": "model, optimizer and methods of rank 0"}

@@ -1,4 +1,4 @@
-"""What a run ran on: MLPerf's system description, the software environment and the state of the source tree."""
+"""MLPerf's system description, the software environment and the state of the source tree."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from timedrun.provenance import hardware
 from timedrun.provenance.hardware import NOT_APPLICABLE, gib
 
 Description = dict[str, str | dict[str, str]]
-Source = dict[str, str | bool | None]
+SourceState = dict[str, str | bool | None]
 
 COMMIT_FILE = "commit.json"
 """Written at the top of the source tree by the Dockerfile. A file, not a variable: another tree mounted in its place
-then does not pass for that commit."""
+does not claim that commit."""
 
 
 def describe(
@@ -40,15 +40,15 @@ def describe(
     hw_notes: str = "",
     sw_notes: str = "",
 ) -> Description:
-    """The content of `systems/<system>.json` for this machine (MLPerf submission rules, system_desc_id.json metadata).
+    """Return `systems/<system>.json` for this machine (MLPerf submission rules, system_desc_id.json metadata).
 
-    All 33 keys are there, every value is text (`other_software_stack`: a dictionary of text). What this machine does
-    not tell stays "", to be filled in by a person (`timedrun.provenance.system_answers`).
+    It has all 33 keys; every value is text (`other_software_stack`: a dictionary of text). What cannot be detected is
+    "", to be filled in by a person (`timedrun.provenance.system_answers`).
 
     Args:
         ranks: processes of one run over all nodes; on CUDA one accelerator each.
-        device: the torch device type that the run used, such as "cpu", "cuda" or "cuda:0".
-        nodes: default: as many as torchrun's LOCAL_WORLD_SIZE says, 1 where nothing launched these ranks.
+        device: torch device type of the run, such as "cpu", "cuda" or "cuda:0".
+        nodes: default: by torchrun's LOCAL_WORLD_SIZE, 1 without a launcher.
 
     Raises:
         ValueError: ranks are not a multiple of nodes.
@@ -57,7 +57,7 @@ def describe(
         local = os.environ.get("LOCAL_WORLD_SIZE", "")
         nodes = ranks // int(local) if local.isdecimal() and 0 < int(local) <= ranks else 1
     if nodes < 1 or ranks < 1 or ranks % nodes:
-        raise ValueError(f"{ranks} ranks on {nodes} nodes: the ranks of a system must divide evenly over its nodes.")
+        raise ValueError(f"{ranks} ranks do not divide evenly over {nodes} nodes.")
     found: Description = dict.fromkeys(KEYS, "")
     found.update(
         {
@@ -83,10 +83,9 @@ def describe(
 
 
 def environment() -> str:
-    """Versions of everything that is installed, and the machine's size, as text to keep beside a result.
+    """Return environment.txt of a run: the machine's size and the versions of all installed distributions.
 
-    Names and versions only: where a distribution was installed from is left out, since an editable or local install
-    would give away paths of the machine.
+    Origins of distributions are omitted: an editable or local install would reveal paths of the machine.
     """
     lines = [
         f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
@@ -105,36 +104,33 @@ def environment() -> str:
     return "\n".join([*lines, "", "installed distributions:", *_distributions(), ""])
 
 
-def provenance(root: Path) -> Source:
-    """The git commit of the source tree at `root`, whether files differ from it, and a digest of those that do;
-    "unknown" where nothing can tell.
+def provenance(root: Path) -> SourceState:
+    """Return the git commit of the source tree at `root`, "dirty" and "difference"; "unknown" for what is not known.
 
-    Where git knows nothing of the tree, as in a container image, it is what COMMIT_FILE in it says.
+    Outside of git, as in a container image, they are read from COMMIT_FILE.
 
-    "dirty" is true when a tracked file below `root` was changed or an untracked Python file lies there, since either
-    makes the code another than the commit's. A folder that merely lies inside somebody's repository without belonging
-    to it (an environment's site-packages) is unknown.
+    "dirty" is True if a tracked file below `root` was changed or there is an untracked Python file: the code is then
+    not the commit's. A folder inside a repository that does not track it (an environment's site-packages) is unknown.
 
-    "difference" is None where the tree is clean, else a SHA-256 of the names and content of just those files as they
-    lie there; of all Python files below `root` where git cannot say which they are. Equal commits with equal
-    differences are equal code.
+    "difference" is None if the tree is clean, else a SHA-256 of the names and content of those files, or of all Python
+    files below `root` if git does not know them. Equal commits with equal differences are equal code.
     """
     commit = git(root, "rev-parse", "--verify", "HEAD")
     if not commit or not git(root, "ls-files", "--", "."):
-        return _written_down(root / COMMIT_FILE)
+        return _from_commit_file(root / COMMIT_FILE)
     status = git(root, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", ".")
     up = git(root, "rev-parse", "--show-cdup")
     if status is None or up is None:
         return {"commit": commit.strip(), "dirty": "unknown", "difference": "unknown"}
     entries = [entry for entry in status.split("\0") if not entry.startswith("??") or entry.endswith(".py")]
-    names = [entry[3:] for entry in entries if entry]  # seen from the top of the repository, which `root` may lie below
+    names = [entry[3:] for entry in entries if entry]  # relative to the top of the repository
     difference = _digest(root / up.strip(), names) if names else None
     return {"commit": commit.strip(), "dirty": bool(names), "difference": difference}
 
 
 def git(root: Path, *arguments: str) -> str | None:
-    """Standard output of a git command in `root` that changes nothing; None where git is missing or refuses."""
-    # A surrounding git process (a hook, say) hands down variables that would point at another repository.
+    """Return the output of a read-only git command in `root`, None if git is missing or fails."""
+    # A parent git process (such as a hook) sets variables that point at another repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-C", str(root), *arguments]
     try:
@@ -147,9 +143,9 @@ def git(root: Path, *arguments: str) -> str | None:
 
 
 def _digest(folder: Path, names: Iterable[str]) -> str:
-    """SHA-256 of what lies at `names` below `folder`; "unknown" where it cannot be read.
+    """Return the SHA-256 of the files `names` below `folder`, "unknown" if one cannot be read.
 
-    Made from the files and not from git's own diff, which each user's settings shape differently.
+    git's own diff depends on the user's settings.
     """
     try:
         found = [[name, *_state(folder / name)] for name in sorted(names)]
@@ -159,23 +155,23 @@ def _digest(folder: Path, names: Iterable[str]) -> str:
 
 
 def _state(path: Path) -> list[object]:
-    """What `path` is: of a file whether it may be executed and its content, of a link where it leads as well, of a
-    submodule its provenance."""
+    """Return the kind of `path` with, for a file, its executable bit and digest; for a link, its target too; for a
+    submodule, its provenance."""
     try:
         mode = path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return ["missing"]
-    leads = [os.readlink(path)] if stat.S_ISLNK(mode) else []
+    target = [os.readlink(path)] if stat.S_ISLNK(mode) else []
     if path.is_file():
         with path.open("rb") as file:
-            return ["file", bool(mode & stat.S_IXUSR), hashlib.file_digest(file, "sha256").hexdigest(), *leads]
+            return ["file", bool(mode & stat.S_IXUSR), hashlib.file_digest(file, "sha256").hexdigest(), *target]
     if stat.S_ISDIR(mode) and (path / ".git").exists():
         return ["repository", provenance(path)]
-    return ["other", *leads]
+    return ["other", *target]
 
 
-def _written_down(file: Path) -> Source:
-    """Commit and dirty as the build of an image wrote them to `file`; "unknown" where it holds no such thing."""
+def _from_commit_file(file: Path) -> SourceState:
+    """Read commit and dirty as written by the image's build; "unknown" if `file` is missing or invalid."""
     try:
         values = json.loads(file.read_text())
         commit, dirty = values["commit"], values["dirty"]
@@ -216,20 +212,20 @@ def _operating_system() -> str:
         system = platform.freedesktop_os_release().get("PRETTY_NAME", "")
     except OSError:
         system = ""
-    # The numbers only: the rest of a kernel's release is free text, and on a kernel built for one site its name.
+    # The numbers only: the rest of a kernel's release is free text, such as the name of a site.
     numbers = re.match(r"\d+(\.\d+)*(-\d+)?", platform.release())
     kernel = f"{platform.system()} {numbers.group() if numbers else ''}".strip()
     return ", ".join(part for part in (system, kernel) if part)
 
 
 def _clean_version(version: str | None) -> str:
-    """`version` if it looks like one (PEP 440's characters), so that no path or address can pass as a version."""
+    """Return `version` if it has PEP 440's characters only, so that no path or address passes as a version."""
     return version if version and re.fullmatch(r"[A-Za-z0-9.!+_-]{1,80}", version) else "unknown"
 
 
 def _distributions() -> list[str]:
     found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():  # in import order: the first of a name is the one in use
+    for distribution in importlib.metadata.distributions():  # in import order: the first of a name is in use
         name = distribution.metadata["Name"]
         if name and re.fullmatch(r"[A-Za-z0-9._-]+", name):
             found.setdefault(name, _clean_version(distribution.version))

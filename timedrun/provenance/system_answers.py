@@ -1,4 +1,4 @@
-"""A person's answers to what a machine cannot tell of itself, for MLPerf's system description."""
+"""A person's answers to the questions of MLPerf's system description that cannot be detected."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from timedrun.errors import UsageError
 from timedrun.storage.result_files import write_json
 
 OVERRIDE: Final = "override"
-SAID_BY_RUNS: Final = ("submitter", "division", "status", "system_name")
-"""Keys that a run's own config and log state; an answer could only contradict them."""
+SET_BY_RUNS: Final = ("submitter", "division", "status", "system_name")
+"""Keys that are set by a run's config and log and cannot be answered."""
 
 LARGEST: Final = 1 << 20
-"""Bytes of an answers file."""
+"""Maximum bytes of an answers file."""
 
-ASKED: Final[dict[str, str]] = {
+QUESTIONS: Final[dict[str, str]] = {
     "number_of_nodes": "how many machines a run used",
     "host_processors_per_node": "processors (sockets) of one machine",
     "host_processor_model_name": "maker and model of the processor",
     "host_processor_core_count": "cores of one processor",
-    "host_processor_vcpu_count": "virtual CPUs of one processor, where cores are not known",
+    "host_processor_vcpu_count": "virtual CPUs of one processor, if cores are not known",
     "host_processor_frequency": "such as 2000 MHz",
     "host_processor_caches": "such as L1: 32 KiB per core, L2: 1 MiB per core, L3: 32 MiB",
     "host_processor_interconnect": "between the sockets, such as 3x 10.6 GT/s UPI",
@@ -45,47 +45,48 @@ ASKED: Final[dict[str, str]] = {
     "accelerator_interconnect": "such as 12x 25 GT/s NVLink",
     "accelerator_interconnect_topology": "such as mesh or switched",
     "cooling": "air, liquid, immersion ...",
-    "hw_notes": "anything a reader should know of the hardware",
+    "hw_notes": "notes on the hardware",
     "framework": "the framework and its version",
     "other_software_stack": "versions of drivers and libraries",
     "operating_system": "its name and version",
-    "sw_notes": "anything a reader should know of the software",
+    "sw_notes": "notes on the software",
 }
-"""What is asked for under each key that a person can answer."""
+"""Question by key, for all keys that a person can answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What a file of answers says: `given` fills what is empty, `override` replaces what was measured."""
+    """Content of an answers file: `given` fills empty values, `override` replaces detected ones."""
 
     path: Path
     given: Mapping[str, str]
     override: Mapping[str, str]
 
     def applied(self, description: Mapping[str, Any]) -> dict[str, Any]:
-        """`description` with the answers in it, its keys in their order.
+        """Return `description` with the answers, its keys in their order.
 
         Raises:
-            UsageError: an answer contradicts what was measured and is not under "override"; all such are named.
+            UsageError: answers that are not under "override" contradict detected values; the message lists them all.
         """
         contradictions = [
-            f"{key} was measured as {description[key]!r}, the answer is {answer!r}"
+            f"{key} was detected as {description[key]!r}, the answer is {answer!r}"
             for key, answer in self.given.items()
             if description.get(key) and description[key] != answer
         ]
         if contradictions:
             raise UsageError(
-                f"{self.path}: {'; '.join(contradictions)}. Leave the answer out, or put it under "
-                f'"{OVERRIDE}" if the measurement is wrong.'
+                f"{self.path}: {'; '.join(contradictions)}. Remove the answer, or move it to "
+                f'"{OVERRIDE}" if the detected value is wrong.'
             )
         return {**description, **self.given, **self.override}
 
 
 def read_answers(path: Path) -> Answers:
-    """The answers in the JSON file `path`: text by key, "" for none yet, those under "override" whatever was measured.
+    """Read the answers in the JSON file `path`: text by key, "" for an open question; "override" holds answers that
+    replace detected values.
 
     Raises:
-        UsageError: it cannot be read, or names a key that does not exist or cannot be answered; everything at once.
+        UsageError: the file is unreadable or has invalid keys or answers; the message lists them all.
     """
     try:
         with open(path, "rb") as file:
@@ -97,13 +98,13 @@ def read_answers(path: Path) -> Answers:
         raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: no JSON to read ({error}); `timedrun system --out FILE` writes one to fill in."
+            f"{path}: not valid JSON ({error}); `timedrun system --out FILE` writes a file to fill in."
         ) from None
     if not isinstance(content, dict) or not isinstance(override := content.pop(OVERRIDE, {}), dict):
-        raise UsageError(f'{path}: not a JSON object of keys and answers, or its "{OVERRIDE}" is none.')
+        raise UsageError(f'{path}: the file or its "{OVERRIDE}" is not a JSON object of keys and answers.')
     both = [f"{key} is answered twice" for key in content if content[key] and override.get(key)]
-    if complaints := [*_complaints(content), *_complaints(override), *both]:
-        raise UsageError(f"{path}: {'; '.join(complaints)}; nothing was answered.")
+    if problems := [*_problems(content), *_problems(override), *both]:
+        raise UsageError(f"{path}: {'; '.join(problems)}; no answer was used.")
     return Answers(
         path=path,
         given={key: answer for key, answer in content.items() if answer},
@@ -112,20 +113,20 @@ def read_answers(path: Path) -> Answers:
 
 
 def open_keys(description: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The keys a person still has to answer, and those that are empty and may stay so."""
-    needed = [key for key in unanswered(description) if key not in SAID_BY_RUNS]
+    """Return the open keys that MLPerf requires, and the optional ones."""
+    needed = [key for key in unanswered(description) if key not in SET_BY_RUNS]
     other: list[str] = [key for key in KEYS if key in OPTIONAL_KEYS and key not in needed and not description.get(key)]
     return needed, other
 
 
 def write_questions(path: Path, description: Mapping[str, Any]) -> None:
-    """Write a file of answers for `description`: every open key, those first that MLPerf's rules need, with "".
+    """Write an answers file with every open key of `description`, required ones first, each with "".
 
     Raises:
-        UsageError: `path` exists, since it may hold answers, or cannot be written.
+        UsageError: `path` exists, and so may hold answers, or cannot be written.
     """
     if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} exists and may hold answers; it is left as it is. Name a new file.")
+        raise UsageError(f"{path} exists and is not overwritten; choose a new file.")
     needed, other = open_keys(description)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,20 +139,20 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"{key!r} stands there twice")
+            raise ValueError(f"duplicate key {key!r}")
         found[key] = value
     return found
 
 
-def _complaints(answers: Mapping[str, Any]) -> Iterator[str]:
+def _problems(answers: Mapping[str, Any]) -> Iterator[str]:
     for key, answer in answers.items():
-        if key in SAID_BY_RUNS:
-            yield f"{key} is said by the runs' own logs and cannot be answered"
-        elif key not in ASKED:
-            near = difflib.get_close_matches(key, ASKED, n=1, cutoff=0.5)
+        if key in SET_BY_RUNS:
+            yield f"{key} is set by the runs' logs and cannot be answered"
+        elif key not in QUESTIONS:
+            near = difflib.get_close_matches(key, QUESTIONS, n=1, cutoff=0.5)
             meant = f"; did you mean {near[0]}?" if near else ""
-            yield f"a system description has no {key!r}{meant}"
+            yield f"a system description has no key {key!r}{meant}"
         elif not isinstance(answer, str):
-            yield f"{key} is {answer!r}, but an answer is text: write it in quotes"
+            yield f"{key} is {answer!r}, not text: put it in quotes"
         elif not answer.isprintable():  # "" is printable
-            yield f"{key} holds a line break or a control character"
+            yield f"{key} contains a line break or a control character"

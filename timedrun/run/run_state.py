@@ -49,7 +49,7 @@ class RunState:
         self.position = TrainProgress(**resume_from["position"]) if resume_from else TrainProgress()
         self.throughput = Throughput.restored(resume_from["throughput"] if resume_from else None)
         self.is_resumed = resume_from is not None
-        self.minutes_before = log.taken_back.since_start_seconds / 60 if log.taken_back is not None else 0.0
+        self.minutes_before = log.rollback.since_start_seconds / 60 if log.rollback is not None else 0.0
         """On the clock before training went on in this process; known to rank 0."""
         self._identity: str | None = resume_from["run"] if resume_from else None
         self._saved: dict[str, Any] | None = resume_from["state"] if resume_from else None
@@ -98,7 +98,7 @@ class RunState:
     def log_resumed(self, reached: int) -> None:
         """Log that the run goes on after `reached` epochs or samples, and what of its log was taken back for that."""
         told: dict[str, Scalar] = {}
-        if (back := self.log.taken_back) is not None:
+        if (back := self.log.rollback) is not None:
             told = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
             if back.step is not None:
                 told["steps_lost"] = back.step - self.position.step

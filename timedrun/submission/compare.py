@@ -1,4 +1,4 @@
-"""How much faster one set of runs is than another, and the gate that lets only equal work be compared."""
+"""Speed-up of one set of runs over another; refuses to compare different work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_json
-from timedrun.submission.reproduction.recorded_run import Original, differences, original_of
+from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, recorded_run_of
 from timedrun.submission.scoring.run_set import UNKNOWN, copied
 from timedrun.submission.scoring.run_status import failure, reached, rules_of, target
 from timedrun.submission.scoring.score import Score, score_set
@@ -22,9 +22,9 @@ from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, 
 __all__ = ["ALLOWABLE", "Difference", "NotComparable", "Ratio", "compare", "compare_sets"]
 
 ALLOWABLE: Final = ("hardware", "data", "target")
-"""What may differ between two sets if who compares them says so. The benchmark never may."""
+"""Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
 
-SHOWN: Final = 8  # settings of configs named in a note
+MAX_SHOWN: Final = 8  # settings of configs named in a note
 
 
 def compare_sets(
@@ -35,25 +35,25 @@ def compare_sets(
     allow: Collection[str] = (),
     ruleset: str | None = None,
 ) -> Ratio:
-    """`compare` of the times to train of two sets of logs, after a gate.
+    """Compare the times to train of two sets of logs.
 
-    Benchmark, dataset and target must be one and the same, and so must the hardware and the digest of the data where
-    both sets say them in the files beside their logs. Every run must have reached its target; as in a score, as many
-    may have failed as are dropped as the slowest, and are left out here.
+    Benchmark, dataset and target must be equal, and so must the hardware and the digest of the data if both sets
+    recorded them. Every run must have reached its target; as many as a score drops as the slowest may have failed, and
+    are left out.
 
     Args:
-        allow: what may differ all the same, of `ALLOWABLE`; it is then said with the result.
+        allow: kinds of `ALLOWABLE` that may differ; the result lists the differences.
         ruleset: default: the benchmark's own.
 
     Raises:
-        NotComparable: the gate is shut, or a set holds copies of one log, or pairs were not run one after the other.
-            The message names every difference, and files.
+        NotComparable: the sets differ, a set holds copies of one log, or paired runs were not interleaved. The message
+            names every difference with its files.
     """
     if not slow or not fast:
-        raise NotComparable("a set has no run: there is nothing to compare.")
+        raise NotComparable("a set has no run.")
     for one in (slow, fast):
         _refuse_copies(one, ruleset)
-    found = [*_logged_differences(slow, fast, ruleset), *_differences_beside(slow, fast)]
+    found = [*_logged_differences(slow, fast, ruleset), *_recorded_differences(slow, fast)]
     if refused := [one for one in found if one.kind not in allow or one.kind not in ALLOWABLE]:
         raise NotComparable(_refusal(refused), refused)
     notes: list[str] = []
@@ -69,9 +69,9 @@ def compare_sets(
     ]
     scores = [_score(one, ruleset) for one in (slow, fast)]
     minutes = [one.score_minutes for one in scores]
-    notes += _notes_beside(slow[0], fast[0])
+    notes += _caveats(slow[0], fast[0])
     if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
-        notes.append("both sets hold the same log")
+        notes.append("both sets contain the same log")
     return replace(
         compare(times[0], times[1], paired=paired),
         ratio_of_scores=minutes[0] / minutes[1] if minutes[0] and minutes[1] else None,
@@ -86,32 +86,32 @@ def compare_sets(
 def _logged_differences(
     slow: Sequence[RunSummary], fast: Sequence[RunSummary], ruleset: str | None
 ) -> Iterator[Difference]:
-    """Where the logs differ in what they trained, on what, and how far; every run is held against the first. A run that
-    failed may not have come to log it."""
+    """Yield the differences between the logs in benchmark, dataset and target, each run compared with the first. A run
+    that failed early may lack them."""
     for kind, logged, of in (
         ("benchmark", "benchmark", lambda one: one.benchmark),
         ("data", "dataset", lambda one: one.dataset or BENCHMARK_DATASET.get(one.benchmark or "")),
         ("target", "quality_target", lambda one: target(one, ruleset)),
     ):
-        said = [one for one in (*slow, *fast) if getattr(one, logged) is not None or reached(one, ruleset)]
-        for other in said[1:]:
-            if of(other) != of(said[0]):
+        known = [one for one in (*slow, *fast) if getattr(one, logged) is not None or reached(one, ruleset)]
+        for other in known[1:]:
+            if of(other) != of(known[0]):
                 yield Difference(
                     kind=kind,
                     what=logged.replace("_", " "),
-                    first=f"{of(said[0])} in {_name(said[0].path)}",
+                    first=f"{of(known[0])} in {_name(known[0].path)}",
                     second=f"{of(other)} in {_name(other.path)}",
                 )
                 break
 
 
-def _differences_beside(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> Iterator[Difference]:
-    """Where what lies beside the logs says another machine, number of ranks or data; what one side lacks is no
-    difference."""
-    first = original_of(slow[0].path)
+def _recorded_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> Iterator[Difference]:
+    """Yield the differences in machine, number of ranks or data by the files beside the logs, if both sides have
+    them."""
+    first = recorded_run_of(slow[0].path)
     seen = set()
     for other in (*slow, *fast):
-        groups = differences(first, original_of(other.path))
+        groups = differences(first, recorded_run_of(other.path))
         of_kind = {
             "hardware": groups["hardware"] | {k: v for k, v in groups["origin"].items() if k == "ranks"},
             "data": {f"digest of the {k}": v for k, v in groups["origin"].items() if k == "data"},
@@ -123,33 +123,33 @@ def _differences_beside(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
                     yield Difference(kind=kind, what=what, first=_text(one), second=_text(another))
 
 
-def _notes_beside(slow: RunSummary, fast: RunSummary) -> list[str]:
-    """What differs between the sets' first runs that may make one faster and is no reason against comparing."""
-    sides = [original_of(one.path) for one in (slow, fast)]
+def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
+    """Return the differences between the sets' first runs that may affect speed but do not forbid a comparison."""
+    sides = [recorded_run_of(one.path) for one in (slow, fast)]
     notes = [
-        f"nothing describes the hardware of the {name} set, so that it may be another"
+        f"the {name} set has no description of its hardware, which may differ"
         for name, one in zip(("first", "second"), sides, strict=True)
         if not one.system.is_file()
     ]
     groups = differences(*sides)
-    for words, values in (
+    for text, values in (
         ("the software differs", groups["versions"]),
         ("the source differs", {k: v for k, v in groups["origin"].items() if k not in ("ranks", "data")}),
         ("the configs differ", _config_differences(*sides)),
     ):
         known = [f"{what} ({_text(one)} and {_text(other)})" for what, (one, other) in values.items()]
         if known:
-            rest = f"; and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-            notes.append(f"{words}: {'; '.join(known[:SHOWN])}{rest}")
+            rest = f"; and {len(known) - MAX_SHOWN} more" if len(known) > MAX_SHOWN else ""
+            notes.append(f"{text}: {'; '.join(known[:MAX_SHOWN])}{rest}")
     if slow.global_batch_size != fast.global_batch_size:
         notes.append(f"the global batch size differs: {slow.global_batch_size} and {fast.global_batch_size}")
     return notes
 
 
-def _config_differences(slow: Original, fast: Original) -> dict[str, list[Any]]:
+def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[Any]]:
     if not (slow.config.is_file() and fast.config.is_file()):
         return {}
-    from timedrun.config import flatten  # here, since it imports torch
+    from timedrun.config import flatten  # imports torch
 
     configs = [read_json(one.config) for one in (slow, fast)]
     for one, values in zip((slow, fast), configs, strict=True):
@@ -161,10 +161,10 @@ def _config_differences(slow: Original, fast: Original) -> dict[str, list[Any]]:
 
 
 def _failures(name: str, runs: Sequence[RunSummary], ruleset: str | None, notes: list[str]) -> set[int]:
-    """The runs of a set that did not reach their target, where a score could drop them.
+    """Return the runs of a set that did not reach their target.
 
     Raises:
-        NotComparable: there are more.
+        NotComparable: there are more than a score drops.
     """
     failed = {i: why for i, one in enumerate(runs) if (why := failure(one, ruleset))}
     if not failed:
@@ -172,8 +172,8 @@ def _failures(name: str, runs: Sequence[RunSummary], ruleset: str | None, notes:
     rules, _ = rules_of(_benchmark(runs), ruleset)
     dropped = rules.dropped if rules else 0
     if len(failed) > dropped or len(runs) < 2 * dropped + 1:
-        said = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
-        raise NotComparable(f"a run did not reach its target: {said}. A faster run to less quality is no faster run.")
+        listed = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
+        raise NotComparable(f"a run did not reach its target: {listed}. Times to different qualities do not compare.")
     for i, why in failed.items():
         notes.append(
             f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and counts as "
@@ -184,26 +184,26 @@ def _failures(name: str, runs: Sequence[RunSummary], ruleset: str | None, notes:
 
 def _refuse_copies(runs: Sequence[RunSummary], ruleset: str | None) -> None:
     if copies := len(runs) - len({one.sha256 for one in runs}):
-        raise NotComparable(f"{_name(runs[0].path)} and the runs of its set hold {copies} copies of a log.")
+        raise NotComparable(f"the set of {_name(runs[0].path)} contains {copies} copies of a log.")
     _, name = rules_of(_benchmark(runs), ruleset)
     if name and (message := copied(runs, name, [])):
-        raise NotComparable(f"a run must be a run of its own: {message}.")
+        raise NotComparable(f"a set contains copies of a run: {message}.")
 
 
 def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> None:
-    """Pairs are runs of one number, and share the machine's state only if every pair began before the next did."""
+    """Raise NotComparable unless pairs have equal numbers and every pair started before the next one."""
     before = -math.inf
     for a, b in zip(slow, fast, strict=True):
         numbers = [[int(digits) for digits in re.findall(r"[0-9]+", one.path.stem)[-1:]] for one in (a, b)]
         if numbers[0] != numbers[1]:
             raise NotComparable(
-                f"{_name(a.path)} and {_name(b.path)} are no pair, since their numbers differ; leave out the runs that "
-                "have no other half, or compare them unpaired."
+                f"{_name(a.path)} and {_name(b.path)} are not a pair: their numbers differ; leave out runs without a "
+                "partner, or compare them unpaired."
             )
         starts = [one.started_ms for one in (a, b) if one.started_ms is not None]
         if starts and min(starts) < before:
             raise NotComparable(
-                f"{_name(a.path)} and {_name(b.path)} began before the pair ahead of them had: these runs were not "
+                f"{_name(a.path)} and {_name(b.path)} started before the preceding pair: these runs were not "
                 "interleaved; compare them unpaired."
             )
         before = max([before, *starts])
@@ -213,8 +213,8 @@ def _refusal(refused: Sequence[Difference]) -> str:
     listed = "; ".join(map(str, refused))
     kinds = list(dict.fromkeys(one.kind for one in refused))
     if set(kinds) <= set(ALLOWABLE):
-        return f"the sets are not compared, for they differ: {listed}. If that is meant, allow it: {' '.join(kinds)}."
-    return f"the sets are not compared, for they differ: {listed}. Times of different benchmarks are never compared."
+        return f"not compared, the sets differ: {listed}. If that is intended, use --allow {' '.join(kinds)}."
+    return f"not compared, the sets differ: {listed}. Times of different benchmarks are never compared."
 
 
 def _score(runs: Sequence[RunSummary], ruleset: str | None) -> Score:

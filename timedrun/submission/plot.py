@@ -1,9 +1,9 @@
-"""Quality over time of sets of runs as a figure: one colour a set, one line a run, a mark where the target was met."""
+"""Figure of quality over time: one colour per set, one line per run, a mark at the end of each run."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,36 +12,37 @@ from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 from timedrun.errors import TimedrunError
-from timedrun.submission.scoring.score import NOTICE, UNVERIFIED, reached, target
+from timedrun.submission.scoring.run_status import reached, target
+from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED
 
-# Okabe and Ito's palette: told apart with any colour vision, in print too. A light grey-blue stays for the target line.
+# Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 SHORT_MINUTES = 5.0
-"""Runs that all end before this are drawn in seconds."""
-LONGEST_NAME = 80
+"""If all runs end before this, the time axis is in seconds."""
+MAX_NAME_LENGTH = 80
 """Characters of a name in a figure."""
 
 
 class PlotError(TimedrunError):
-    """A figure cannot be drawn, and none was written."""
+    """Error raised if a figure cannot be plotted; none was written."""
 
 
 def plot_quality(sets: Mapping[str, Sequence[RunSummary]], out: Path) -> None:
-    """Draw the quality of every evaluation over the time since run_start, and write it to `out`.
+    """Plot the quality of every evaluation over the time since run_start, and write the figure to `out`.
 
     Args:
-        sets: runs by the name that the legend gives them; at most 7 sets, all of one benchmark.
+        sets: runs by their name in the legend; at most 7 sets, all of one benchmark.
         out: .png, .svg or .pdf.
 
     Raises:
-        PlotError: matplotlib is missing, the sets do not belong in one figure, no evaluation is in them, or `out`
+        PlotError: matplotlib is missing, the sets are of different benchmarks, no run logged an evaluation, or `out`
             cannot be written.
     """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
-        raise PlotError("drawing needs matplotlib: install the extra report, pip install 'timedrun[report]'.") from None
+        raise PlotError("plotting needs matplotlib: pip install 'timedrun[report]'.") from None
     records = [record for runs in sets.values() for record in runs]
     benchmark = _one_benchmark(sets, records)
     with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
@@ -76,11 +77,11 @@ def _draw(
 def _one_benchmark(sets: Mapping[str, Sequence[RunSummary]], records: Sequence[RunSummary]) -> str:
     benchmarks = {record.benchmark for record in records if record.benchmark}
     if len(benchmarks) > 1:
-        raise PlotError(f"{' and '.join(sorted(benchmarks))} measure different things; plot each benchmark apart.")
+        raise PlotError(f"{' and '.join(sorted(benchmarks))} have different metrics; plot each benchmark separately.")
     if len(sets) > len(COLOURS):
-        raise PlotError(f"{len(sets)} sets are too many to tell apart in one figure; plot at most {len(COLOURS)}.")
+        raise PlotError(f"{len(sets)} sets are too many for one figure; plot at most {len(COLOURS)}.")
     if not any(record.quality for record in records):
-        raise PlotError(f"no run of {', '.join(sets) or 'no set'} logged an evaluation, so there is nothing to draw.")
+        raise PlotError(f"no run of {', '.join(sets) or 'no set'} logged an evaluation; nothing was plotted.")
     return benchmarks.pop() if benchmarks else "unknown benchmark"
 
 
@@ -93,7 +94,7 @@ def _draw_set(axes: Any, name: str, runs: Sequence[RunSummary], colour: str, sca
             continue
         x, y = [point.minutes * scale for point in record.quality], [point.value for point in record.quality]
         axes.plot(x, y, color=colour, linewidth=0.9, alpha=0.55, solid_joinstyle="round", zorder=2)
-        # A run of few evaluations is no curve: small dots show where it was really measured.
+        # Small dots mark the measured points of runs with few evaluations.
         axes.plot(x, y, color=colour, linestyle="", marker=".", markersize=2.5, alpha=0.55, zorder=2)
         marker, edge = ("o", "white") if reached(record) else ("x", colour)
         axes.plot(x[-1], y[-1], color=colour, marker=marker, markersize=5.5, markeredgecolor=edge, zorder=4)
@@ -110,7 +111,8 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     except ValueError:
         metric, corner = "quality", "best"
     kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
-    axes.set_title(_title(benchmark, datasets, kind), fontsize=12, loc="left", pad=10)
+    title = f"Time to train, {_name(benchmark)} on {', '.join(map(_name, datasets))} ({kind})"
+    axes.set_title(title, fontsize=12, loc="left", pad=10)
     axes.set_xlabel(f"{unit} since the clock started", fontsize=10)
     axes.set_ylabel(metric, fontsize=10)
     if metric.endswith("accuracy"):
@@ -124,23 +126,18 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     axes.legend(loc=corner, fontsize=9, frameon=True, framealpha=0.92, edgecolor="#dddddd")
 
 
-def _title(benchmark: str, datasets: Iterable[str], kind: str) -> str:
-    return f"Time to train, {_name(benchmark)} on {', '.join(map(_name, datasets))} ({kind})"
-
-
 def _name(text: str) -> str:
-    """A name out of a log as a figure can show it."""
     shown = printable(text)
-    return shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 3] + "..."
+    return shown if len(shown) <= MAX_NAME_LENGTH else shown[: MAX_NAME_LENGTH - 3] + "..."
 
 
 def _save(figure: Any, out: Path) -> None:
     kind = out.suffix.lstrip(".").lower()
     if kind not in figure.canvas.get_supported_filetypes():
-        raise PlotError(f"{out}: a figure cannot be written as '{out.suffix}'; name it .png, .svg or .pdf.")
+        raise PlotError(f"{out}: '{out.suffix}' is not a supported format; use .png, .svg or .pdf.")
     drawn = io.BytesIO()
     figure.savefig(drawn, format=kind)
     try:
         out.write_bytes(drawn.getvalue())
     except OSError as error:
-        raise PlotError(f"{out}: the figure cannot be written there ({error.strerror}).") from None
+        raise PlotError(f"{out}: the figure cannot be written ({error.strerror}).") from None

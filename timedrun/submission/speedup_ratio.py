@@ -1,4 +1,4 @@
-"""The ratio of two sets of times with its 95 % interval, and the sentence that says what it shows."""
+"""Speed-up ratio of two sets of times with its 95 % confidence interval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timedrun.submission.scoring.student_t import quantile
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One thing in which two sets differ that a ratio of their times supposes to be the same."""
+    """Difference between two sets that a ratio of their times assumes to be equal."""
 
     kind: str
     """ "hardware", "data", "target" or "benchmark"."""
@@ -27,7 +27,7 @@ class Difference:
 
 
 class NotComparable(TimedrunError, ValueError):
-    """Two sets whose times must not be compared: not the same task, or a run that did not finish it."""
+    """Error raised for two sets whose times must not be compared: different tasks, or a run that failed."""
 
     def __init__(self, message: str, differences: Sequence[Difference] = ()) -> None:
         self.differences = tuple(differences)
@@ -36,11 +36,11 @@ class NotComparable(TimedrunError, ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio:
-    """How many times as fast the fast set is: slow time / fast time, in geometric means and in medians.
+    """Speed-up of the fast set: slow time / fast time, in geometric means and in medians.
 
-    `low` and `high` bound the ratio of geometric means at 95 %; None where a set has one run and so no spread.
-    `ratio_of_scores` is that of MLPerf's olympic means, where both sets have one. Qualities are geometric means of the
-    final ones. `differences` were allowed by who asked; `notes` say what else a reader has to know.
+    `low` and `high` bound the ratio of geometric means at 95 %; None if a set has one run only. `ratio_of_scores` is
+    that of MLPerf's olympic means, if both sets have one. Qualities are geometric means of the final ones.
+    `differences` were allowed by the caller; `notes` hold further caveats.
     """
 
     ratio: float
@@ -59,7 +59,7 @@ class Ratio:
 
     @property
     def sentence(self) -> str:
-        """The finding in words, with what it rests on."""
+        """Format the conclusion with its numbers."""
         runs = f"{self.runs_slow} interleaved pairs" if self.paired else f"{self.runs_slow} and {self.runs_fast} runs"
         others = f"ratio of medians {self.ratio_of_medians:.3f}"
         if self.ratio_of_scores is not None:
@@ -77,30 +77,29 @@ class Ratio:
 
     @property
     def _but(self) -> str:
-        """What was allowed to differ, and so may be what made the difference."""
         if not self.differences:
             return ""
         kinds = " and ".join(dict.fromkeys(one.kind for one in self.differences))
         listed = "; ".join(map(str, self.differences))
-        return f" They differ in {kinds}, which may account for it: {listed}."
+        return f" They differ in {kinds}, which may explain the ratio: {listed}."
 
     def __str__(self) -> str:
         return f"{self.sentence} {NOTICE}"
 
 
 def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ratio:
-    """The ratio of two sets of times (any one unit), as slow / fast.
+    """Compute the ratio slow / fast of two sets of times (in any one unit).
 
     Args:
-        paired: slow[i] and fast[i] ran one right after the other, so that what changes slowly on a machine cancels;
-            the interval is Student's t on the logarithms of their ratios, otherwise Welch's t on those of the times.
+        paired: slow[i] and fast[i] ran in immediate succession, so that slow drifts of the machine cancel. The interval
+            is Student's t on the logarithms of the ratios; unpaired, Welch's t on the logarithms of the times.
 
     Raises:
         NotComparable: a set is empty, a time is not a positive number, or pairs are incomplete.
     """
     for name, times in (("first", slow), ("second", fast)):
         if not times:
-            raise NotComparable(f"the {name} set has no run: there is nothing to compare.")
+            raise NotComparable(f"the {name} set has no run.")
         for index, time in enumerate(times):
             if time is None or not math.isfinite(time) or time <= 0:
                 raise NotComparable(f"run {index} of the {name} set has no time to compare ({time!r}).")
@@ -124,13 +123,14 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ra
 
 
 def _paired_reach(a: Sequence[float], b: Sequence[float]) -> float:
-    """Half the 95 % interval of the mean of the pairs' differences."""
+    """Return half the 95 % interval of the mean of the pairs' differences."""
     differences = [x - y for x, y in zip(a, b, strict=True)]
     return quantile(len(a) - 1) * math.sqrt(variance(differences) / len(a))
 
 
 def _welch_reach(a: Sequence[float], b: Sequence[float]) -> float:
-    """Half the 95 % interval of the difference of two means whose spreads may differ (Welch, Biometrika 34, 1947)."""
+    """Return half the 95 % interval of the difference of two means with unequal variances (Welch, Biometrika 34,
+    1947)."""
     parts = [(variance(one) / len(one), len(one) - 1) for one in (a, b)]
     error = sum(part for part, _ in parts)
     if error == 0:

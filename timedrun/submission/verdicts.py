@@ -1,4 +1,4 @@
-"""Verdicts on logs, sets and packages: the strict findings about them, and MLCommons' tools' words as findings."""
+"""Strict verdicts on logs, sets and packages, and MLCommons' complaints as findings."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
 
 def verdict(findings: Iterable[Finding]) -> CheckStatus:
-    """ "fail" where any finding is an error."""
+    """Return "fail" if any finding is an error, else "pass"."""
     return "fail" if any(one.level == "error" for one in findings) else "pass"
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Each finding once, errors first."""
+    """Return each finding once, errors first."""
     return sorted(dict.fromkeys(findings), key=lambda one: LEVELS.index(one.level))
 
 
 def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckReport], list[Finding]]:
-    """The logs of one set, each checked with one in memory at a time, and the findings that only all together show.
+    """Check the logs of one set, one in memory at a time; return their reports and the findings on the whole set.
 
     Args:
         files: at least one.
-        ruleset: default: each log's own; the set is judged by that of `ruleset_of`.
+        ruleset: default: each log's own; the set is checked by that of `ruleset_of`.
 
     Raises:
         OSError: a log cannot be read.
@@ -43,13 +43,13 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
 
 
 def ruleset_of(logs: Sequence[CheckReport]) -> str:
-    """The ruleset of a set of logs: that of its first which says anything at all."""
+    """Return the ruleset of a set: that of its first log with any event."""
     return next((log.ruleset for log in logs if log.summary.events), logs[0].ruleset)
 
 
 def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
-    """All strict findings about the package in `folder`: of each log, of each set and of the tree, worst first; their
-    paths are relative to it."""
+    """Return all strict findings on the package in `folder`: on each log, each set and the tree, worst first. Their
+    paths are relative to `folder`."""
     found: list[Finding] = []
     summaries: dict[Path, RunSummary] = {}
     for one in result_sets(folder):
@@ -61,21 +61,19 @@ def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
     return worst_first(replace(one, path=one.path.removeprefix(f"{folder}/")) if one.path else one for one in found)
 
 
-def official_findings(said: OfficialVerdict) -> list[Finding]:
-    """A tool's complaints: errors where it fails by the round's own rules too, else warnings; and why, where today's
-    rule file alone fails it."""
-    level: Level = "error" if said.own_round == "fail" else "warning"
-    found = [Finding(level=level, rule=said.tool, message=message) for message in said.messages]
+def official_findings(official: OfficialVerdict) -> list[Finding]:
+    """Return a tool's complaints as findings: errors if it also fails by the round's own rules, else warnings; plus
+    notes on known defects of today's rule file."""
+    level: Level = "error" if official.own_round == "fail" else "warning"
+    found = [Finding(level=level, rule=official.tool, message=message) for message in official.messages]
     return found + [
-        Finding(
-            level="note", rule="upstream-defect", message=f"today's rule file fails it by a known defect: {meaning}"
-        )
-        for meaning in said.defects
+        Finding(level="note", rule="upstream-defect", message=f"fails by a defect of today's rule file: {meaning}")
+        for meaning in official.defects
     ]
 
 
-def told(findings: Iterable[Finding]) -> list[str]:
-    """A line for each finding; what is said alike of several files is said once."""
+def finding_lines(findings: Iterable[Finding]) -> list[str]:
+    """Format findings as lines; equal findings on several files are merged."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for one in findings:
         places.setdefault((one.level, one.rule, one.message), []).append(one.path or "")

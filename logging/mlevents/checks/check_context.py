@@ -1,4 +1,4 @@
-"""A run's record beside the rules that apply to it: what every check of one log starts from."""
+"""Context of the checks of one log: the record and the rules that apply to it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from mlevents.rounds import BenchmarkRules, Ruleset
 
 
 class CheckedRun:
-    """A record beside the rules that apply to it."""
+    """A record with the rules that apply to it."""
 
     def __init__(self, record: RunRecord, rules: Ruleset) -> None:
         self.record = record
         self.rules = rules
         self.benchmark: BenchmarkRules | None = rules.benchmarks.get(record.benchmark or "")
-        # By identity: two records may be equal, and a log may hold many.
+        # Keyed by identity: a log may hold many events, and equal ones.
         self.position = {id(event): index for index, event in enumerate(record.events)}
 
     def finding(self, level: Level, rule: str, message: str, event: Event | None = None) -> Finding:
-        """A finding about this log, at the line of `event`."""
+        """Return a finding about this log, at the line of `event`."""
         line = None if event is None else event.line
         return Finding(level=level, rule=rule, message=message, line=line, path=str(self.record.path))
 
     def evaluations(self) -> list[Event]:
-        """The eval_accuracy events of the timed region."""
+        """Return the eval_accuracy events of the timed region."""
         started, stopped = self.record.started, self.record.stopped
         first = self.position[id(started)] if started else len(self.record.events)
         last = self.position[id(stopped)] if stopped else len(self.record.events)

@@ -1,4 +1,4 @@
-"""A finding: one thing a reader or a check has to say about a log, with its level, rule and place."""
+"""Findings: what a reader or a check reports about a log, with level, rule and place."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a check says: `error` breaks a rule, `warning` is doubtful but allowed, `note` only informs.
+    """Result of a check: an `error` breaks a rule, a `warning` is doubtful but allowed, a `note` only informs.
 
-    `rule` is a short fixed id such as "target-reached"; `line` is the file's own line number, counted from 1;
-    `path` names the file, and is None where the finding is about no single file.
+    `rule` is a fixed short id such as "target-reached"; `line` is the line number in the file, from 1; `path` names the
+    file, or is None if the finding concerns no single file.
     """
 
     level: Level

@@ -1,4 +1,4 @@
-"""The strict checks of one log: what the rules ask of a run, most of which MLCommons' checker never looks at."""
+"""Run the strict checks of one log; MLCommons' checker covers few of the rules that they enforce."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SUBMISSION: Final = (
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The findings about one log, and the rules it was checked against."""
+    """Findings about one log, and the ruleset it was checked against."""
 
     path: Path
     ruleset: str
@@ -41,19 +41,21 @@ class CheckReport:
 
     @property
     def demonstration(self) -> bool:
-        """Whether it ran on other data than its benchmark's."""
+        """True if the run used other data than its benchmark's."""
         return self.summary.is_demonstration
 
     @property
     def passed(self) -> bool:
-        """Whether no finding is an error."""
+        """True if no finding is an error."""
         return all(finding.level != "error" for finding in self.findings)
 
 
 def check(path: Path, ruleset: str | None = None) -> CheckReport:
     """Read and check the log at `path`, by default against its benchmark's own round.
 
-    Raises FileNotFoundError or IsADirectoryError for the path, ValueError for an unknown ruleset.
+    Raises:
+        FileNotFoundError, IsADirectoryError: `path` is not a file.
+        ValueError: unknown ruleset.
     """
     record = read(path)
     if ruleset is None:
@@ -62,18 +64,18 @@ def check(path: Path, ruleset: str | None = None) -> CheckReport:
 
 
 def usual_ruleset(benchmark: str | None, path: Path) -> str:
-    """The ruleset for a log at `path` unless told otherwise: that of the round whose folder it lies in, else the
-    benchmark's; for a benchmark that no round has the newest, which will say so.
-    """
+    """Return the default ruleset of a log at `path`: that of the round whose folder contains it, else its benchmark's;
+    for a benchmark of no round the newest, whose checks report it."""
     if of_folder := round_of_path(path.absolute()):
         return of_folder
     return default_ruleset(benchmark) if benchmark and rulesets_of(benchmark) else list(MLPERF_RULESETS)[-1]
 
 
 def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
-    """All findings about `record`: those of its reading first, then the rules' in a fixed order.
+    """Return all findings about `record`: those of reading it first, then those of the rules in a fixed order.
 
-    Raises ValueError for an unknown ruleset name, nothing on the log's content.
+    Raises:
+        ValueError: unknown ruleset. Log content raises nothing.
     """
     rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
     if not record.events:
@@ -97,20 +99,18 @@ def _demonstration(run: CheckedRun) -> Iterator[Finding]:
 
 
 def _resumed(run: CheckedRun) -> Iterator[Finding]:
-    """A run that was interrupted and went on. The rules time "a contiguous period" whose clock "may not be paused"
-    (training_rules.adoc, "Run Results"): it is for finishing and for finding faults, not for a closed result."""
+    """Report interruptions. The rules time "a contiguous period" whose clock "may not be paused" (training_rules.adoc,
+    "Run Results"), so a closed result may not be resumed."""
     for event in run.record.all(keys.RESUMED):
-        message = (
-            f"the run was stopped and went on after {short(event.value)} steps; its time includes the interruption"
-        )
+        message = f"the run was interrupted and resumed after {short(event.value)} steps; its time includes the gap"
         gap = event.metadata.get("gap_seconds")
         if is_number(gap) and gap < 0:
-            message = f"the run went on {-gap:.3f} s before it was stopped: the clock was set back while it stood still"
-            yield run.finding("error", "resumed", f"{message}, and its time means nothing", event)
+            message = f"the run was resumed {-gap:.3f} s before its interruption: the clock was set back during the gap"
+            yield run.finding("error", "resumed", f"{message}, so its time is invalid", event)
         elif run.record.division == keys.CLOSED:
-            yield run.finding("error", "resumed", f"{message}, and the closed division allows no such run", event)
+            yield run.finding("error", "resumed", f"{message}; the closed division does not allow resumed runs", event)
         elif event.metadata.get("clock_compared") is False:
-            message += ", whose length the wall clock alone tells: the machine was another, or booted again"
+            message += ", measured by the wall clock alone, since the machine was rebooted or is another one"
             yield run.finding("warning", "resumed", message, event)
         else:
             yield run.finding("note", "resumed", message, event)
@@ -118,7 +118,7 @@ def _resumed(run: CheckedRun) -> Iterator[Finding]:
 
 def _fault(run: CheckedRun) -> Iterator[Finding]:
     for event in run.record.all(keys.FAULT):
-        message = f"a fault was asked for ({short(event.value)}): the run was a test of what follows, and no result"
+        message = f"a fault was injected ({short(event.value)}); the run is not a valid result"
         yield run.finding("error", "fault", message, event)
 
 
@@ -127,8 +127,8 @@ def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding(
             "error",
             "benchmark-known",
-            f"no rules for benchmark {short(run.record.benchmark)} in ruleset {run.rules.name} are known here "
-            f"(known: {', '.join(run.rules.benchmarks)}), so its target was not checked",
+            f"ruleset {run.rules.name} has no benchmark {short(run.record.benchmark)} "
+            f"(known: {', '.join(run.rules.benchmarks)}); its target was not checked",
             run.record.last(keys.SUBMISSION_BENCHMARK),
         )
 
@@ -140,20 +140,20 @@ def _submission_order(run: CheckedRun) -> Iterator[Finding]:
     for key in SUBMISSION:
         event = run.record.first(key)
         if event is not None and run.position[id(event)] > run.position[id(stop)]:
-            where = f"{key} stands after init_stop (line {stop.line})"
+            where = f"{key} is logged after init_stop (line {stop.line})"
             if key == keys.SUBMISSION_DIVISION:
-                message = f"{where}, where MLCommons' checker needs the division to know the limit of initialization"
+                message = f"{where}; MLCommons' checker needs the division there to choose the limit of initialization"
                 yield run.finding("error", "submission-order", message, event)
             else:
-                yield run.finding("note", "submission-order", f"{where}; log what is submitted before it", event)
+                yield run.finding("note", "submission-order", f"{where}; log it before", event)
 
 
 def _seed(run: CheckedRun) -> Iterator[Finding]:
     seeds = run.record.all(keys.SEED)
     if not seeds:
-        yield run.finding("warning", "seed", "no seed is logged, so repeated runs cannot be told from copies")
+        yield run.finding("warning", "seed", "no seed is logged, so repeated runs cannot be distinguished from copies")
     elif any(isinstance(event.value, bool) or not isinstance(event.value, int) for event in seeds):
-        yield run.finding("error", "seed", "a seed is logged that is not an integer", seeds[0])
+        yield run.finding("error", "seed", "a logged seed is not an integer", seeds[0])
     elif len({event.value for event in seeds}) > 1:
         values = ", ".join(str(event.value) for event in seeds[:8])
         yield run.finding("warning", "seed", f"several seeds are logged ({values}); a run has one", seeds[1])

@@ -1,4 +1,4 @@
-"""The checks of what a log says of its run as a whole: sizes, names, one value each, and keys that tools pass over."""
+"""Check the metadata of a run as a whole: sizes, names, consistent values, and look-alike keys."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from mlevents.event import is_number, short
 
 COUNTS: Final = (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES, keys.GLOBAL_BATCH_SIZE)
 NAMES: Final = (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM)
-# By these a run is called a demonstration, or the same as another: a second value could hide the first.
+# These identify demonstrations and runs of one configuration: a second value could hide the first.
 SAID_ONCE: Final = (keys.DATASET, keys.QUALITY_TARGET, keys.CONFIG_NAME, keys.CONFIG_DIGEST, keys.GLOBAL_BATCH_SIZE)
 KNOWN: Final = frozenset(value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str))
 
 
 def counts(run: CheckedRun) -> Iterator[Finding]:
-    """Numbers of samples are positive numbers. MLCommons' open rules take any text."""
+    """Report numbers of samples that are not positive numbers. MLCommons' open rules accept any text."""
     for key in COUNTS:
         for event in run.record.all(key):
-            missing = event.value in ("", None) and key != keys.GLOBAL_BATCH_SIZE  # said by the check of required keys
+            missing = event.value in ("", None) and key != keys.GLOBAL_BATCH_SIZE  # reported by required_keys
             if not missing and not (is_number(event.value) and event.value > 0):
-                message = f"{key} is {short(event.value)}; log the number of samples, as a number above 0"
+                message = f"{key} is {short(event.value)}; log the number of samples, a number above 0"
                 yield run.finding("error", "count", message, event)
                 break
 
 
 def names(run: CheckedRun) -> Iterator[Finding]:
-    """Who submits, and which system, are texts: anything else is compared with no folder and no description."""
+    """Report organizations and platforms that are not strings: they cannot match a folder or a system description."""
     for key in NAMES:
         for event in run.record.all(key):
             named = isinstance(event.value, str) and (event.value == "" or event.value.strip())
             if not named and event.value is not None:
-                message = f"{key} is {short(event.value)}, no name; log the name as a text"
+                message = f"{key} is {short(event.value)}, not a name; log the name as a string"
                 yield run.finding("error", "name", message, event)
                 break
 
 
 def one_value(run: CheckedRun) -> Iterator[Finding]:
-    """What tells a run's kind is said once, or always alike."""
+    """Report keys that identify a run and have several values."""
     required = {rule.key for rule in required_of(run.record, run.rules)}
     for key in SAID_ONCE:
         events = run.record.all(key)
         other = next((event for event in events if event.value != events[0].value), None)
         if other is not None and key not in required:
-            # An open run may change its batch; the last size logged stands for it.
+            # An open run may change its batch size; the last one logged counts.
             level: Level = "warning" if key == keys.GLOBAL_BATCH_SIZE else "error"
             values = f"{short(events[0].value)} (line {events[0].line}), then {short(other.value)}"
-            yield run.finding(level, "one-occurrence", f"{key} is {values}; log one value for a run", other)
+            yield run.finding(level, "one-occurrence", f"{key} is {values}; log one value per run", other)
 
 
 def look_alikes(run: CheckedRun) -> Iterator[Finding]:
-    """No key passes for one of MLPerf's to the eye: such a record is read by a person and by no tool."""
+    """Report keys that look like MLPerf's but are not: a person reads such a record, and no tool does."""
     seen: set[str] = set()
     for event in run.record.events:
         key = event.key
@@ -62,5 +62,5 @@ def look_alikes(run: CheckedRun) -> Iterator[Finding]:
             continue
         seen.add(key)
         if not key.isascii() or key.strip().lower() in KNOWN:
-            message = f"no tool reads the key {short(key)}; write MLPerf's keys in lower case ASCII, without spaces"
+            message = f"no tool reads the key {short(key)}; MLPerf's keys are lower-case ASCII without spaces"
             yield run.finding("warning", "key-look-alike", message, event)

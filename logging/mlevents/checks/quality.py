@@ -1,4 +1,4 @@
-"""The checks of a run's quality: whether its last evaluation reached the target, and whether its values can be ones."""
+"""Check the quality of a run: the last evaluation reaches the target, and all values are plausible."""
 
 from __future__ import annotations
 
@@ -15,62 +15,52 @@ from mlevents.rounds import BenchmarkRules
 
 
 def target(run: CheckedRun) -> Iterator[Finding]:
-    """The last evaluation before run_stop reaches the target: the benchmark's, or a demonstration's own."""
+    """Report a last evaluation before run_stop that misses the target of the benchmark, or a demonstration's own."""
     logged = run.record.last(keys.QUALITY_TARGET)
     wanted: Any = run.benchmark.target if run.benchmark else None
     if run.record.is_demonstration:
         wanted = None if logged is None else logged.value
         if not is_number(wanted):
-            yield run.finding(
-                "error", "quality-target", "a demonstration must log its quality_target as a number", logged
-            )
+            message = "a demonstration must log its quality_target as a number"
+            yield run.finding("error", "quality-target", message, logged)
             return
     elif logged is not None and wanted is not None and logged.value != wanted:
-        yield run.finding(
-            "warning",
-            "quality-target",
-            f"quality_target is logged as {short(logged.value)}, but the benchmark's target {wanted} was checked",
-            logged,
-        )
+        message = f"quality_target is {short(logged.value)}, but the benchmark's target {wanted} was checked"
+        yield run.finding("warning", "quality-target", message, logged)
     if wanted is None or run.benchmark is None:
         return
     evaluations = run.evaluations()
     if not evaluations:
-        message = "no eval_accuracy stands between run_start and run_stop, so the target was never shown to be reached"
+        message = "no eval_accuracy between run_start and run_stop, so nothing shows that the target was reached"
         yield run.finding("error", "target-reached", message, run.record.stopped)
     elif run.benchmark.parts and not run.record.is_demonstration:
         yield from _parts(run, run.benchmark, evaluations)
     elif not is_number(evaluations[-1].value) or not run.benchmark.reached(evaluations[-1].value, wanted):
         relation = run.benchmark.direction.rstrip("=") if run.benchmark.target_excluded else run.benchmark.direction
-        yield run.finding(
-            "error",
-            "target-reached",
-            f"the last eval_accuracy before run_stop is {short(evaluations[-1].value)}, "
-            f"which is not {relation} the target {wanted}",
-            evaluations[-1],
-        )
+        message = f"the last eval_accuracy before run_stop is {short(evaluations[-1].value)}, not {relation} {wanted}"
+        yield run.finding("error", "target-reached", f"{message}, the target", evaluations[-1])
     else:
         yield from _reached(run, run.benchmark, evaluations, wanted)
 
 
 def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], wanted: float) -> Iterator[Finding]:
-    """A target is reached by training, and not by evaluating the same point again."""
+    """Report a target that was reached without training, or only by evaluating the same point again."""
     last = evaluations[-1]
     at = progress_of(last, rules)
     if at == 0:
-        message = f"the target is reached at 0 {rules.unit}: nothing was trained"
+        message = f"the target is reached at 0 {rules.unit}, without training"
         yield run.finding("error", "target-reached", message, last)
     missed = [e for e in evaluations[:-1] if is_number(e.value) and not rules.reached(e.value, wanted)]
     if missed and at is not None and progress_of(missed[-1], rules) == at:
         message = (
-            f"the target is reached only in a repeated evaluation at {at:g} {rules.unit}; the one before it (line "
-            f"{missed[-1].line}) gives {short(missed[-1].value)}"
+            f"the target is reached only by a repeated evaluation at {at:g} {rules.unit}; the one before it (line "
+            f"{missed[-1].line}) gave {short(missed[-1].value)}"
         )
         yield run.finding("warning", "evaluated-again", message, last)
 
 
 def _parts(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event]) -> Iterator[Finding]:
-    """A quality of several numbers reaches the target of each with its last value."""
+    """Report each part of a quality with parts whose last value misses its target."""
     last: dict[str, tuple[Any, Event]] = {}
     for event in evaluations:
         for name, value in rules.quality_parts(event.value, event.metadata.get(keys.METRIC)).items():
@@ -87,10 +77,10 @@ def _parts(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event]) -> 
 
 
 def value_range(run: CheckedRun) -> Iterator[Finding]:
-    """Every eval_accuracy is a finite number, and a share of 1 where more is better."""
+    """Report eval_accuracy values that are not finite numbers, or exceed 1 where higher is better."""
     rules = run.benchmark
     if rules is not None and rules.parts:
-        return  # the round's rules say what each part may be
+        return  # the required keys of the round bound each part
     highest = 1.0 if rules is not None and rules.direction == ">=" else math.inf  # a loss has no upper end
     wrong = [e for e in run.record.all(keys.EVAL_ACCURACY) if not (is_number(e.value) and 0 <= e.value <= highest)]
     if wrong:
@@ -105,12 +95,12 @@ def value_range(run: CheckedRun) -> Iterator[Finding]:
         )
     perfect = [e for e in run.record.all(keys.EVAL_ACCURACY) if e.value == highest]
     if perfect and not run.record.is_demonstration:
-        message = f"eval_accuracy is {short(perfect[0].value)}: not one mistake; no model of this benchmark does so"
+        message = f"eval_accuracy is {short(perfect[0].value)}, a perfect score that no model of this benchmark has"
         yield run.finding("warning", "quality-range", message, perfect[0])
 
 
 def evaluation_pairs(run: CheckedRun) -> Iterator[Finding]:
-    """Where evaluations are marked by eval_start, every value comes from one of its own."""
+    """Report values without an eval_start of their own in logs that have any eval_start."""
     if run.record.first(keys.EVAL_START) is None:
         return
     begun, last = False, None
@@ -124,7 +114,5 @@ def evaluation_pairs(run: CheckedRun) -> Iterator[Finding]:
                 unmarked.append(event)
             begun, last = False, event
     if unmarked:
-        message = (
-            f"{len(unmarked)} of {len(run.evaluations())} eval_accuracy have no eval_start of their own before them"
-        )
+        message = f"{len(unmarked)} of {len(run.evaluations())} eval_accuracy lack an eval_start of their own"
         yield run.finding("warning", "evaluation-pairs", message, unmarked[0])

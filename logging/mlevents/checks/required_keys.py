@@ -1,4 +1,4 @@
-"""The checks of what a log must hold: which keys, how often, with what metadata, and with what values."""
+"""Check the required keys of a log: presence, number of occurrences, metadata and values."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from mlevents.rounds import RequiredKey, Ruleset
 from mlevents.rounds.constraint import satisfied
 from mlevents.rounds.ruleset import LEAST, EvaluationPoints
 
-LARGEST_BATCH: Final = 2**53  # what is no batch size places no evaluation
-Logged = tuple[Event, Any]  # an event, and the value that is checked: its own, or one joined of several events
+LARGEST_BATCH: Final = 2**53  # larger values are not batch sizes
+Logged = tuple[Event, Any]  # an event, and the checked value: its own, or one joined from several events
 
 
 def required_of(record: RunRecord, rules: Ruleset) -> tuple[RequiredKey, ...]:
-    """The keys `rules` ask of a log of this benchmark, division and optimizer."""
+    """Return the keys that `rules` require of a log of this benchmark, division and optimizer."""
     optimizer = record.value(keys.OPT_NAME)
     return rules.keys_of(record.benchmark, record.division, optimizer if isinstance(optimizer, str) else None)
 
 
 def check_required(run: CheckedRun) -> list[Finding]:
-    """Findings about missing, repeated, empty or refused values of the required keys, and of their metadata.
+    """Return findings about missing, repeated, empty or rejected values of the required keys, and about their metadata.
 
-    Where today's rule file of MLCommons' checker differs from the round's own by a known defect, and fails this log for
-    it, a note says so.
+    A note reports where today's rule file of MLCommons' checker fails this log because of a known upstream defect.
     """
     findings = [finding for required in required_of(run.record, run.rules) for finding in _check(run, required)]
     return [*findings, *_defects(run)]
@@ -40,8 +39,8 @@ def _defects(run: CheckedRun) -> Iterator[Finding]:
         today = [f for required in defect.today for f in _check(run, required) if f.level == "error"]
         if today or not defect.today:
             message = (
-                f"{defect.rule}: today's rule file {defect.repair.file} of MLCommons' checker fails this log, which is "
-                f"not the round's own rule: {defect.meaning} ({defect.source})"
+                f"{defect.rule}: today's rule file {defect.repair.file} of MLCommons' checker fails this log, unlike "
+                f"the round's own rules: {defect.meaning} ({defect.source})"
             )
             cause = today[0] if today else run.finding("note", "", "")
             yield replace(cause, level="note", rule="upstream-defect", message=message)
@@ -83,12 +82,12 @@ def _occurrence(run: CheckedRun, required: RequiredKey, logged: list[Logged]) ->
         same = all(value == logged[0][1] for _, value in logged)
         level: Level = "warning" if same and required.repeatable else "error"
         values = "" if same else " with different values"
-        message = f"{required.key} is logged {len(logged)} times{values}; it may stand once"
+        message = f"{required.key} is logged {len(logged)} times{values}; log it once"
         yield run.finding(level, "one-occurrence", message, logged[1][0])
 
 
 def _metadata(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Iterator[Finding]:
-    # One place for each kind of mistake is enough to find the cause.
+    # One place per kind of mistake is enough to find the cause.
     for event, _ in logged:
         missing = [name for name in required.metadata if name not in event.metadata]
         missing += [
@@ -124,13 +123,13 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
         if wrong:
             more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
             message = (
-                f"{required.key} is {short(wrong[0][1])}; ruleset {run.rules.name} asks for {constraint.words}{more}"
+                f"{required.key} is {short(wrong[0][1])}; ruleset {run.rules.name} requires {constraint.words}{more}"
             )
             yield run.finding("error", "required-value", message, wrong[0][0])
     if required.some_value and required.key != keys.EVAL_ACCURACY and required.joined is None:
         for event, value in logged:
             if not isinstance(value, int | float):
-                yield run.finding("error", "required-value", f"{required.key} is {short(value)}, no number", event)
+                yield run.finding("error", "required-value", f"{required.key} is {short(value)}, not a number", event)
                 break
     if _judged_by_the_target(run, required, logged):
         return
@@ -138,14 +137,14 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
         if not any(satisfied(constraint, value, _before(run, event)) for event, value in logged):
             event, value = logged[-1]
             message = (
-                f"no {required.key} meets what ruleset {run.rules.name} asks of one at least: {constraint.words}; "
+                f"no {required.key} is {constraint.words}, which ruleset {run.rules.name} requires of at least one; "
                 f"the last is {short(value)}"
             )
             yield run.finding("error", "required-value", message, event)
 
 
 def _judged_by_the_target(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> bool:
-    """Whether the check of the target says all there is to say: nothing reaches it, or it is a demonstration's own."""
+    """Return True if the target check covers it: no value reaches the target, or it is a demonstration's own."""
     benchmark = run.benchmark
     if required.key != keys.EVAL_ACCURACY or benchmark is None or benchmark.parts:
         return False
@@ -157,9 +156,7 @@ def _points(run: CheckedRun, points: EvaluationPoints, events: list[Event]) -> I
     for event in events:
         batch, at = _before(run, event)(keys.GLOBAL_BATCH_SIZE), event.metadata.get(keys.SAMPLES_COUNT)
         if not is_number(batch) or not 0 < batch < LARGEST_BATCH or not is_number(at):
-            message = (
-                f"{event.key} cannot be placed: it needs its samples_count, and global_batch_size logged before it"
-            )
+            message = f"{event.key} needs a samples_count, and a global_batch_size logged before it, to be placed"
             yield run.finding("error", "evaluation-points", message, event)
             return
         every = points.every(batch) if points.every else None
@@ -172,13 +169,13 @@ def _points(run: CheckedRun, points: EvaluationPoints, events: list[Event]) -> I
         else:
             right = every is None or at % every == 0
         if not right:
-            message = f"{event.key} at {at:g} samples; ruleset {run.rules.name} asks for {points.words}"
+            message = f"{event.key} at {at:g} samples; ruleset {run.rules.name} requires {points.words}"
             yield run.finding("error", "evaluation-points", message, event)
             return
 
 
 def _before(run: CheckedRun, event: Event) -> Callable[[str], Any]:
-    """The last value of a key up to the line of `event`, None where there is none."""
+    """Return a function that returns the last value of a key up to the line of `event`, or None."""
 
     def value_of(key: str) -> Any:
         values = [other.value for other in run.record.all(key) if other.line <= event.line]

@@ -1,4 +1,4 @@
-"""The checks across the results of one set: copies, repeated seeds, the number of runs, and runs that do not belong."""
+"""Check a set of results: copies, repeated seeds, number of runs, and runs of another configuration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mlevents.summary import SHARED, SKETCH_SIZE, RunSummary
 
 __all__ = ["SHARED", "check_set"]
 
-COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; two honest runs share no millisecond and value
-MOVED_EVALUATIONS: Final = 3  # so many, alike to the millisecond since run_start, are no chance
-ALIKE_EVALUATIONS: Final = 4  # so many alike in value, and none different, are no chance under different seeds
-MOSTLY_ALIKE_EVALUATIONS: Final = 8  # so many alike in value are no chance where few differ
+COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
+MOVED_EVALUATIONS: Final = 3  # as many equal to the millisecond since run_start are not a coincidence
+ALIKE_EVALUATIONS: Final = 4  # as many equal values without a different one are not a coincidence under different seeds
+MOSTLY_ALIKE_EVALUATIONS: Final = 8  # as many equal values are not a coincidence if few differ
 MOSTLY: Final = 0.75
 
 
 def check_set(summaries: Sequence[RunSummary], ruleset: str | Ruleset) -> list[Finding]:
-    """Findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset name."""
+    """Return findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset."""
     rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
     return [*_count(summaries, rules), *_mixed(summaries), *_copies(summaries), *_seeds(summaries)]
 
@@ -31,7 +31,7 @@ def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
     benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in runs)), None)
     if benchmark is None or len(runs) == benchmark.runs:
         return
-    message = f"{len(runs)} results; {benchmark.name} asks for exactly {benchmark.runs} in {rules.round}"
+    message = f"{len(runs)} results; {benchmark.name} requires exactly {benchmark.runs} in {rules.round}"
     if not any(run.is_demonstration for run in runs):
         yield Finding(level="error", rule="run-count", message=message)
     elif len(runs) < benchmark.runs:
@@ -39,7 +39,7 @@ def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
 
 
 def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
-    said = [run for run in runs if run.events]  # a file without events is found empty by its own check
+    said = [run for run in runs if run.events]  # a file without events is reported by its own check
     for position, key in enumerate(SHARED):
         groups = _grouped(said, lambda run, position=position: short(run.shared[position][1], 200))  # type: ignore[misc]
         if len(groups) > 1:
@@ -53,10 +53,10 @@ def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
 
 
 def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
-    runs = [run for run in found if run.events]  # what is no log at all is no copy of another such
+    runs = [run for run in found if run.events]  # files that hold no log are not copies of each other
     for group in _grouped(runs, lambda run: run.sha256).values():
         if len(group) > 1:
-            message = f"{_names(group)} are the same file, byte for byte; a result counts once"
+            message = f"{_names(group)} are identical files; a result counts once"
             yield Finding(level="error", rule="copied-log", message=message, path=str(group[1].path))
     distinct = list({run.sha256: run for run in runs}.values())
     for first, second in combinations(distinct, 2):
@@ -77,14 +77,14 @@ def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
             or (values >= MOSTLY_ALIKE_EVALUATIONS and values >= MOSTLY * evaluations)
         ):
             message = (
-                f"{names} have different seeds and {values} of {evaluations} quality values alike: the seed has no "
+                f"{names} have different seeds but {values} of {evaluations} equal quality values: the seed has no "
                 "effect, or one log is an edited copy"
             )
             yield Finding(level="warning", rule="copied-log", message=message, path=path)
 
 
 def shared_events(first: RunSummary, second: RunSummary) -> tuple[int, int]:
-    """How many timed events are in both logs, and of how many; as far as both sketches reach."""
+    """Return the number of timed events that both logs share, and of how many, within the reach of both sketches."""
     sketches = [first.sketch, second.sketch]
     full = [max(sketch) for sketch in sketches if len(sketch) == SKETCH_SIZE]
     if full:
@@ -93,10 +93,10 @@ def shared_events(first: RunSummary, second: RunSummary) -> tuple[int, int]:
 
 
 def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
-    """How many evaluations are alike in time since run_start; in progress and value; and of how many.
+    """Return how many evaluations are alike in time since run_start, how many in progress and value, and of how many.
 
-    A value counts once, since a metric may stand still. A time counts without its value as well, but not in whole
-    seconds, which some logs count in, and not in a demonstration, whose epochs may take milliseconds.
+    A value counts once, since a metric may plateau. A time counts without its value as well, but not in whole seconds,
+    which is the resolution of some logs, and not in a demonstration, whose epochs may take milliseconds.
     """
     points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
     both = points[0].keys() & points[1].keys()
@@ -133,6 +133,6 @@ def _grouped(runs: Sequence[RunSummary], of: Callable[[RunSummary], Hashable]) -
 
 
 def _names(runs: Sequence[RunSummary]) -> str:
-    """File names where they tell the runs apart, else whole paths."""
+    """Return file names if they are distinct, else whole paths."""
     names = [run.path.name for run in runs]
     return ", ".join(names if len(set(names)) == len(names) else [str(run.path) for run in runs])

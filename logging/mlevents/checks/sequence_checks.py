@@ -1,4 +1,4 @@
-"""The checks of a run's course: steps in time, epoch numbers, pairs of start and stop, evaluation intervals."""
+"""Check the sequence of events: time order, epoch numbers, start/stop pairs, nesting, evaluation intervals."""
 
 from __future__ import annotations
 
@@ -38,17 +38,13 @@ def time_steps(run: CheckedRun) -> Iterator[Finding]:
     steps = [(a.time_ms - b.time_ms, a, b) for a, b in pairwise(run.record.events) if b.time_ms < a.time_ms]
     if steps:
         worst, before, after = max(steps, key=lambda step: step[0])
-        yield run.finding(
-            "warning",
-            "time-order",
-            f"time steps back {len(steps)} times, by up to {worst / 1e3:.3f} s (after line {before.line}); "
-            "the wall clock was set, or several processes wrote",
-            after,
-        )
+        message = f"time steps back {len(steps)} times, by up to {worst / 1e3:.3f} s (after line {before.line})"
+        message += "; the wall clock was set, or several processes wrote"
+        yield run.finding("warning", "time-order", message, after)
 
 
 def numbering(run: CheckedRun) -> Iterator[Finding]:
-    """Epochs and samples are numbers that only grow; epochs count from 1, one by one."""
+    """Report epoch and sample counts that are not increasing numbers; epochs count from 1, one by one."""
     in_epochs = run.benchmark is not None and run.benchmark.unit == "epoch"
     stopped = run.record.stopped
     end = run.position[id(stopped)] if stopped else len(run.record.events)
@@ -59,12 +55,12 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
             events = [event for event in events if run.position[id(event)] < end]
         wrong = [e for e in events if not is_number(e.metadata[name]) or e.metadata[name] < 0]
         if wrong:
-            message = f"{name} of {key} is {short(wrong[0].metadata[name])}, not a number from 0 on"
+            message = f"{name} of {key} is {short(wrong[0].metadata[name])}, not a number >= 0"
             yield run.finding("error", "epoch-numbering", message, wrong[0])
             continue
         for before, after in pairwise(events):
             last, number = before.metadata[name], after.metadata[name]
-            # One epoch may be evaluated twice (two sets of weights); it cannot be trained twice.
+            # An epoch may be evaluated twice (two sets of weights), but not trained twice.
             if number < last or (number == last and key in COUNTED_FROM_ONE):
                 message = f"{name} of {key} goes from {last} (line {before.line}) to {number}"
                 yield run.finding("error", "epoch-numbering", message, after)
@@ -107,7 +103,7 @@ def pairs(run: CheckedRun) -> Iterator[Finding]:
 
 
 def nesting(run: CheckedRun) -> Iterator[Finding]:
-    """No epoch or block begins or ends while an evaluation is under way."""
+    """Report epochs and blocks that begin or end during an evaluation."""
     inner = frozenset({keys.BLOCK_START, keys.BLOCK_STOP, keys.EPOCH_START, keys.EPOCH_STOP})
     evaluation: Event | None = None
     crossing: list[tuple[Event, Event]] = []
@@ -118,21 +114,21 @@ def nesting(run: CheckedRun) -> Iterator[Finding]:
             evaluation = None
         elif evaluation is not None and event.key in inner:
             crossing.append((evaluation, event))
-            evaluation = None  # once for each evaluation
+            evaluation = None  # reported once per evaluation
     if crossing:
         start, event = crossing[0]
         more = f" ({len(crossing)} such evaluations)" if len(crossing) > 1 else ""
-        message = f"{event.key} stands between eval_start (line {start.line}) and its eval_stop{more}"
+        message = f"{event.key} between eval_start (line {start.line}) and its eval_stop{more}"
         yield run.finding("warning", "nesting", message, event)
 
 
 def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
-    """How often a run was evaluated: closed is bound to the benchmark's interval, open is told its own."""
+    """Report intervals between evaluations: closed runs must keep the benchmark's, open ones their own."""
     batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
     if run.benchmark is None:
         return
-    known = isinstance(batch, int) and 0 < batch < 2**53  # what is no batch size has no interval
-    # An evaluation falls on the end of a batch.
+    known = isinstance(batch, int) and 0 < batch < 2**53  # larger values are not batch sizes
+    # Evaluations follow whole batches.
     slack = batch if known and run.benchmark.unit == "samples" else 0
     asked: float | None = None
     if known and run.benchmark.evaluation_interval is not None:
@@ -145,14 +141,14 @@ def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
         off = [(step, event) for step, event in steps if asked is not None and abs(step - asked) > slack]
         if off:
             step, event = off[0]
-            message = f"{step:g} {run.benchmark.unit} lie between two evaluations; closed asks for {asked}"
+            message = f"{step:g} {run.benchmark.unit} between two evaluations; the closed division requires {asked}"
             yield run.finding("warning", "evaluation-interval", message, event)
     elif not run.record.is_demonstration:
         usual = median_low([step for step, _ in steps])
         irregular = [event for step, event in steps if abs(step - usual) > slack]
         if irregular:
-            message = f"{len(irregular)} of {len(steps)} evaluations do not follow the last by the usual {usual:g}"
+            message = f"{len(irregular)} of {len(steps)} evaluations differ from the usual interval of {usual:g}"
             yield run.finding("note", "evaluation-interval", message, irregular[0])
         elif asked is not None and abs(usual - asked) > slack:
-            message = f"evaluated every {usual:g} {run.benchmark.unit}; the closed division asks for {asked:g}"
+            message = f"evaluated every {usual:g} {run.benchmark.unit}; the closed division requires {asked:g}"
             yield run.finding("note", "evaluation-interval", message, steps[0][1])

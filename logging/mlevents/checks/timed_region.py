@@ -1,4 +1,4 @@
-"""The checks of the timed region: its order and clock, how it ends, and what comes before it."""
+"""Check the timed region: order and clock, how it ends, and initialization before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.finding import Finding, Level
 from mlevents.event import Event, is_number, short
 
-CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % that NTP may slew a clock by
+CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % by which NTP may slew a clock
 CLOCK_TOLERANCE_MS: Final = 1000.0
 GAP_WORTH_NOTING_MS: Final = 1000.0
 FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
@@ -23,7 +23,7 @@ EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURAC
 
 
 def order(run: CheckedRun) -> Iterator[Finding]:
-    """init_start, init_stop, run_start and run_stop follow each other, in the file and in time."""
+    """Report init_start, init_stop, run_start and run_stop that are out of order, in the file or in time."""
     chain = (
         run.record.first(keys.INIT_START),
         run.record.last(keys.INIT_STOP),
@@ -32,20 +32,18 @@ def order(run: CheckedRun) -> Iterator[Finding]:
     )
     for before, after in pairwise(event for event in chain if event is not None):
         if run.position[id(after)] < run.position[id(before)]:
-            message = f"{after.key} stands before {before.key} (line {before.line})"
+            message = f"{after.key} is logged before {before.key} (line {before.line})"
             yield run.finding("error", "clock-order", message, after)
         elif after.time_ms < before.time_ms:
-            yield run.finding(
-                "error",
-                "clock-order",
-                f"{after.key} is {(before.time_ms - after.time_ms) / 1e3:.3f} s earlier than {before.key} "
-                f"(line {before.line}), so no time can be taken from them",
-                after,
+            seconds = (before.time_ms - after.time_ms) / 1e3
+            message = (
+                f"{after.key} is {seconds:.3f} s earlier than {before.key} (line {before.line}); times are invalid"
             )
+            yield run.finding("error", "clock-order", message, after)
 
 
 def outside(run: CheckedRun) -> Iterator[Finding]:
-    """Training and evaluation lie between run_start and run_stop, in the file and in time."""
+    """Report training and evaluation outside of run_start and run_stop, in the file or in time."""
     first, started, stopped = run.record.first(keys.RUN_START), run.record.started, run.record.stopped
     if first is not None:
         before = run.record.events[: run.position[id(first)]]
@@ -53,7 +51,7 @@ def outside(run: CheckedRun) -> Iterator[Finding]:
         for names, level in levels:
             early = [event for event in before if event.key in names]
             if early:
-                message = f"{_named(early)} before run_start (line {first.line}), outside of the time that is counted"
+                message = f"{_named(early)} before run_start (line {first.line}), outside of the timed region"
                 yield run.finding(level, "before-run-start", message, early[0])
     if stopped is not None:
         after = run.record.events[run.position[id(stopped)] + 1 :]
@@ -67,7 +65,7 @@ def outside(run: CheckedRun) -> Iterator[Finding]:
     if wrong:
         latest = max(event.time_ms for event in wrong)
         message = (
-            f"run_stop is {(latest - stopped.time_ms) / 1e3:.3f} s earlier than what stands before it: {_named(wrong)} "
+            f"run_stop is {(latest - stopped.time_ms) / 1e3:.3f} s earlier than events before it: {_named(wrong)} "
             f"from line {wrong[0].line} on"
         )
         yield run.finding("error", "clock-order", message, stopped)
@@ -75,21 +73,21 @@ def outside(run: CheckedRun) -> Iterator[Finding]:
     if wrong:
         earliest = min(event.time_ms for event in wrong)
         message = (
-            f"run_start is {(started.time_ms - earliest) / 1e3:.3f} s later than what stands after it: {_named(wrong)} "
+            f"run_start is {(started.time_ms - earliest) / 1e3:.3f} s later than events after it: {_named(wrong)} "
             f"from line {wrong[0].line} on"
         )
         yield run.finding("error", "clock-order", message, started)
 
 
 def set_back(run: CheckedRun) -> Iterator[Finding]:
-    """Epochs and blocks follow each other in time as in the file: a clock that is set back shortens the score."""
+    """Report epochs and blocks that step back in time: a clock that is set back shortens the score."""
     trained = [event for event in run.record.timed if event.key in TRAINED]
     for before, after in pairwise(trained):
         if before.time_ms - after.time_ms <= CLOCK_TOLERANCE_MS:
             continue
         message = (
             f"{after.key} is {(before.time_ms - after.time_ms) / 1e3:.3f} s earlier than {before.key} before it (line "
-            f"{before.line}): the clock was set back during the run, and its time means nothing; run it again"
+            f"{before.line}): the clock was set back during the run, so its time is invalid; run it again"
         )
         yield run.finding("error", "clock-order", message, after)
         break
@@ -101,7 +99,7 @@ def _named(events: list[Event]) -> str:
 
 
 def duration(run: CheckedRun) -> Iterator[Finding]:
-    """Time passes between run_start and run_stop, and it is counted in milliseconds."""
+    """Report runs that take no time, and times that are not in milliseconds."""
     started, stopped = run.record.started, run.record.stopped
     if started is None or stopped is None:
         return
@@ -110,7 +108,7 @@ def duration(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("error", "clock-order", message, stopped)
     low, high = SECONDS_SINCE_1970
     if low < started.time_ms < high:
-        message = f"time_ms is {started.time_ms:.0f}, a day in early 1970: it looks like seconds, not milliseconds"
+        message = f"time_ms is {started.time_ms:.0f}, in early 1970; it looks like seconds instead of milliseconds"
         yield run.finding("warning", "time-unit", message, started)
     elif started.time_ms < FIRST_ROUND_MS:
         message = f"time_ms is {started.time_ms:.0f}, before MLPerf's first round; log milliseconds since 1970"
@@ -118,7 +116,7 @@ def duration(run: CheckedRun) -> Iterator[Finding]:
 
 
 def status(run: CheckedRun) -> Iterator[Finding]:
-    """run_stop says success. MLCommons' checker asks for the word and takes any."""
+    """Report runs whose run_stop is not a success. MLCommons' checker requires a status and accepts any."""
     stopped = run.record.stopped
     if stopped is not None and run.record.status != keys.SUCCESS:
         said, reason = stopped.metadata.get(keys.STATUS), stopped.metadata.get("reason")
@@ -129,7 +127,8 @@ def status(run: CheckedRun) -> Iterator[Finding]:
 
 
 def cache_clear(run: CheckedRun) -> Iterator[Finding]:
-    """Caches are cleared before the clock starts (training_rules.adoc, "Data State at Start of Run")."""
+    """Report caches that were not cleared before the clock started (training_rules.adoc, "Data State at Start of
+    Run")."""
     clears, start = run.record.all(keys.CACHE_CLEAR), run.record.first(keys.RUN_START)
     if clears and start is not None:
         before = [event for event in clears if run.position[id(event)] < run.position[id(start)]]
@@ -141,16 +140,16 @@ def cache_clear(run: CheckedRun) -> Iterator[Finding]:
             message = f"cache_clear is {seconds:.3f} s later than run_start (line {start.line})"
             yield run.finding("error", "cache-clear", message, before[0])
         else:
-            clears = before  # what is logged later clears nothing before the run
+            clears = before  # later ones do not clear caches before the run
     if clears and str(clears[-1].value).strip().lower() in ("false", "0", "0.0"):
-        yield run.finding("warning", "cache-clear", "caches were not cleared, as the log itself says", clears[-1])
+        yield run.finding("warning", "cache-clear", "caches were not cleared, according to the log", clears[-1])
 
 
 def initialization(run: CheckedRun) -> Iterator[Finding]:
-    """The limit of initialization by division, and what lies untimed after it.
+    """Report initialization beyond the limit of the division, and untimed gaps after it.
 
-    MLCommons' checker holds init_stop to the limit. The rules say more: the clock starts when the limit is exceeded, at
-    the latest (training_rules.adoc, "Run Results"), so a run_start beyond it leaves time out.
+    MLCommons' checker holds init_stop to the limit. The rules are stricter: the clock starts at the latest when the
+    limit is exceeded (training_rules.adoc, "Run Results"), so a run_start beyond it leaves time out.
     """
     limit, minutes = run.rules.init_minutes.get(run.record.division or ""), run.record.init_minutes
     stop, start, init = run.record.last(keys.INIT_STOP), run.record.started, run.record.first(keys.INIT_START)
@@ -161,37 +160,35 @@ def initialization(run: CheckedRun) -> Iterator[Finding]:
     if stop is None or start is None or start.time_ms - stop.time_ms <= GAP_WORTH_NOTING_MS:
         return
     seconds = (start.time_ms - stop.time_ms) / 1e3
-    message = f"{seconds:.1f} s lie untimed between init_stop and run_start"
+    message = f"{seconds:.1f} s untimed between init_stop and run_start"
     if limit is not None and init is not None and not too_long and start.time_ms - init.time_ms >= limit * 60_000:
-        message += (
-            f"; from init_start on these are {(start.time_ms - init.time_ms) / 60_000:.1f} minutes, and {allowed}"
-        )
+        message += f"; that is {(start.time_ms - init.time_ms) / 60_000:.1f} minutes after init_start, and {allowed}"
         yield run.finding("error", "init-limit", message, start)
     else:
         yield run.finding("note", "init-gap", message, start)
 
 
 def clock_agreement(run: CheckedRun) -> Iterator[Finding]:
-    """The wall clock of the log agrees with the monotonic time that this project's runs log beside it."""
+    """Report a wall clock that disagrees with the monotonic time that this project's runs log."""
     started, stopped = run.record.started, run.record.stopped
     if started is None or stopped is None or keys.ELAPSED_MS not in stopped.metadata:
         return
     elapsed, wall = stopped.metadata[keys.ELAPSED_MS], stopped.time_ms - started.time_ms
     if not is_number(elapsed) or elapsed < 0:
-        message = f"elapsed_ms of run_stop is {short(elapsed)}, no duration"
+        message = f"elapsed_ms of run_stop is {short(elapsed)}, not a duration"
         yield run.finding("error", "clock-agreement", message, stopped)
     elif abs(wall - elapsed) > max(CLOCK_TOLERANCE_MS, CLOCK_TOLERANCE_SHARE * elapsed):
         message = f"the wall clock says {wall / 1e3:.3f} s, the monotonic one {elapsed / 1e3:.3f} s: the clock was set"
-        yield run.finding("error", "clock-agreement", f"{message} during the run, and its time means nothing", stopped)
+        yield run.finding("error", "clock-agreement", f"{message} during the run, so its time is invalid", stopped)
 
 
 def clock_set(run: CheckedRun) -> Iterator[Finding]:
-    """The wall clock was not set while the run went on, as this project's runs notice and log."""
+    """Report wall-clock steps during the run, which this project's runs detect and log."""
     started, stopped = run.record.started, run.record.stopped
     wall = stopped.time_ms - started.time_ms if started is not None and stopped is not None else 0.0
     for event in run.record.all(keys.CLOCK_SET):
         by_ms = event.value * 1e3 if is_number(event.value) else math.inf
         level: Level = "error" if abs(by_ms) > max(CLOCK_TOLERANCE_MS, CLOCK_TOLERANCE_SHARE * wall) else "warning"
-        so = "and its time means nothing" if level == "error" else "and its time is wrong by so much"
-        message = f"the wall clock was set by {short(event.value)} s while the run went on, {so}; run it again"
+        effect = "invalid" if level == "error" else "wrong by as much"
+        message = f"the wall clock was set by {short(event.value)} s during the run; its time is {effect}, run it again"
         yield run.finding(level, "clock-agreement", message, event)

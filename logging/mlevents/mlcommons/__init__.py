@@ -1,4 +1,4 @@
-"""MLCommons' own checkers, run on a copy in a child process; judged by what they say and by what they return."""
+"""Run MLCommons' own checkers on a copy in a child process; their output and return values give the verdict."""
 
 from mlevents.mlcommons.logs import check_log, check_logs, check_system
 from mlevents.mlcommons.package import check_package

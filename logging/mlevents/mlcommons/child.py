@@ -1,6 +1,6 @@
-"""The program of the child process in which MLCommons' tools run: one job after another, one JSON line of answer each.
+"""Child process in which MLCommons' tools run: one job after another, one JSON line of answer each.
 
-It is started as a file and imports nothing of mlevents; `python child.py JOBS FIRST` does JOBS from FIRST on.
+It is started as a file and imports nothing of mlevents; `python child.py JOBS FIRST` runs JOBS from FIRST on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TextIO
 
-# What each tool calls to reach its verdict, by module; what these return is recorded beside the tool's words.
+# The functions that decide for each tool, by module; their return values are recorded with its log.
 ASKED: Final = {
     "compliance_checker": (("compliance_checker.mlp_compliance", "main"),),
     "package_checker": (
@@ -31,11 +31,11 @@ ASKED: Final = {
     "system_desc_checker": (("system_desc_checker.system_desc_checker", "check_system_desc"),),
 }
 
-LINES_KEPT: Final = 200  # of what a tool prints beside its log
+LINES_KEPT: Final = 200  # of a tool's stdout
 
 
 class _Recorder(logging.Handler):
-    """Keeps what is logged as [level, words]."""
+    """Log handler that keeps records as [level, message]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ class _Recorder(logging.Handler):
         self.entries.append([record.levelname, record.getMessage()])
 
     def warn(self, message: Warning | str, category: type[Warning], *place: object, **rest: object) -> None:
-        """A replacement of warnings.showwarning: the tools' own warnings, and none of the libraries below them."""
+        """Replace warnings.showwarning: keep the tools' own warnings, drop those of libraries."""
         if category is UserWarning:
             self.entries.append(["WARNING", str(message)])
 
 
 @contextlib.contextmanager
 def _recorded(tool: str, returned: dict[str, bool]) -> Iterator[None]:
-    """Note in `returned` what the functions that decide for `tool` return."""
+    """Record in `returned` the return values of the functions that decide for `tool`."""
     originals: list[tuple[Any, str, Callable[..., Any]]] = []
 
     def noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,7 +75,7 @@ def _recorded(tool: str, returned: dict[str, bool]) -> Iterator[None]:
 
 
 def _summarize(folder: str, ruleset: str) -> dict[str, float]:
-    """The result summarizer's scores in minutes of the one system in `folder`, by benchmark."""
+    """Return the result summarizer's scores in minutes, by benchmark, of the one system in `folder`."""
     from mlperf_logging.benchmark_meta import get_allowed_benchmarks
     from mlperf_logging.result_summarizer.result_summarizer import summarize_results
 
@@ -86,18 +86,18 @@ def _summarize(folder: str, ruleset: str) -> dict[str, float]:
 
 
 def _forget() -> None:
-    """Empty the compliance checker's queue of rule files: it is global, and a check that breaks off leaves some."""
+    """Empty the compliance checker's queue of rule files: it is global, and an aborted check leaves some in it."""
     checker = sys.modules.get("mlperf_logging.compliance_checker.mlp_compliance")
     if checker is not None:
         checker.enqueued_configs.clear()
 
 
 def _keep_rule_files() -> None:
-    """Parse each rule file once: it is YAML read in Python, and most of the time of checking a log."""
+    """Parse each rule file once: parsing YAML in Python takes most of the time of a check."""
     try:
         checker: Any = importlib.import_module("mlperf_logging.compliance_checker.mlp_compliance")
     except ImportError:
-        return  # the tools will say so
+        return  # reported by the tools themselves
     original = checker.yaml
     kept: dict[str, Any] = {}
 
@@ -111,8 +111,8 @@ def _keep_rule_files() -> None:
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """Run one job. `raised` is the last line of a traceback, `missing` says that it was about a failed import."""
-    said: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "returned": {}, "scores": {}}
+    """Run one job. `raised` is the last line of a traceback; `missing` means that it was a failed import or memory."""
+    found: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "returned": {}, "scores": {}}
     recorder, printed, errors = _Recorder(), io.StringIO(), io.StringIO()
     root = logging.getLogger()
     root.handlers[:] = [recorder]
@@ -123,23 +123,23 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
             if job["tool"] == "result_summarizer":
-                said["scores"] = _summarize(*job["arguments"])
+                found["scores"] = _summarize(*job["arguments"])
             else:
-                with _recorded(job["tool"], said["returned"]):
+                with _recorded(job["tool"], found["returned"]):
                     runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
     except SystemExit as stop:
-        said["exit"] = stop.code
+        found["exit"] = stop.code
     except (ImportError, MemoryError) as error:
-        said["missing"], said["raised"] = True, _last_line(error)
+        found["missing"], found["raised"] = True, _last_line(error)
     except Exception as error:
-        said["raised"] = _last_line(error)
+        found["raised"] = _last_line(error)
     finally:
         warnings.showwarning = show
         _forget()
-    said["log"] = recorder.entries
-    said["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
-    said["errors"] = errors.getvalue().splitlines()[-1:]
-    return said
+    found["log"] = recorder.entries
+    found["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
+    found["errors"] = errors.getvalue().splitlines()[-1:]
+    return found
 
 
 def _last_line(error: BaseException) -> str:
@@ -147,7 +147,7 @@ def _last_line(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Answer on the stdout given; what the tools print goes nowhere or into an answer."""
+    """Write the answers to the original stdout; what the tools print goes to stderr."""
     with open(sys.argv[1], encoding="utf-8") as file:
         request = json.load(file)
     first = int(sys.argv[2])

@@ -1,4 +1,5 @@
-"""MLCommons' compliance checker on many logs in one child process, and the system description checker on one file."""
+"""Run MLCommons' compliance checker on many logs in one child process, and the system description checker on one
+file."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from mlevents.mlcommons.messages import named
+from mlevents.mlcommons.messages import rule_file_values
 from mlevents.mlcommons.process import Job, Workplace
 from mlevents.mlcommons.repair import RepairError, concerning, identity, repaired
 from mlevents.mlcommons.verdict import (
@@ -31,15 +32,15 @@ TOOL: Final = "compliance_checker"
 
 
 def check_log(path: Path, ruleset: str | Ruleset) -> OfficialVerdict:
-    """The compliance checker's verdict on one log; see `check_logs`."""
+    """Return the compliance checker's verdict on one log; see `check_logs`."""
     return check_logs([path], ruleset)[0]
 
 
 def check_logs(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialVerdict]:
-    """The compliance checker's verdict on each log, by one child process for each `COPIED_BYTES` of logs.
+    """Return the compliance checker's verdict on each log, from one child process per `COPIED_BYTES` of logs.
 
-    Record numbers in its words are turned into the file's own lines. A log that cannot be read, that the checker does
-    not finish within `LOG_SECONDS`, or at which its process ends is "not run"; the others are checked all the same.
+    Record numbers in its messages are converted to line numbers of the file. A log that cannot be read, that takes
+    longer than `LOG_SECONDS`, or that ends the child process is "not run"; the others are checked nevertheless.
     """
     if reason := unable(ruleset):
         return [without_run("not run", TOOL, ruleset, [reason]) for _ in paths]
@@ -53,7 +54,7 @@ def check_logs(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialVe
 
 
 def check_system(path: Path, ruleset: str | Ruleset) -> OfficialVerdict:
-    """The system description checker's verdict on one JSON file; "not run" where it cannot be read."""
+    """Return the system description checker's verdict on one JSON file; "not run" if it cannot be read."""
     tool = "system_desc_checker"
     if reason := unable(ruleset) or _unreadable(path):
         return without_run("not run", tool, ruleset, [reason])
@@ -68,7 +69,7 @@ def check_system(path: Path, ruleset: str | Ruleset) -> OfficialVerdict:
 
 
 def _parts(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """`paths` in parts of at most `COPIED_BYTES`, or of one log that is larger."""
+    """Split `paths` into parts of at most `COPIED_BYTES`, or of one larger log."""
     part: list[Path] = []
     held = 0
     for path in paths:
@@ -83,19 +84,19 @@ def _parts(paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def _check_part(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialVerdict]:
-    """The verdicts on logs copied together: by today's rule files, then by repaired ones where these are needed."""
+    """Return the verdicts on logs copied together: by today's rule files, then by repaired ones if needed."""
     verdicts: dict[int, OfficialVerdict] = {}
     logs: dict[int, Path] = {}
     concerned: dict[tuple[tuple[str, str, str], ...], tuple[tuple[UpstreamDefect, ...], list[int]]] = {}
     with Workplace() as place:
         for number, path in enumerate(paths):
-            folder = place.copy / str(number)  # two logs may have one name
+            folder = place.copy / str(number)  # names may repeat
             folder.mkdir()
             if reason := _unreadable(path):
                 verdicts[number] = without_run("not run", TOOL, ruleset, [reason])
                 continue
             log = shutil.copyfile(path, folder / path.name)
-            names = named(log)
+            names = rule_file_values(log)
             if refused := list(names.unsafe(path.name)):
                 verdicts[number] = without_run("fail", TOOL, ruleset, refused)
                 continue
@@ -119,7 +120,7 @@ def _check_part(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialV
 def _ask(
     place: Workplace, logs: Mapping[int, Path], ruleset: str | Ruleset, source: Path | None = None
 ) -> dict[int, OfficialVerdict]:
-    """The compliance checker's verdicts on the copies `logs`, by the rule files in `source` or the installed ones."""
+    """Return the verdicts on the copies `logs`, by the rule files in `source` or the installed ones."""
     options = ("--usage", "training", "--ruleset", rules_name(ruleset), "--log_output", os.devnull)
     answers = place.run([Job(TOOL, (*options, str(log)), LOG_SECONDS) for log in logs.values()], source)
     return {
@@ -129,10 +130,10 @@ def _ask(
 
 
 def _unreadable(path: Path) -> str | None:
-    """Why `path` is not to be copied, or None. Reading a pipe or a device might never end."""
+    """Return why `path` cannot be copied, or None. Reading a pipe or a device might block forever."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            return f"{path.name} is no regular file"
+            return f"{path.name} is not a regular file"
         path.open("rb").close()
     except OSError as error:
         return f"{path.name} cannot be read: {error.strerror}"

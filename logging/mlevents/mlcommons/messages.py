@@ -1,4 +1,4 @@
-"""The words of MLCommons' tools, told with the file's own lines, and the values by which a log names rule files."""
+"""Convert the messages of MLCommons' tools to the lines of the file, and read the values that select rule files."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from typing import Any, Final
 
 from mlevents.event import MARK
 
-# The checker builds the names of the rule files it executes from these values, unchecked.
+# The checker builds names of rule files, which it executes, from these values without validation.
 NAMES_RULE_FILES: Final = frozenset({"submission_division", "submission_benchmark", "opt_name"})
 DIVIDER: Final = "-" * 30
-UNPARSED_TOLD: Final = 10  # records a file that cannot be parsed and are told one by one
+UNPARSED_SHOWN: Final = 10  # unparsable records per file that are reported one by one
 UNPARSED: Final = "a record cannot be parsed: "
-LONGEST: Final = 1000  # characters of a complaint; a test may hold the names of 400 weights
+LONGEST: Final = 1000  # characters of a complaint; a failed test may quote 400 weight names
 SEVERE: Final = frozenset({"WARNING", "ERROR", "CRITICAL"})
 IN_FOLDER: Final = r" Running compliance checks in dir (.*)"
 
 
 @dataclass(frozen=True)
-class Named:
-    """What a log says in the values that name rule files: (key, value, line) of each, in the file's order."""
+class RuleFileValues:
+    """The values of a log that select rule files: (key, value, line) of each, in file order."""
 
     values: tuple[tuple[str, Any, int], ...]
 
     def of(self, key: str) -> frozenset[str]:
-        """Every text logged under `key`."""
+        """Return all strings logged under `key`."""
         return frozenset(value for name, value, _ in self.values if name == key and isinstance(value, str))
 
     def unsafe(self, place: str) -> Iterator[str]:
-        """Complaints about values by which the log would make the checker execute a rule file of the log's choice."""
+        """Yield complaints about values that would make the checker execute a rule file of the log's choice."""
         for key, value, line in self.values:
             if isinstance(value, str) and re.search(r"[/\\]|\.\.", value):
-                told = f"{key} holds a path, {ascii(value)}; MLCommons' checker was not run on it"
-                yield f"{place}, line {line}: {told}"
+                message = f"{key} holds a path, {ascii(value)}; MLCommons' checker was not run"
+                yield f"{place}, line {line}: {message}"
 
 
-def named(path: Path) -> Named:
-    """What the log at `path` says in the values that name rule files."""
+def rule_file_values(path: Path) -> RuleFileValues:
+    """Return the values of the log at `path` that select rule files."""
     found: list[tuple[str, Any, int]] = []
     for number, line in marked_lines(path):
-        # An escaped letter may hide a key.
+        # Escaped characters may hide a key.
         if "\\" not in line and not any(key in line for key in NAMES_RULE_FILES):
             continue
         try:
             fields = json.loads(line.rpartition(f"{MARK} ")[2])
             key, value = fields["key"], fields["value"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # the checker itself complains about such a record
+            continue  # reported by the checker itself
         if isinstance(key, str) and key in NAMES_RULE_FILES:
             found.append((key, value, number))
-    return Named(tuple(found))
+    return RuleFileValues(tuple(found))
 
 
 def marked_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines MLCommons' parser takes for records, with the file's own numbers."""
+    """Yield the lines that MLCommons' parser takes for records, with their line numbers in the file."""
     with open(path, encoding="latin-1", newline="\n") as file:
         for number, physical in enumerate(file, start=1):
             if f"{MARK} " not in physical:
@@ -69,14 +69,14 @@ def marked_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def complaints(log: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """The warnings and errors in a tool's log, one line each, with the file and line, or the folder, they are about."""
+    """Yield the warnings and errors of a tool's log, one line each, with the file and line or the folder."""
     file: Path | None = None
     folder = ""
     unparsed = 0
     for level, entry in [*log, ("INFO", "")]:
         if level not in SEVERE:
-            if unparsed > UNPARSED_TOLD:
-                yield f"{file}: {unparsed - UNPARSED_TOLD} more records cannot be parsed"
+            if unparsed > UNPARSED_SHOWN:
+                yield f"{file}: {unparsed - UNPARSED_SHOWN} more records cannot be parsed"
             unparsed = 0
             if about := re.fullmatch(r"Running compliance on file: (.*)", entry, re.DOTALL):
                 file = Path(about[1])
@@ -90,7 +90,7 @@ def complaints(log: Iterable[tuple[str, str]]) -> Iterator[str]:
             if not complaint or complaint in ("FAILED", "Found parsing errors:"):
                 continue
             unparsed += complaint.startswith(UNPARSED)
-            if complaint.startswith(UNPARSED) and unparsed > UNPARSED_TOLD:
+            if complaint.startswith(UNPARSED) and unparsed > UNPARSED_SHOWN:
                 continue
             if file is not None and not re.match(r"\d+ files? do", complaint):
                 yield f"{file}: {_at_own_line(complaint, file)}"
@@ -101,7 +101,7 @@ def complaints(log: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def convergence(log: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """What the package checker says about reference convergence points, each with the folder it is about."""
+    """Yield the package checker's messages on reference convergence points, each with its folder."""
     folder = ""
     for _, entry in log:
         if into := re.fullmatch(IN_FOLDER, entry, re.DOTALL):
@@ -111,15 +111,15 @@ def convergence(log: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def one_line(complaint: str) -> str:
-    """A complaint without the record it quotes and the checker's own state, cut at `LONGEST` characters."""
+    """Return a complaint without the quoted record and the checker's state, truncated at `LONGEST` characters."""
     text = complaint.partition("\ncurrent context[s]=")[0]
     lines = [line.strip() for line in text.split("\n") if not line.strip().startswith(MARK)]
-    told = re.sub(r"^\^\^ *", UNPARSED, " ".join(line for line in lines if line))
-    return told if len(told) <= LONGEST else f"{told[:LONGEST]} ..."
+    text = re.sub(r"^\^\^ *", UNPARSED, " ".join(line for line in lines if line))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def _at_own_line(complaint: str, file: Path) -> str:
-    """`complaint` with the file's own line where the checker gives a record's index."""
+    """Return `complaint` with the line number of the file in place of the checker's record number."""
     counted = re.search(r"failed in line (\d+)", complaint)
     if counted is None or not file.is_file():
         return complaint

@@ -1,4 +1,4 @@
-"""MLCommons' package checker and result summarizer on a copy of an organization's folder."""
+"""Run MLCommons' package checker and result summarizer on a copy of an organization's folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mlevents.mlcommons.messages import convergence, named
+from mlevents.mlcommons.messages import convergence, rule_file_values
 from mlevents.mlcommons.process import Answer, Job, Workplace
 from mlevents.mlcommons.repair import RepairError, concerning, identity, repaired
 from mlevents.mlcommons.verdict import (
@@ -30,35 +30,37 @@ TOOL: Final = "package_checker"
 
 
 def check_package(folder: Path, ruleset: str | Ruleset) -> OfficialVerdict:
-    """The package checker's verdict and the result summarizer's scores of an organization's folder.
+    """Return the package checker's verdict and the result summarizer's scores of an organization's folder.
 
-    That is the folder that holds systems/ and results/; nothing is written there. Links that lead out of it, and a log
-    that would make the checker execute a file, fail it without a run. Raises FileNotFoundError where it is no folder.
+    `folder` holds systems/ and results/; nothing is written to it. Links out of it, and a log that would make the
+    checker execute a file, fail it without a run.
+
+    Raises:
+        FileNotFoundError: `folder` is not a folder.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is no folder; a package is a folder that holds systems/ and results/")
+        raise FileNotFoundError(f"{folder} is not a folder; a package is a folder with systems/ and results/")
     if reason := unable(ruleset):
         return without_run("not run", TOOL, ruleset, [reason])
     try:
         return _check(folder, ruleset)
-    except shutil.Error as error:  # it lists every file; the last of each is why
+    except shutil.Error as error:  # lists (source, target, reason) of every file
         return without_run("not run", TOOL, ruleset, [f"a file could not be copied: {error.args[0][0][2]}"])
     except OSError as error:
         return without_run("not run", TOOL, ruleset, [no_copy(error)])
 
 
 def _check(folder: Path, ruleset: str | Ruleset) -> OfficialVerdict:
-    """The verdict on a copy of `folder`. Raises OSError where none can be made."""
     with Workplace() as place:
         refused = _copy(folder, place.copy)
         logs = [path for path in sorted(place.copy.glob("results/*/*/result_*.txt")) if path.is_file()]
-        names = {str(path.relative_to(place.copy)): named(path) for path in logs}
+        names = {str(path.relative_to(place.copy)): rule_file_values(path) for path in logs}
         refused += [complaint for path, log in names.items() for complaint in log.unsafe(path)]
         if refused:
             return without_run("fail", TOOL, ruleset, refused, place)
         defects = list({identity(one): one for log in names.values() for one in concerning(ruleset, log)}.values())
         again = None
-        if defects:  # the tools write into the copy
+        if defects:  # a second copy, since the tools write into it
             again = shutil.copytree(place.copy, place.new_folder("again"), symlinks=True, dirs_exist_ok=True)
         today = _ask(place, place.copy, ruleset)
         if again is None or today.verdict != "fail":
@@ -71,12 +73,12 @@ def _check(folder: Path, ruleset: str | Ruleset) -> OfficialVerdict:
 
 
 def _copy(folder: Path, copy: Path) -> list[str]:
-    """Copy what the tools look at, and complain about links that lead out. Raises OSError."""
+    """Copy the folders that the tools read; return complaints about links out of the package. Raises OSError."""
     refused: list[str] = []
 
     def left_out(parent: str, names: list[str]) -> set[str]:
         paths = {name: Path(parent, name) for name in names}
-        # Reading a pipe or a device would never end; what lies outside a package is no part of it.
+        # Reading a pipe or a device would block forever; files outside of a package are not part of it.
         outward = {name for name, path in paths.items() if path.is_symlink() and _leads_out(path, folder)}
         refused.extend(f"{paths[name].relative_to(folder)} is a link that leads out of the package" for name in outward)
         return outward | {n for n, p in paths.items() if not (p.is_symlink() or p.is_file() or p.is_dir())}
@@ -87,20 +89,20 @@ def _copy(folder: Path, copy: Path) -> list[str]:
         if part not in outward:
             shutil.copytree(folder / part, copy / part, symlinks=True, ignore=left_out, copy_function=shutil.copyfile)
     for parent, _, _ in os.walk(copy):
-        os.chmod(parent, 0o700)  # the tools write here, though the original may be read-only
+        os.chmod(parent, 0o700)  # the original may be read-only, and the tools write here
     return refused
 
 
 def _leads_out(link: Path, folder: Path) -> bool:
-    """Whether `link` ends outside `folder`, or would in a copy of it, as an absolute link does; or nowhere."""
+    """Return True if `link` ends outside of `folder`, or would in a copy of it (absolute links), or nowhere."""
     try:
         return os.path.isabs(os.readlink(link)) or not link.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # a link in a circle
+    except (OSError, RuntimeError):  # a symbolic link loop
         return True
 
 
 def _ask(place: Workplace, copy: Path, ruleset: str | Ruleset, source: Path | None = None) -> OfficialVerdict:
-    """The package checker on `copy`, then the summarizer on each system by itself: one may break it off."""
+    """Run the package checker on `copy`, then the summarizer on each system alone, since one system may abort it."""
     name = rules_name(ruleset)
     jobs = [Job(TOOL, (str(copy), "training", name, "--log_output", os.devnull), PACKAGE_SECONDS)]
     systems = sorted(path for path in copy.glob("results/*") if path.is_dir())
@@ -126,14 +128,14 @@ def _ask(place: Workplace, copy: Path, ruleset: str | Ruleset, source: Path | No
 
 
 def _unscored(system: Path, summary: Answer) -> Iterator[str]:
-    """Why the summarizer gives a folder of results no score."""
+    """Yield why the summarizer gives a folder of results no score."""
     benchmarks = sorted(path.name for path in system.iterdir() if path.is_dir())
     missing = [name for name in benchmarks if name not in summary.scores]
     if not missing:
         return
     reasons = [line.strip() for line in summary.printed if line.startswith(("CRITICAL ERROR", "ERROR"))]
     if summary.raised is not None:
-        reasons.append(f"it broke off: {summary.raised}")
+        reasons.append(f"it was aborted: {summary.raised}")
     if summary.unanswered is not None:
         reasons.append(summary.unanswered)
     because = f": {'; '.join(dict.fromkeys(reasons))}" if reasons else ""

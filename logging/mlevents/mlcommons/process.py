@@ -1,4 +1,4 @@
-"""A temporary copy that MLCommons' tools may write into, and the child process that runs them on it."""
+"""Temporary copies that MLCommons' tools may write into, and the child process that runs the tools on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHILD: Final = Path(__file__).with_name("child.py")
 
 @dataclass(frozen=True)
 class Job:
-    """One call of a tool: the arguments of its command line, and how many seconds it may take."""
+    """One call of a tool: its command-line arguments and time limit in seconds."""
 
     tool: str
     arguments: tuple[str, ...]
@@ -30,12 +30,11 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a tool did. `unanswered` says why there is nothing else: it was stopped, or its process ended.
+    """Result of a job. `unanswered` says why there is none: the tool was stopped, or its process ended.
 
-    `exit` is the exit status it asked for, `log` its log as (level, words), `printed` what it printed beside that,
-    `errors` the last line of its standard error, `raised` the last line of the traceback it ended in, `missing` whether
-    that was about a failed import or memory, `returned` what the functions that decide returned, `scores` minutes by
-    benchmark.
+    `exit` is the requested exit status, `log` the tool's log as (level, message), `printed` its stdout, `errors` the
+    last line of its stderr, `raised` the last line of its traceback, `missing` whether that was a failed import or
+    memory, `returned` the return values of the functions that decide, `scores` minutes by benchmark.
     """
 
     unanswered: str | None = None
@@ -50,7 +49,7 @@ class Answer:
 
 
 class Workplace:
-    """A temporary folder: `copy` to copy into, and an empty `start` that a child works in."""
+    """Temporary folder: `copy` to copy into, and an empty `start` as the child's working directory."""
 
     def __init__(self) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="mlevents-")
@@ -67,11 +66,11 @@ class Workplace:
         self._temporary.cleanup()
 
     def new_folder(self, name: str) -> Path:
-        """An empty folder beside the copy, named `name` and a number."""
+        """Create an empty folder beside the copy, named `name` and a suffix."""
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.root))
 
     def plain(self, message: str, base: Path | None = None) -> str:
-        """`message` in printable Unicode, without the places it was run at, which mean nothing to the reader."""
+        """Return `message` in printable Unicode, without the temporary paths."""
         base = self.copy if base is None else base
         message = message.replace(f"{base}/", "").replace(str(base), "the package").replace(f"{self.root}/", "")
         message = re.sub(r"repaired-[^/]*/mlperf_logging\b", "mlperf_logging", message)
@@ -80,13 +79,13 @@ class Workplace:
         return message.encode("utf-8", "backslashreplace").decode("utf-8")
 
     def run(self, jobs: Sequence[Job], source: Path | None = None) -> Iterator[Answer]:
-        """The answers to `jobs`, in one child as long as that lives; the job at which it ends has none.
+        """Yield the answers to `jobs`, from one child process while it lives; the job that ends it has no result.
 
-        `source` holds a copy of mlperf_logging to be used instead of the installed one.
+        `source` holds a copy of mlperf_logging to use instead of the installed one.
         """
         request = self.root / "jobs.json"
-        words = [{"tool": job.tool, "arguments": job.arguments} for job in jobs]
-        request.write_text(json.dumps({"source": None if source is None else str(source), "jobs": words}), "utf-8")
+        calls = [{"tool": job.tool, "arguments": job.arguments} for job in jobs]
+        request.write_text(json.dumps({"source": None if source is None else str(source), "jobs": calls}), "utf-8")
         done = 0
         while done < len(jobs):
             for answer in self._child(request, jobs, done):
@@ -94,19 +93,19 @@ class Workplace:
                 yield answer
 
     def _child(self, request: Path, jobs: Sequence[Job], first: int) -> Iterator[Answer]:
-        """Answers of one child, up to and with the first job it leaves without one."""
-        # The order of some of the tools' words follows that of a set of strings.
+        """Yield the answers of one child process, up to and including the first job without a result."""
+        # The order of some of the tools' messages is that of a set of strings.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-        # -P: the child's own folder, which holds mlevents' modules, must not be searched for mlperf_logging's imports.
+        # -P: mlperf_logging's imports must not be resolved in the child's own folder, which holds mlevents' modules.
         command = [sys.executable, "-P", "-X", "utf8", str(CHILD), str(request), str(first)]
-        with open(self.root / "said", "w+b") as said:
+        with open(self.root / "stderr", "w+b") as errors:
             child = subprocess.Popen(
                 command,
                 cwd=self.start,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=errors,
             )
             assert child.stdout is not None
             try:
@@ -115,12 +114,12 @@ class Workplace:
                     try:
                         line = lines.next(job.seconds)
                     except TimeoutError:
-                        yield Answer(unanswered=f"{job.tool} had not finished after {job.seconds:g} s and was stopped")
+                        yield Answer(unanswered=f"{job.tool} did not finish within {job.seconds:g} s and was stopped")
                         return
                     if line is None:
                         status = child.wait()
-                        said.seek(0)
-                        last = said.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
+                        errors.seek(0)
+                        last = errors.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
                         how = f"signal {-status}" if status < 0 else f"exit status {status}"
                         yield Answer(unanswered=f"{job.tool}'s process ended with {how}{last and f': {last}'}")
                         return
@@ -132,14 +131,14 @@ class Workplace:
 
 
 class _Lines:
-    """Lines from a pipe, each waited for no longer than it may take."""
+    """Lines from a pipe, each with a timeout."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._held = bytearray()
 
     def next(self, seconds: float) -> bytes | None:
-        """The next whole line, or None when the pipe is closed. Raises TimeoutError."""
+        """Return the next complete line, or None at the end of the pipe. Raises TimeoutError."""
         end = time.monotonic() + seconds
         start = 0
         while (stop := self._held.find(b"\n", start)) < 0:
@@ -156,22 +155,13 @@ class _Lines:
         return line
 
 
-def _answer(said: dict[str, Any]) -> Answer:
-    log = tuple((level, words) for level, words in said["log"])
-    return Answer(
-        exit=said["exit"],
-        log=log,
-        printed=tuple(said["printed"]),
-        errors=tuple(said["errors"]),
-        raised=said["raised"],
-        missing=said["missing"],
-        returned=said["returned"],
-        scores=said["scores"],
-    )
+def _answer(fields: dict[str, Any]) -> Answer:
+    lists = {name: tuple(fields[name]) for name in ("printed", "errors")}
+    return Answer(**{**fields, **lists, "log": tuple((level, message) for level, message in fields["log"])})
 
 
 def installed() -> list[str] | None:
-    """The folders of the installed mlperf_logging, or None where there is none."""
+    """Return the folders of the installed mlperf_logging, or None."""
     spec = importlib.util.find_spec("mlperf_logging")
     if spec is None:
         return None

@@ -1,4 +1,4 @@
-"""MLCommons' checker with the declared upstream defects of a ruleset repaired, as a copy beside the installed one."""
+"""Copy MLCommons' checker and repair the declared upstream defects of a ruleset in the copy."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlevents.mlcommons.messages import Named
+from mlevents.mlcommons.messages import RuleFileValues
 from mlevents.mlcommons.process import Workplace, installed
 from mlevents.rounds import RULESETS, Ruleset
 from mlevents.rounds.ruleset import UpstreamDefect
 
 
 class RepairError(Exception):
-    """A declared repair does not fit the installed rule file."""
+    """A declared repair does not match the installed rule file."""
 
 
-def concerning(ruleset: str | Ruleset, log: Named) -> tuple[UpstreamDefect, ...]:
-    """The declared defects of `ruleset` that are about the benchmark and division a log names."""
+def concerning(ruleset: str | Ruleset, log: RuleFileValues) -> tuple[UpstreamDefect, ...]:
+    """Return the declared defects of `ruleset` that concern the benchmark and division of a log."""
     rules = RULESETS.get(ruleset) if isinstance(ruleset, str) else ruleset
     if rules is None:
         return ()
@@ -26,14 +26,17 @@ def concerning(ruleset: str | Ruleset, log: Named) -> tuple[UpstreamDefect, ...]
 
 
 def identity(defect: UpstreamDefect) -> tuple[str, str, str]:
-    """What tells two defects of a ruleset apart."""
+    """Return what distinguishes two defects of a ruleset."""
     return defect.rule, defect.benchmark, defect.division
 
 
 def repaired(place: Workplace, defects: Sequence[UpstreamDefect]) -> Path:
-    """A folder in `place` to import mlperf_logging from, with each defect repaired; the rule files call each other.
+    """Return a folder in `place` to import mlperf_logging from, with each defect repaired.
 
-    Raises RepairError where the text to be replaced is not in the installed rule file, as in another version of it.
+    The whole package is copied, since the rule files include each other.
+
+    Raises:
+        RepairError: the text to replace is not in the installed rule file, as in another version of it.
     """
     sources = installed()
     if not sources:
@@ -45,11 +48,11 @@ def repaired(place: Workplace, defects: Sequence[UpstreamDefect]) -> Path:
         try:
             rules = file.read_text("utf-8")
         except OSError:
-            raise RepairError(f"{defect.rule}: there is no rule file {defect.repair.file} to repair") from None
+            raise RepairError(f"{defect.rule}: no rule file {defect.repair.file} to repair") from None
         if defect.repair.text not in rules:
             raise RepairError(
-                f"{defect.rule}: the installed {defect.repair.file} does not hold the text to be repaired; "
-                "it is of another version than the one this defect was found in"
+                f"{defect.rule}: the installed {defect.repair.file} lacks the text to replace; "
+                "it is of another version than the one with this defect"
             )
         file.write_text(rules.replace(defect.repair.text, defect.repair.by), "utf-8")
     return folder

@@ -1,4 +1,4 @@
-"""The verdict of one of MLCommons' tools: what it says and what it returns, which have to agree."""
+"""Derive the verdict of MLCommons' tools from their output and their return values, which must agree."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mlevents.rounds.ruleset import UpstreamDefect
 
 CheckStatus = Literal["pass", "fail", "not run"]
 
-# What a tool says last when it passes and when it fails: level and words.
-LAST_WORDS: Final = {
+# The last log record of a tool that passed and of one that failed: level and message.
+LAST_MESSAGES: Final = {
     "compliance_checker": (("INFO", r"SUCCESS"), ("ERROR", r"FAILED")),
     "package_checker": (
         ("INFO", r"PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !"),
@@ -32,17 +32,18 @@ LAST_WORDS: Final = {
 
 @dataclass(frozen=True)
 class OfficialVerdict:
-    """What one of MLCommons' tools said. `messages` are its complaints; a log or package may pass with some.
+    """Verdict of one of MLCommons' tools. `messages` are its complaints; a log or package may pass with some.
 
-    `verdict` is by today's rule files; "not run" where the tool could not be asked, and the messages then say why.
-    Where it failed and a declared upstream defect concerns what was checked, `own_round` is the verdict by rule files
-    with the declared repairs, `own_messages` the complaints left then, and `defects` says what the defects are.
-    `own_round` equals `verdict` everywhere else.
+    `verdict` is by today's rule files; "not run" if the tool could not run, and `messages` then say why. If it failed
+    and a declared upstream defect concerns the log, `own_round` is the verdict by rule files with the declared repairs,
+    `own_messages` the remaining complaints, and `defects` describes the defects; otherwise `own_round` equals
+    `verdict`.
 
-    `returned` is what the functions that decide for the tool returned. Of a package: `convergence` is what the package
-    checker says about reference convergence points (it looks at them only where systems/<system>.json says "closed"),
-    `scores` are the result summarizer's minutes by system folder and benchmark, after the package checker as in
-    MLCommons' own scripts, so that a scaling.json it writes counts; `own_scores` are those by the repaired rule files.
+    `returned` are the return values of the functions that decide for the tool. Of a package: `convergence` are the
+    package checker's messages on reference convergence points (which it checks only if systems/<system>.json says
+    "closed"), `scores` are the result summarizer's minutes by system folder and benchmark, after the package checker as
+    in MLCommons' own scripts, so that a scaling.json it writes counts; `own_scores` are those by the repaired rule
+    files.
     """
 
     verdict: CheckStatus
@@ -60,7 +61,7 @@ class OfficialVerdict:
 
 
 def checker_version() -> str:
-    """The installed checkers as in "mlperf-logging 4.1.68", or that there are none."""
+    """Return the name and version of the installed checkers, such as "mlperf-logging 4.1.68"."""
     if installed() is None:
         return "mlperf-logging (not installed)"
     try:
@@ -70,15 +71,15 @@ def checker_version() -> str:
 
 
 def rules_name(ruleset: str | Ruleset) -> str:
-    """What MLCommons' tools call the ruleset."""
+    """Return MLCommons' name of the ruleset."""
     return ruleset if isinstance(ruleset, str) else ruleset.name
 
 
 def unable(ruleset: str | Ruleset) -> str | None:
-    """Why no tool can be asked about `ruleset` at all, or None."""
+    """Return why no tool can run for `ruleset`, or None."""
     rules = RULESETS.get(ruleset) if isinstance(ruleset, str) else ruleset
     if rules is not None and not rules.checker:
-        return f"MLCommons' tools have no rules {rules.name!r}"
+        return f"MLCommons' tools have no ruleset {rules.name!r}"
     if installed() is None:
         return "mlperf_logging is not installed; install mlperf-logging"
     return None
@@ -87,27 +88,27 @@ def unable(ruleset: str | Ruleset) -> str | None:
 def without_run(
     verdict: CheckStatus, tool: str, ruleset: str | Ruleset, messages: Iterable[str], place: Workplace | None = None
 ) -> OfficialVerdict:
-    """A verdict reached without the tool's own."""
-    told = tuple(dict.fromkeys(message if place is None else place.plain(message) for message in messages))
-    return OfficialVerdict(verdict, tool, checker_version(), rules_name(ruleset), told, own_round=verdict)
+    """Return a verdict that was reached without running the tool."""
+    kept = tuple(dict.fromkeys(message if place is None else place.plain(message) for message in messages))
+    return OfficialVerdict(verdict, tool, checker_version(), rules_name(ruleset), kept, own_round=verdict)
 
 
 def no_copy(error: OSError) -> str:
-    """That there is no place for the tools to work in, and why."""
-    return f"no copy could be made for MLCommons' tools to work on: {error.strerror or error}"
+    """Return the message for a copy that failed."""
+    return f"no copy could be made for MLCommons' tools: {error.strerror or error}"
 
 
 def judged(
     tool: str, ruleset: str | Ruleset, answer: Answer, place: Workplace, base: Path | None = None
 ) -> OfficialVerdict:
-    """The verdict that `answer` gives: the tool's last words and what it returned; where they disagree it fails.
+    """Return the verdict of `answer`: the tool's last message and its return values; it fails if they disagree.
 
-    Paths in its words are told from `base` on (default: the place's copy).
+    Paths in its messages are relative to `base` (default: the copy).
     """
-    verdict, told = _said(tool, answer)
+    verdict, found = _last_message(tool, answer)
     if verdict != "not run":
-        told += complaints(answer.log)
-    messages = tuple(dict.fromkeys(place.plain(message, base) for message in told))
+        found += complaints(answer.log)
+    messages = tuple(dict.fromkeys(place.plain(message, base) for message in found))
     return OfficialVerdict(
         verdict,
         tool,
@@ -120,7 +121,7 @@ def judged(
 
 
 def with_own_round(today: OfficialVerdict, own: OfficialVerdict, defects: Sequence[UpstreamDefect]) -> OfficialVerdict:
-    """Today's failure with what the rule files say once `defects` are repaired."""
+    """Return the failure `today` with the verdict `own` of rule files in which `defects` are repaired."""
     return replace(
         today,
         own_round=own.verdict,
@@ -131,34 +132,34 @@ def with_own_round(today: OfficialVerdict, own: OfficialVerdict, defects: Sequen
 
 
 def not_repaired(today: OfficialVerdict, defects: Sequence[UpstreamDefect], reason: Exception) -> OfficialVerdict:
-    """Today's failure where the declared repairs do not fit, which the messages say."""
-    told = f"the round's own rules were not tried: {reason}"
+    """Return the failure `today` with the `reason` for which the declared repairs could not be applied."""
+    note = f"the round's own rules were not applied: {reason}"
     meanings = tuple(defect.meaning for defect in defects)
-    return replace(today, own_round="not run", messages=(*today.messages, told), defects=meanings)
+    return replace(today, own_round="not run", messages=(*today.messages, note), defects=meanings)
 
 
-def _said(tool: str, answer: Answer) -> tuple[CheckStatus, list[str]]:
-    """The verdict and, in front of the tool's own complaints, what is to be said about how it was reached."""
+def _last_message(tool: str, answer: Answer) -> tuple[CheckStatus, list[str]]:
+    """Return the verdict, and messages on how it was reached."""
     if answer.unanswered is not None:
         return "not run", [answer.unanswered]
     if answer.raised is not None and answer.missing:
         return "not run", [f"{tool} gave no verdict: {answer.raised}"]
     if answer.raised is not None:
-        return "fail", [f"{tool} broke off: {answer.raised}"]
-    passed, failed = LAST_WORDS[tool]
+        return "fail", [f"{tool} was aborted: {answer.raised}"]
+    passed, failed = LAST_MESSAGES[tool]
     for level, entry in reversed(answer.log):
-        if said_so := level == passed[0] and re.fullmatch(passed[1], entry, re.DOTALL) is not None:
+        if passes := level == passed[0] and re.fullmatch(passed[1], entry, re.DOTALL) is not None:
             break
         if level == failed[0] and re.fullmatch(failed[1], entry, re.DOTALL):
             break
     else:
         last = answer.errors[-1] if answer.errors else f"exit status {answer.exit}"
         return "not run", [f"{tool} gave no verdict: {last}"]
-    word: CheckStatus = "pass" if said_so else "fail"
+    word: CheckStatus = "pass" if passes else "fail"
     returned = {**answer.returned}
-    if tool == "compliance_checker":  # the one whose exit status means something
+    if tool == "compliance_checker":  # the only tool with a meaningful exit status
         returned["its exit status"] = answer.exit in (0, None)
-    if returned and all(returned.values()) == said_so:
+    if returned and all(returned.values()) == passes:
         return word, []
     others = ", ".join(f"{name}: {'pass' if value else 'fail'}" for name, value in returned.items())
-    return "fail", [f"{tool} says {word}, but what it returned does not ({others or 'nothing'})"]
+    return "fail", [f"{tool} reports {word}, but its return values do not ({others or 'none'})"]

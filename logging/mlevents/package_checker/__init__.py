@@ -1,1 +1,1 @@
-"""The strict checks of a submission folder as a whole: what MLPerf rules on and no tool of MLCommons looks at."""
+"""Strict checks of a whole submission folder, most of which no tool of MLCommons makes."""

@@ -1,4 +1,4 @@
-"""Every entry of a submission folder, listed once without following links, and what is wrong with names and kinds."""
+"""List the entries of a submission folder without following links, and check names, kinds, sizes and the manifest."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from mlevents.terminal_escape import printable
 Kind = Literal["file", "folder", "link", "other"]
 
 MOST_ENTRIES: Final = 100_000
-"""Entries of one submission that are looked at; the largest published ones have some thousand."""
+"""Entries of a submission that are checked; the largest published ones have a few thousand."""
 
 DEEPEST_FOLDER: Final = 60
 LARGEST_FILE: Final = 50 * 1024 * 1024
-"""Bytes; repo_checker.py of mlperf-logging refuses larger files, as hosts of git repositories do."""
+"""Bytes; repo_checker.py of mlperf-logging rejects larger files, as git hosts do."""
 
 MANIFEST: Final = "manifest.json"
-LARGEST_JSON: Final = 32 << 20  # bytes of a manifest that is read
-NAMED: Final = 5  # names given in one finding about many
+LARGEST_JSON: Final = 32 << 20  # bytes of the largest manifest that is read
+NAMED: Final = 5  # names in a finding about many entries
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry by its place below the submission folder, with "/" between names."""
+    """One entry by its path relative to the submission folder, with "/" as separator."""
 
     place: str
     kind: Kind
@@ -39,18 +39,18 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The last part of its place."""
+        """The last part of `place`."""
         return self.place.rpartition("/")[2]
 
     @property
     def parent(self) -> str:
-        """The folder that it lies in; "" is the submission folder."""
+        """The folder of the entry; "" is the submission folder."""
         return self.place.rpartition("/")[0]
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The entries below `root`, sorted; `problems` tells where it is not whole."""
+    """The sorted entries below `root`; `problems` are findings about an incomplete listing."""
 
     root: Path
     entries: Mapping[str, Entry]
@@ -58,19 +58,19 @@ class Listing:
     problems: tuple[Finding, ...] = field(default=())
 
     def inside(self, place: str) -> tuple[Entry, ...]:
-        """The entries directly in the folder `place`."""
+        """Return the entries directly in the folder `place`."""
         return self.children.get(place, ())
 
     def folders(self, place: str) -> list[Entry]:
-        """The folders directly in `place`."""
+        """Return the folders directly in `place`."""
         return [entry for entry in self.inside(place) if entry.kind == "folder"]
 
     def files(self, place: str) -> list[Entry]:
-        """The plain files directly in `place`."""
+        """Return the regular files directly in `place`."""
         return [entry for entry in self.inside(place) if entry.kind == "file"]
 
     def below(self, place: str) -> Iterator[Entry]:
-        """Every entry below the folder `place`."""
+        """Yield every entry below the folder `place`."""
         waiting = [place]
         while waiting:
             for entry in self.inside(waiting.pop()):
@@ -79,18 +79,18 @@ class Listing:
                     waiting.append(entry.place)
 
     def finding(self, level: Level, rule: str, message: str, place: str = "", line: int | None = None) -> Finding:
-        """A finding about the entry at `place`."""
+        """Return a finding about the entry at `place`."""
         path = shown(self.root / place) if place else shown(self.root)
         return Finding(level=level, rule=rule, message=printable(message), line=line, path=path)
 
 
 def shown(path: Path) -> str:
-    """`path` as text that any terminal can print, on one line."""
+    """Return `path` escaped for a terminal, on one line."""
     return printable(str(path))
 
 
 def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:
-    """List what lies below `root`, at most `most` entries, never following a link. Raises nothing."""
+    """List at most `most` entries below `root`, without following links. Raises nothing."""
     entries: dict[str, Entry] = {}
     children: dict[str, tuple[Entry, ...]] = {}
     problems: list[Finding] = []
@@ -102,19 +102,19 @@ def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:
     while waiting:
         place = waiting.pop()
         if place.count("/") >= DEEPEST_FOLDER:
-            problem("tree-size", f"lies more than {DEEPEST_FOLDER} folders deep and was not looked into", place)
+            problem("tree-size", f"is more than {DEEPEST_FOLDER} folders deep and was not listed", place)
             continue
         found: list[Entry] = []
         try:
             with os.scandir(root / place) as scan:
                 for item in scan:
                     if len(entries) + len(found) >= most:
-                        problem("tree-size", f"holds more than {most} entries; the rest was not looked at", "")
+                        problem("tree-size", f"more than {most} entries; the rest was not checked", "")
                         waiting.clear()
                         break
                     found.append(_entry(item, place))
         except OSError as error:
-            problem("unreadable", f"cannot be listed ({error.strerror}), so nothing in it was checked", place)
+            problem("unreadable", f"cannot be listed ({error.strerror}); its content was not checked", place)
         found.sort(key=lambda entry: entry.place)
         children[place] = tuple(found)
         entries.update((entry.place, entry) for entry in found)
@@ -137,7 +137,7 @@ def _entry(item: os.DirEntry[str], parent: str) -> Entry:
 
 
 def check_files(listing: Listing) -> list[Finding]:
-    """Findings about names, sizes, kinds and links (repo_checker.py of mlperf-logging, and what it overlooks)."""
+    """Return findings about names, sizes, kinds and links: those of mlperf-logging's repo_checker.py and more."""
     entries = listing.entries.values()
     findings = list(listing.problems)
 
@@ -149,44 +149,44 @@ def check_files(listing: Listing) -> list[Finding]:
         "error",
         "file-name",
         (entry for entry in entries if not entry.name.isprintable()),
-        "a name with a control character or one that is no UTF-8; rename it",
+        "name with a control character or invalid UTF-8; rename it",
     )
     about(
         "warning",
         "file-name",
         (entry for entry in entries if " " in entry.name),
-        "a name with a space, which MLCommons' repository checker fails; rename it",
+        "name with a space, which MLCommons' repository checker rejects; rename it",
     )
     about(
         "warning",
         "file-name",
         (entry for entry in entries if entry.name.startswith(".")),
-        "a name that begins with a dot, which MLCommons' repository checker fails; leave it out",
+        "name with a leading dot, which MLCommons' repository checker rejects; leave it out",
     )
     folded: dict[str, Entry] = {}
     about(
         "warning",
         "file-name",
         (entry for entry in entries if folded.setdefault(entry.place.casefold(), entry) is not entry),
-        "differs from another name only in capitals; on some file systems the two are one file",
+        "differs from another name only in case; on some file systems both are one file",
     )
     about(
         "error",
         "file-size",
         (entry for entry in entries if entry.size > LARGEST_FILE),
-        "more than 50 MiB, which MLCommons' repository checker refuses; leave it out and say where it can be had",
+        "larger than 50 MiB, which MLCommons' repository checker rejects; leave it out and link to it",
     )
     about(
         "error",
         "special-file",
         (entry for entry in entries if entry.kind == "other"),
-        "neither file, folder nor link (a pipe, socket or device, or one that vanished) and was not opened; remove it",
+        "not a file, folder or link (pipe, socket, device, or vanished) and was not opened; remove it",
     )
     about(
         "error",
         "unreadable",
         (entry for entry in entries if entry.kind == "file" and not os.access(listing.root / entry.place, os.R_OK)),
-        "cannot be read, so it was not checked; give reading rights",
+        "is not readable and was not checked; add read permission",
     )
     for entry in entries:
         if entry.kind == "link":
@@ -205,22 +205,25 @@ def _link(listing: Listing, entry: Entry) -> Finding:
     inside = end == root or end.startswith(root + os.sep)
     if os.path.isabs(target) or not inside:
         level: Level = "error"
-        message = f"a link that leads out of the submission, to {short(target)}; put the file itself there"
+        message = f"link out of the submission, to {short(target)}; replace it with the file"
     elif not exists:
-        level, message = "error", f"a link to {short(target)}, which does not exist or leads back to itself; remove it"
+        level, message = "error", f"broken or circular link to {short(target)}; remove it"
     elif entry.place.startswith(("results/", "systems/")):
-        level, message = "error", f"a link to {short(target)}; a result or system is a file of its own: copy it there"
+        level, message = (
+            "error",
+            f"link to {short(target)}; results and systems must be files: replace it with the file",
+        )
     else:
         level = "warning"
-        message = f"a link to {short(target)}; MLCommons' repository checker calls it broken: put the file itself there"
+        message = f"link to {short(target)}, broken for MLCommons' repository checker; replace it with the file"
     return listing.finding(level, "link", message, entry.place)
 
 
 def check_manifest(listing: Listing, digests: Mapping[str, str]) -> list[Finding]:
-    """Whether the submission's files are those that its manifest.json names; nothing where there is no manifest.
+    """Return findings about files that differ from those in manifest.json; none without a manifest.
 
     Args:
-        digests: SHA-256 of files that were read already, by their place.
+        digests: SHA-256 of files that were read before, by place.
     """
     if MANIFEST not in listing.entries:
         return []
@@ -230,30 +233,30 @@ def check_manifest(listing: Listing, digests: Mapping[str, str]) -> list[Finding
     findings = []
     present = {place for place, entry in listing.entries.items() if entry.kind != "folder"} - {MANIFEST}
     if missing := sorted(set(listed) - present):
-        message = f"lists {_names(missing)}, not there: the package is not whole"
+        message = f"lists {_names(missing)}, which are missing: the package is incomplete"
         findings.append(listing.finding("error", "manifest", message, MANIFEST))
     if extra := sorted(present - set(listed)):
-        message = f"{_names(extra)}: not in {MANIFEST}, so added after the package was made"
+        message = f"{_names(extra)}: not in {MANIFEST}, so added after packaging"
         findings.append(listing.finding("error", "manifest", message, extra[0]))
     for place in sorted(present & set(listed)):
         entry = listing.entries[place]
         if entry.kind == "file" and listed[place] != (digests.get(place) or _sha256(listing.root / place)):
-            message = f"differs from the file that {MANIFEST} was made with (SHA-256), so was changed after packaging"
+            message = f"SHA-256 differs from {MANIFEST}, so the file was changed after packaging"
             findings.append(listing.finding("error", "manifest", message, place))
     return findings
 
 
 def _listed(listing: Listing) -> tuple[dict[str, str] | None, str]:
-    """The manifest's files, or None and what is wrong with it."""
+    """Return the manifest's files and "", or None and the problem."""
     content = read_json(listing, MANIFEST)
     files = content.get("files") if isinstance(content, dict) else None
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-        return None, 'is no JSON object with the SHA-256 of each file under "files", so no file can be compared'
+        return None, 'not a JSON object with the SHA-256 of each file under "files"; no file was compared'
     return files, ""
 
 
 def read_json(listing: Listing, place: str) -> object:
-    """The content of the JSON file at `place`; None where it is no file or cannot be read as JSON."""
+    """Return the content of the JSON file at `place`; None if it is not a file or not valid JSON."""
     entry = listing.entries.get(place)
     if entry is None or entry.kind != "file" or entry.size > LARGEST_JSON:
         return None

@@ -22,10 +22,10 @@ from mlevents.package_checker.system_description import SystemDescription
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 
-MOST_HOLDERS: Final = 64  # logs that hold one event and are compared in pairs; the pairs of thousands would take long
-LONGEST_SEARCH: Final = 64 << 20  # bytes of a log searched for the line of a key
+MOST_HOLDERS: Final = 64  # logs with one event in common that are compared pairwise; bounds the number of pairs
+LONGEST_SEARCH: Final = 64 << 20  # bytes of a log that are searched for a key
 
-# The words of both vocabularies and of all rounds by what they mean; "available" was used for either of two.
+# Meanings of the words of both vocabularies in all rounds; "available" was used for two of them.
 STATUS_MEANING: Final = {
     "cloud": {"cloud"},
     "available cloud": {"cloud"},
@@ -111,9 +111,10 @@ def _disagreement(key: str, level: Level, rule: str, message: str) -> tuple[str,
 
 
 def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[Finding]:
-    """Findings about logs that are in two sets of a submission, as they are or edited; within a set `check_set` looks.
+    """Yield findings about logs that are in two sets of a submission, unchanged or edited; `check_set` compares within
+    a set.
 
-    Two logs are compared as there: by their timed events, and by values and times since run_start of evaluations.
+    As there, logs are compared by their timed events, and by values and times since run_start of their evaluations.
     """
     logs = [(index, log) for index, members in enumerate(sets) for log in members if log.events]
     by_digest: dict[str, list[tuple[int, RunSummary]]] = defaultdict(list)
@@ -124,7 +125,7 @@ def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[F
         firsts.append(members[0])
         for index, log in members[1:]:
             if index != members[0][0]:
-                message = f"is the same file as {_place(members[0][1], root)}, byte for byte; a result counts once"
+                message = f"is identical to {_place(members[0][1], root)}; a result counts once"
                 yield Finding(level="error", rule="copied-log", message=message, path=shown(log.path))
     events = _pairs([(index, log.sketch) for index, log in firsts])
     evaluations = _pairs([(index, _evaluations(log)) for index, log in firsts])
@@ -141,7 +142,7 @@ def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[F
             )
         elif alike >= MOVED_EVALUATIONS and alike > COPIED_SHARE * values:
             message = (
-                f"has {alike} of {values} evaluations at the times since run_start, to the millisecond, of "
+                f"has {alike} of {values} evaluations at the same millisecond since run_start as "
                 f"{_place(first, root)}: one is a copy moved in time; a result counts once"
             )
         else:
@@ -150,7 +151,7 @@ def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[F
 
 
 def _pairs(logs: Sequence[tuple[int, Iterable[Hashable]]]) -> dict[tuple[int, int], set[Any]]:
-    """What two logs of different sets both hold, by their positions in `logs` of (set, what it holds)."""
+    """Return what two logs of different sets share, by their positions in `logs` of (set, parts)."""
     holders: dict[Hashable, list[int]] = defaultdict(list)
     for number, (_, parts) in enumerate(logs):
         for part in parts:
@@ -164,9 +165,8 @@ def _pairs(logs: Sequence[tuple[int, Iterable[Hashable]]]) -> dict[tuple[int, in
 
 
 def _evaluations(log: RunSummary) -> set[tuple[float, float | None, int]]:
-    """Progress, value and milliseconds since run_start of each evaluation, and the same without the value, which may
-    have been edited; as within a set not of whole seconds, which some logs count in, nor of a demonstration's.
-    """
+    """Return progress, value and milliseconds since run_start of each evaluation, and the same without the value, which
+    may have been edited; as within a set not for whole seconds, the resolution of some logs, nor for demonstrations."""
     points = [
         (point.progress, point.value, round(point.minutes * 60_000))
         for point in log.quality
@@ -177,7 +177,7 @@ def _evaluations(log: RunSummary) -> set[tuple[float, float | None, int]]:
 
 
 def line_of(path: Path, key: str) -> int | None:
-    """The line of the last record of `key` in the log at `path`, None where it is not found."""
+    """Return the line of the last record of `key` in the log at `path`, or None."""
     record = re.compile(rb'"key"\s*:\s*"' + re.escape(key.encode()) + b'"')
     found, left = None, LONGEST_SEARCH
     try:
@@ -194,12 +194,12 @@ def line_of(path: Path, key: str) -> int | None:
 
 
 def same_name(first: str, second: str) -> bool:
-    """Whether two names are one but for capitals, spaces and punctuation, which folders' names often lack."""
+    """Return True if two names differ at most in case, spaces and punctuation, which folder names often lack."""
     return _letters(first) == _letters(second)
 
 
 def same_status(logged: str, described: str | None) -> bool:
-    """Whether a log's submission_status can mean the description's status; so does a word that neither list has."""
+    """Return True if a log's submission_status can mean the description's status; unknown words agree with all."""
     meanings = STATUS_MEANING.get(logged.lower()), STATUS_MEANING.get((described or "").lower())
     return None in meanings or bool((meanings[0] or set()) & (meanings[1] or set()))
 

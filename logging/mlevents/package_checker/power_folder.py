@@ -1,4 +1,4 @@
-"""results/<system>/<benchmark>/power: one folder of node and switch readings for each result."""
+"""Check results/<system>/<benchmark>/power: one folder of node and switch readings per result."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ POWER: Final = "power"
 
 
 def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> Iterator[Finding]:
-    """Findings about the power folder in `place`: every result has one, with files numbered from 0, as many in each.
+    """Yield findings unless every result has a folder, with the same number of files, numbered from 0.
 
     power_measurement.adoc and submission_rules.adoc, "Training"; power_checker.py of mlperf-logging.
 
     Args:
         place: the folder of the results, relative to the submission.
-        results: names of the result files without their ending.
+        results: names of the result files without suffix.
     """
     power = f"{place}/{POWER}"
     folders = {entry.name: entry.place for entry in listing.folders(power)}
     counts: dict[str, tuple[int, int]] = {}
     for name in results:
         if name not in folders:
-            message = f"no folder {name}, but {name}.txt exists; MLCommons' summary breaks off unless each run has one"
+            message = f"no folder {name} for {name}.txt; MLCommons' summary aborts unless each run has one"
             yield listing.finding("error", "power-folder", message, power)
         else:
             nodes, switches = (_numbers(listing, folders[name], kind) for kind in ("node", "sw"))
@@ -37,7 +37,7 @@ def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> 
                     message = f"its files {kind}_N.txt are numbered {sorted(numbers)}, not 0 to {len(numbers) - 1}"
                     yield listing.finding("error", "power-files", message, folders[name])
             if not nodes:
-                yield listing.finding("error", "power-files", "holds no node_0.txt, so no reading", folders[name])
+                yield listing.finding("error", "power-files", "no node_0.txt, so no readings", folders[name])
     if counts:
         usual = Counter(counts.values()).most_common(1)[0][0]
         for name, found in counts.items():
@@ -49,12 +49,12 @@ def check_power_folder(listing: Listing, place: str, results: Sequence[str]) -> 
                 yield listing.finding("error", "power-files", message, folders[name])
     for entry in listing.inside(power):
         if entry.name not in results:
-            message = "belongs to no result; power readings lie in a folder named as the result"
+            message = "belongs to no result; power readings are in a folder named like the result"
             yield listing.finding("warning", "unknown-file", message, entry.place)
     for folder in counts:
         for entry in listing.inside(folders[folder]):
             if entry.kind != "file" or not re.fullmatch(r"(node|sw)_[0-9]{1,9}\.txt", entry.name):
-                message = "is no reading; only node_N.txt and sw_N.txt belong here"
+                message = "not a power reading; only node_N.txt and sw_N.txt belong here"
                 unparsed = entry.name.startswith(("node", "sw"))  # int() of what follows the last "_" fails
                 yield listing.finding("error" if unparsed else "warning", "power-files", message, entry.place)
 

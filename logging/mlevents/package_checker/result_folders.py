@@ -1,4 +1,4 @@
-"""results/<system>/<benchmark> of a submission: which files are results, how many there are, how many failed."""
+"""Check results/<system>/<benchmark>: names, number and status of the result files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlevents.summary import RunSummary
 
 @dataclass(frozen=True)
 class ResultSet:
-    """The results of one benchmark on one system; `files` are its result_*.txt, as people count."""
+    """Results of one benchmark on one system; `files` are its result_*.txt in natural order."""
 
     system: str
     benchmark: str
@@ -27,12 +27,12 @@ class ResultSet:
 
     @property
     def place(self) -> str:
-        """Its folder's place in the submission."""
+        """The folder relative to the submission."""
         return f"results/{self.system}/{self.benchmark}"
 
 
 def sets_in(listing: Listing) -> list[ResultSet]:
-    """Every results/<system>/<benchmark> of `listing`, sorted."""
+    """Return every results/<system>/<benchmark> of `listing`, sorted."""
     found = []
     for system in listing.folders("results"):
         for benchmark in listing.folders(system.place):
@@ -43,25 +43,25 @@ def sets_in(listing: Listing) -> list[ResultSet]:
 
 
 def is_result(name: str) -> bool:
-    """Whether MLCommons' tools take a file of this name for a result."""
+    """Return True if MLCommons' tools take a file of this name for a result."""
     return re.fullmatch(r"result_.*\.txt", name, re.DOTALL) is not None
 
 
 def check_results(
     listing: Listing, one: ResultSet, read: Sequence[RunSummary], rules: BenchmarkRules | None
 ) -> Iterator[Finding]:
-    """The number of results, their names, whether each is a log, and how many of them failed.
+    """Yield findings about the number of results, their names, files that are not logs, and failed runs.
 
     Args:
         read: the logs among them that could be read.
-        rules: of the benchmark; None where they are not known, so that nothing is counted.
+        rules: of the benchmark; None if unknown, so that nothing is counted.
     """
     demonstration = any(summary.is_demonstration for summary in read)
     if not one.files:
-        yield listing.finding("error", "results-missing", "holds no result_N.txt, so no result", one.place)
+        yield listing.finding("error", "results-missing", "no result_N.txt, so no results", one.place)
         return
     if rules is not None and len(one.files) != rules.runs:
-        message = f"{len(one.files)} results; {rules.name} asks for exactly {rules.runs}"
+        message = f"{len(one.files)} results; {rules.name} requires exactly {rules.runs}"
         if not demonstration:
             yield listing.finding("error", "run-count", message, one.place)
         elif len(one.files) < rules.runs:
@@ -72,27 +72,26 @@ def check_results(
         if number:
             numbers.append(int(number[1]))
         else:
-            message = "is not named result_N.txt with a number; MLCommons' checker takes any name, reviewers do not"
+            message = "not named result_N.txt with a number; MLCommons' checker accepts any name, reviewers do not"
             yield listing.finding("warning", "result-name", message, f"{one.place}/{file.name}")
     plain = len(numbers) == len(one.files) and all(re.fullmatch(r"result_[0-9]+\.txt", file.name) for file in one.files)
     if plain and max(numbers) - min(numbers) >= len(set(numbers)):
         absent = sorted(set(range(min(numbers), min(max(numbers), min(numbers) + 1000))) - set(numbers))
         message = (
-            f"number {', '.join(map(str, absent[:8]))} is missing between the results; runs may not be chosen by their "
-            "times, so say in the README why it is not there"
+            f"missing number {', '.join(map(str, absent[:8]))}; runs must not be selected by their times, so explain "
+            "in the README why it is missing"
         )
         yield listing.finding("warning", "result-numbering", message, one.place)
     status = {os.path.abspath(summary.path): summary.status for summary in read if summary.events}
     for file in one.files:
         if os.path.abspath(file) not in status:
-            message = "is named like a result but holds no MLPerf log that could be read"
+            message = "named like a result, but not a readable MLPerf log"
             yield listing.finding("error", "result-no-log", message, f"{one.place}/{file.name}")
     if rules is not None and not demonstration:
         failed = [file.name for file in one.files if status.get(os.path.abspath(file)) != keys.SUCCESS]
         if len(failed) > rules.dropped:
-            may = "one run, which counts as the slowest," if rules.dropped == 1 else f"{rules.dropped} runs"
             message = (
-                f"{len(failed)} of {len(one.files)} runs did not end in success ({', '.join(failed[:8])}); {may} may "
-                "fail in a set, so it has no score, although MLCommons' checker does not look at this"
+                f"{len(failed)} of {len(one.files)} runs failed ({', '.join(failed[:8])}), at most {rules.dropped} may "
+                "fail, so the set has no score; MLCommons' checker ignores it"
             )
             yield listing.finding("error", "runs-failed", message, one.place)

@@ -1,4 +1,4 @@
-"""benchmarks/, LICENSE and README of a submission: the code, documents and versions from which it can be repeated."""
+"""Check benchmarks/, LICENSE and README: code, documents and versions from which results can be reproduced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from mlevents.checks.finding import Finding
 from mlevents.package_checker.files import MANIFEST, Entry, Listing, read_json
 
-# submission_rules.adoc, "Training": what lies beside <system>_<implementation>.json.
+# submission_rules.adoc, "Training": the files required with <system>_<implementation>.json.
 RULED_FILES: Final = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
 NEEDS_TEXT: Final = ("README.md", "run_and_time.sh")
 
@@ -24,22 +24,22 @@ _VERSIONS: Final = re.compile(
 
 
 def check_documents(listing: Listing) -> Iterator[Finding]:
-    """Findings about LICENSE and README at the top (submission_rules.adoc, "Licensing"; every published package)."""
+    """Yield findings about LICENSE and README at the top (submission_rules.adoc, "Licensing")."""
     names = {entry.name.lower() for entry in listing.files("") if entry.size}
     for wanted, meaning in (
         ("license", "code is submitted under terms compatible with Apache 2"),
-        ("readme", "readers do not learn what this is"),
+        ("readme", "describe the submission"),
     ):
         if not any(name.startswith(wanted) for name in names):
-            yield listing.finding("warning", "documents", f"no {wanted.upper()} at the top, or an empty one: {meaning}")
+            yield listing.finding("warning", "documents", f"no {wanted.upper()} at the top, or an empty one; {meaning}")
 
 
 def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
-    """Findings about benchmarks/ for the results of each benchmark.
+    """Yield findings about benchmarks/ for the results of each benchmark.
 
-    No code at all is an error: "A submission must contain [...] Code that implements the benchmarks"
-    (submission_rules.adoc, "Submission content"; no tool looks). How it is laid out within
-    benchmarks/<benchmark>/implementations is ruled too, but published packages differ, so that only warns.
+    Missing code is an error: "A submission must contain [...] Code that implements the benchmarks"
+    (submission_rules.adoc, "Submission content"; no tool checks it). The layout of
+    benchmarks/<benchmark>/implementations has rules too, but published packages differ, so violations are warnings.
 
     Args:
         systems: by benchmark, the systems that have results of it.
@@ -49,45 +49,45 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
         entries = [entry for entry in listing.below(place) if entry.kind == "file"]
         if not entries:
             message = (
-                f"no file in {place}: the rules ask for the code that implements the benchmark, the scripts that run "
-                "it and a description of each system and implementation"
+                f"no file in {place}; the rules require the code of the benchmark, the scripts that run it, and a "
+                "description of each system and implementation"
             )
             yield listing.finding("error", "source-missing", message, "benchmarks" if _has_benchmarks(listing) else "")
             continue
         if not any(_ending(entry.name) in CODE_ENDINGS and entry.size for entry in entries):
-            message = "holds no source code, from which the results could be repeated"
+            message = "no source code, from which the results could be reproduced"
             yield listing.finding("error", "source-missing", message, place)
         if not any(entry.kind == "folder" for entry in listing.inside(f"{place}/implementations")):
-            message = "has no folder in implementations/, where the rules put code and scripts"
+            message = "no folder in implementations/, where code and scripts belong"
             yield listing.finding("warning", "implementation-files", message, place)
         else:
             for system in of_benchmark:
                 yield from _implementation(listing, f"{place}/implementations", system)
         if not any(_VERSIONS.fullmatch(entry.name) for entry in entries):
             message = (
-                "no file that names versions (requirements.txt, Dockerfile, provenance.json, ...): the rules ask for "
-                "the version, tag or commit of every component that the results depend on"
+                "no file with versions (requirements.txt, Dockerfile, provenance.json, ...); the rules require the "
+                "version, tag or commit of every component that the results depend on"
             )
             yield listing.finding("warning", "provenance", message, place)
 
 
 def check_manifest_source(listing: Listing) -> Iterator[Finding]:
-    """Whether a manifest.json with a "source" names a commit, and one without local changes."""
+    """Yield findings about a manifest.json whose "source" names no commit, or one with local changes."""
     content = read_json(listing, MANIFEST)
     source = content.get("source") if isinstance(content, dict) else None
     if not isinstance(source, dict):
         return
     commit = source.get("commit")
     if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
-        message = "names no commit of the source, so nobody can tell which version of the code was packaged"
+        message = "no commit of the source, so the packaged version of the code is unknown"
         yield listing.finding("warning", "provenance", message, MANIFEST)
     elif source.get("dirty") is not False:
-        message = f"the source differs from its commit {commit[:12]}, or may: only the packaged files are what ran"
+        message = f"the source has, or may have, changes that are not in commit {commit[:12]}"
         yield listing.finding("warning", "provenance", message, MANIFEST)
 
 
 def _implementation(listing: Listing, place: str, system: str) -> Iterator[Finding]:
-    """How one system ran the code: its description, README and scripts."""
+    """Yield findings about how one system ran the code: its description, README and scripts."""
     own = {entry.name: entry for entry in listing.files(f"{place}/{system}")}
     descriptions = [name for name in own if name.startswith(f"{system}_") and name.endswith(".json")]
     missing = [name for name in RULED_FILES if name not in own]
@@ -97,21 +97,21 @@ def _implementation(listing: Listing, place: str, system: str) -> Iterator[Findi
         elsewhere = {
             entry.name: entry.place for entry in listing.below(place) if entry.kind == "file" and entry.name in missing
         }
-        shared = [f"{name} lies in {at.rpartition('/')[0]}" for name, at in sorted(elsewhere.items())]
+        shared = [f"{name} is in {at.rpartition('/')[0]}" for name, at in sorted(elsewhere.items())]
         also = f" ({'; '.join(shared)})" if shared else ""
-        message = f"{place}/{system} lacks {', '.join(missing)}{also}; the rules ask for them beside each system"
+        message = f"{place}/{system} lacks {', '.join(missing)}{also}; the rules require them for each system"
         yield listing.finding("warning", "implementation-files", message, place)
     for name in descriptions:
         implementation = name.removeprefix(f"{system}_").removesuffix(".json")
         if implementation not in {entry.name for entry in listing.folders(place)}:
-            message = f"describes the implementation {implementation!r}, but {place} has no such folder"
+            message = f"describes the implementation {implementation!r}, which {place} lacks"
             yield listing.finding("warning", "implementation-files", message, own[name].place)
         elif not isinstance(read_json(listing, own[name].place), dict):
-            message = "holds no JSON object, so says nothing about the system and implementation"
+            message = "not a JSON object, so it does not describe the system and implementation"
             yield listing.finding("warning", "implementation-files", message, own[name].place)
     for name in NEEDS_TEXT:
         if name in own and not own[name].size:
-            message = "is empty; it must say how the runs are repeated"
+            message = "is empty; it must explain how to reproduce the runs"
             yield listing.finding("warning", "implementation-files", message, own[name].place)
 
 

@@ -1,4 +1,4 @@
-"""systems/<system>.json: the keys MLPerf asks for, and the strict checks of what is written there."""
+"""Check systems/<system>.json: the keys that MLPerf requires and their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlevents.package_checker.files import shown
 from mlevents.rounds import RULESETS, Ruleset
 
 # submission_rules.adoc, "<system_desc_id>.json metadata", and system_desc_checker.py of mlperf-logging 4.1.68. The
-# table in the rules also lists host_network_card_count and system_type, which the checker does not ask of Training.
+# table in the rules also lists host_network_card_count and system_type, which the checker does not require.
 KEYS: Final = (
     "submitter",
     "division",
@@ -52,11 +52,11 @@ KEYS: Final = (
     "operating_system",
     "sw_notes",
 )
-"""The keys that MLCommons' system description checker asks for, in its order."""
+"""The keys that MLCommons' system description checker requires, in its order."""
 
 OPTIONAL_KEYS: Final = frozenset(
     {
-        "host_processor_core_count",  # this one or the next; `unanswered` looks at the pair
+        "host_processor_core_count",  # this one or the next; see `unanswered`
         "host_processor_vcpu_count",
         "host_processor_frequency",
         "host_processor_caches",
@@ -68,7 +68,7 @@ OPTIONAL_KEYS: Final = frozenset(
         "sw_notes",
     }
 )
-"""Keys that MLPerf's submission rules let stay empty."""
+"""Keys that may be empty by MLPerf's submission rules."""
 
 TEXT_KEYS: Final = (
     "submitter",
@@ -79,13 +79,13 @@ TEXT_KEYS: Final = (
     "accelerators_per_node",
     "framework",
 )
-"""Keys whose values system_desc_checker.py joins as text: anything else there ends it in a traceback."""
+"""Keys whose values system_desc_checker.py joins as strings: it aborts with a traceback on other types."""
 
 COUNT_KEYS: Final = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
-"""Keys that result_summarizer.py takes the integer of: where it cannot, the system has no row in its table."""
+"""Keys that result_summarizer.py converts to int: otherwise the system is missing in its table."""
 
 LONGEST_FILE: Final = 1 << 20
-"""Bytes; a description has some thousand."""
+"""Bytes; descriptions have a few thousand."""
 
 _CORES, _VCPUS = "host_processor_core_count", "host_processor_vcpu_count"
 _MOST_NODES: Final = 100_000
@@ -98,7 +98,7 @@ _NO_ANSWER: Final = frozenset(
 
 @dataclass(frozen=True)
 class SystemDescription:
-    """What a description says: `values` by key, the file's line of each, and findings about the file's form."""
+    """Content of a description: `values` by key, the line of each key, and findings about its form."""
 
     path: Path
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -107,69 +107,70 @@ class SystemDescription:
 
     @property
     def readable(self) -> bool:
-        """Whether the file holds a JSON object."""
+        """True if the file holds a JSON object."""
         return not any(finding.rule == "system-json" for finding in self.problems)
 
     def text(self, key: str) -> str | None:
-        """The value of `key` where it is a text, without spaces around it."""
+        """Return the stripped value of `key` if it is a string, else None."""
         value = self.values.get(key)
         return value.strip() if isinstance(value, str) else None
 
     def finding(self, level: Level, rule: str, message: str, key: str | None = None) -> Finding:
-        """A finding at the line of `key`."""
+        """Return a finding at the line of `key`."""
         line = self.lines.get(key) if key is not None else None
         return Finding(level=level, rule=rule, message=message, line=line, path=shown(self.path))
 
 
 def unanswered(values: Mapping[str, Any]) -> list[str]:
-    """The keys that need a meaningful answer by MLPerf's submission rules and have none, in the rules' order."""
+    """Return the keys that require a meaningful answer by MLPerf's submission rules and lack one, in the rules'
+    order."""
     empty = {key for key in KEYS if _is_empty(values.get(key))}
     needed = empty - OPTIONAL_KEYS
-    # submission_rules.adoc, footnote 1: one of the two counts, and neither while a system is a preview.
+    # submission_rules.adoc, footnote 1: one of the two is required, and none of a preview system.
     if {_CORES, _VCPUS} <= empty and str(values.get("status")).lower() != "preview":
         needed.add(_CORES)
     return sorted(needed, key=KEYS.index)
 
 
 def read_description(path: Path) -> SystemDescription:
-    """What `path` holds, whatever its bytes; what cannot be read is told by `problems`. Raises nothing on content."""
+    """Read the description at `path`, whatever its bytes; defects are in `problems`. Raises nothing on content."""
 
     def unreadable(message: str) -> SystemDescription:
         finding = Finding(level="error", rule="system-json", message=message, path=shown(path))
         return SystemDescription(path, problems=(finding,))
 
     if not path.is_file():
-        return unreadable("is no file; MLCommons' tools read systems/<system>.json for every folder in results/")
+        return unreadable("not a file; MLCommons' tools read systems/<system>.json for every folder in results/")
     try:
         with open(path, "rb") as file:
             raw = file.read(LONGEST_FILE + 1)
     except OSError as error:
-        return unreadable(f"cannot be read ({error.strerror}), so the system is unknown")
+        return unreadable(f"cannot be read ({error.strerror})")
     if len(raw) > LONGEST_FILE:
-        return unreadable(f"is longer than {LONGEST_FILE} bytes and was not read; a description has some thousand")
+        return unreadable(f"larger than {LONGEST_FILE} bytes and not read; descriptions have a few thousand")
     try:
         text = raw.decode("utf-8")
         values = json.loads(text)
     except UnicodeDecodeError as error:
-        return unreadable(f"is no UTF-8 text from byte {error.start} on; save it as UTF-8")
+        return unreadable(f"invalid UTF-8 at byte {error.start}; save it as UTF-8")
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
         finding = Finding(
             level="error",
             rule="system-json",
-            message=f"is no JSON: {short(str(error), 100)[1:-1]}; MLCommons' tools break off at such a file",
+            message=f"invalid JSON: {short(str(error), 100)[1:-1]}; MLCommons' tools abort at such a file",
             line=line,
             path=shown(path),
         )
         return SystemDescription(path, problems=(finding,))
     if not isinstance(values, dict):
-        return unreadable(f"holds {_kind(values)}, not a JSON object with the {len(KEYS)} keys")
+        return unreadable(f"{_kind(values)}, not a JSON object with the {len(KEYS)} keys")
     lines, repeated = _key_lines(text)
     problems = tuple(
         Finding(
             level="error",
             rule="system-repeated-key",
-            message=f"{short(key)[1:-1]} is written twice and the last one counts; delete one",
+            message=f"duplicate key {short(key)[1:-1]}, of which the last one counts; delete one",
             line=line,
             path=shown(path),
         )
@@ -179,12 +180,12 @@ def read_description(path: Path) -> SystemDescription:
 
 
 def check_description(path: Path, rules: Ruleset) -> list[Finding]:
-    """All findings about the system description in `path` under `rules`. Raises nothing on its content."""
+    """Return all findings about the system description at `path` under `rules`. Raises nothing on content."""
     return description_findings(read_description(path), rules)
 
 
 def description_findings(description: SystemDescription, rules: Ruleset) -> list[Finding]:
-    """As `check_description`, of a description that was read already."""
+    """Return the findings of `check_description` for a description that was read before."""
     findings = list(description.problems)
     if description.readable:
         findings += _missing_keys(description)
@@ -196,7 +197,7 @@ def description_findings(description: SystemDescription, rules: Ruleset) -> list
 def _missing_keys(system: SystemDescription) -> Iterator[Finding]:
     missing = [key for key in KEYS if key not in system.values]
     if missing:
-        message = f"lacks {', '.join(missing)}; every one of the {len(KEYS)} keys must be there, some may be empty"
+        message = f"missing {', '.join(missing)}; all {len(KEYS)} keys are required, some may be empty"
         yield system.finding("error", "system-keys", message)
 
 
@@ -204,16 +205,16 @@ def _text_values(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]
     for key in (key for key in KEYS if key in system.values):
         value = system.values[key]
         if key in TEXT_KEYS and not isinstance(value, str):
-            message = f"{key} is {short(value)}; MLCommons' checker breaks off unless it is text: write it in quotes"
+            message = f"{key} is {short(value)}; MLCommons' checker aborts unless it is a string: add quotes"
             yield system.finding("error", "system-text", message, key)
         elif key in TEXT_KEYS and any(character in value for character in "\r\n\0"):
-            message = f"{key} holds a line break, which tears MLCommons' table apart: write it on one line"
+            message = f"{key} contains a line break, which breaks MLCommons' table: write it on one line"
             yield system.finding("warning", "system-text", message, key)
         elif key == "other_software_stack" and isinstance(value, dict):
             if depth(value) > 1:
                 yield system.finding("warning", "system-text", f"{key} is nested; write names and versions", key)
         elif not isinstance(value, str) and key not in ("division", "status"):
-            message = f"{key} is {short(value)}; the rules' description holds text: write it in quotes"
+            message = f"{key} is {short(value)}; the rules require a string: add quotes"
             yield system.finding("warning", "system-text", message, key)
 
 
@@ -222,26 +223,26 @@ def _counts(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
         value = system.values[key]
         count = _count(value)
         if count is None:
-            message = f"{key} is {short(value)}; MLCommons' summary needs a whole number and breaks off without one"
+            message = f"{key} is {short(value)}; MLCommons' summary aborts unless it is an integer"
             yield system.finding("error", "system-count", message, key)
         elif count < (0 if key == "accelerators_per_node" else 1):
-            yield system.finding("error", "system-count", f"{key} is {short(value)}; no system has so few", key)
+            yield system.finding("error", "system-count", f"{key} is {short(value)}, which is too few", key)
         elif count > (_MOST_NODES if key == "number_of_nodes" else _MOST_PER_NODE):
-            yield system.finding("warning", "system-count", f"{key} is {short(value)}, which is hard to believe", key)
+            yield system.finding("warning", "system-count", f"{key} is {short(value)}, which is implausible", key)
     accelerators, model = (
         _count(system.values.get("accelerators_per_node")),
         system.values.get("accelerator_model_name"),
     )
     named = not _is_empty(model) and str(model).strip().lower() not in ("n/a", "none", "not applicable")
     if accelerators == 0 and named:
-        message = f"accelerators_per_node is 0, but accelerator_model_name is {short(model)}; one of them is wrong"
+        message = f"accelerators_per_node is 0, but accelerator_model_name is {short(model)}; correct one of them"
         yield system.finding("warning", "system-count", message, "accelerators_per_node")
     elif accelerators and not named and "accelerator_model_name" in system.values:
-        message = f"{accelerators} accelerators per node, but accelerator_model_name names none"
+        message = f"{accelerators} accelerators per node, but no accelerator_model_name"
         yield system.finding("warning", "system-count", message, "accelerator_model_name")
     cores, vcpus = _count(system.values.get(_CORES)), _count(system.values.get(_VCPUS))
     if cores is not None and vcpus is not None and vcpus < cores:
-        message = f"{_VCPUS} is {vcpus}, fewer than the {cores} of {_CORES}; one of them is wrong"
+        message = f"{_VCPUS} is {vcpus}, less than {_CORES}, {cores}; correct one of them"
         yield system.finding("warning", "system-count", message, _VCPUS)
 
 
@@ -251,12 +252,12 @@ def _division(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
         return
     if isinstance(value, str) and value.strip().lower() in _DIVISIONS:
         message = (
-            f"division is {short(value)}; MLCommons' tools know the lower-case words only and leave out the "
-            f"checks of seeds and reference convergence unless it is exactly 'closed': write {value.strip().lower()!r}"
+            f"division is {short(value)}; MLCommons' tools check seeds and reference convergence only if it is "
+            f"exactly 'closed': write {value.strip().lower()!r}"
         )
         yield system.finding("warning", "system-division", message, "division")
     else:
-        message = f"division is {short(value)}; it is one of {', '.join(_DIVISIONS)}"
+        message = f"division is {short(value)}, not one of {', '.join(_DIVISIONS)}"
         yield system.finding("error", "system-division", message, "division")
 
 
@@ -267,17 +268,17 @@ def _status(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
     if rules.system_status_words:
         if value not in rules.system_status_words:
             words = "; ".join(repr(word) for word in rules.system_status_words)
-            message = f"status is {short(value)}; in {rules.round} a system description says one of {words}"
+            message = f"status is {short(value)}, in {rules.round} not one of {words}"
             yield system.finding("error", "system-status", message, "status")
     elif not isinstance(value, str) or value.strip().lower() not in _any_rounds_words():
-        message = f"status is {short(value)}, a word of no round; write one such as 'onprem', 'cloud', 'research'"
+        message = f"status is {short(value)}, not in any round; write for example 'onprem', 'cloud' or 'research'"
         yield system.finding("warning", "system-status", message, "status")
 
 
 def _answers(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
     open_keys = [key for key in unanswered(system.values) if key in system.values and key not in COUNT_KEYS]
     if open_keys:
-        message = f"no meaningful answer, which the rules ask for, in {len(open_keys)} keys: {', '.join(open_keys)}"
+        message = f"no meaningful answer, which the rules require, in {len(open_keys)} keys: {', '.join(open_keys)}"
         yield system.finding("warning", "system-answers", message, open_keys[0])
 
 
@@ -285,8 +286,8 @@ def _name(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
     name = system.values.get("system_name")
     if isinstance(name, str) and name != system.path.stem:
         message = (
-            f"system_name is {short(name)}, the file {short(system.path.name)}; MLCommons' table shows the first and "
-            "links to a file of that name: use one name"
+            f"system_name is {short(name)}, but the file is {short(system.path.name)}; MLCommons' table shows the "
+            "first and links to a file of that name: use one name"
         )
         yield system.finding("warning", "system-name", message, "system_name")
 
@@ -302,13 +303,13 @@ _CHECKS: Final[tuple[Callable[[SystemDescription, Ruleset], Iterator[Finding]], 
 
 
 def _any_rounds_words() -> set[str]:
-    """Every status word of any round, and the rules' own example "available", in lower case."""
+    """Return the status words of all rounds, and the rules' own example "available", in lower case."""
     words = {word for rules in RULESETS.values() for word in (*rules.status_words, *rules.system_status_words)}
     return {word.lower() for word in words} | {"available", "rdi"}
 
 
 def _count(value: object) -> int | None:
-    """`value` as MLCommons' summary reads it, where that is a whole number; 1.0, which Composer writes, is one."""
+    """Return `value` as MLCommons' summary reads it if it is an integer, also 1.0, which Composer writes; else None."""
     if isinstance(value, str):
         return int(value) if re.fullmatch(r"\s*\+?[0-9]{1,9}\s*|\s*-[0-9]{1,9}\s*", value) else None
     return int(value) if is_number(value) and value == int(value) else None
@@ -321,11 +322,11 @@ def _is_empty(value: object) -> bool:
 
 
 def _kind(value: object) -> str:
-    return {list: "a list", str: "a text", type(None): "null"}.get(type(value), "a single value")
+    return {list: "a list", str: "a string", type(None): "null"}.get(type(value), "a single value")
 
 
 def _key_lines(text: str) -> tuple[dict[str, int], list[tuple[str, int]]]:
-    """The line of each key of the outermost object of valid JSON, and the keys that stand there again."""
+    """Return the line of each key of the outermost object of valid JSON, and the duplicate keys with their lines."""
     lines: dict[str, int] = {}
     repeated: list[tuple[str, int]] = []
     level, line = 0, 1

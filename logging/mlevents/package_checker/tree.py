@@ -1,4 +1,4 @@
-"""A whole submission folder <ORG>/{systems,results,benchmarks}: what MLPerf's rules say of it and few tools look at."""
+"""Check a whole submission folder <ORG>/{systems,results,benchmarks} against MLPerf's rules."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from mlevents.summary import RunSummary
 
 __all__ = ["ResultSet", "check_tree", "result_sets", "submission_folders"]
 
-DEEPEST_SUBMISSION: Final = 3  # levels below a path: a folder of rounds, its round, its division
-MOST_FOLDERS: Final = 10_000  # looked at while searching for submissions
-MOST_ALIKE: Final = 100  # findings of one rule that are told
+DEEPEST_SUBMISSION: Final = 3  # levels below a path: rounds, round, division
+MOST_FOLDERS: Final = 10_000  # visited while searching for submissions
+MOST_ALIKE: Final = 100  # findings of one level and rule that are kept
 TOP: Final = ("systems", "results", "benchmarks")
 
 
 def submission_folders(path: Path) -> list[Path]:
-    """The organisations' folders at `path` or up to three levels below it, sorted; links below `path` are not followed.
+    """Return the submission folders at `path` or up to three levels below it, sorted; links below `path` are not
+    followed.
 
-    A submission folder holds results/ and, beside it, systems/ or benchmarks/<benchmark>/implementations/.
+    A submission folder holds results/, and systems/ or benchmarks/<benchmark>/implementations/.
     """
     found: list[Path] = []
     waiting = [(path, 0)]
@@ -58,19 +59,19 @@ def submission_folders(path: Path) -> list[Path]:
 
 
 def result_sets(folder: Path) -> list[ResultSet]:
-    """Every results/<system>/<benchmark> of the submission in `folder`, sorted; links are not followed."""
+    """Return every results/<system>/<benchmark> of the submission in `folder`, sorted, without following links."""
     return sets_in(list_folder(folder))
 
 
 def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str | None) -> list[Finding]:
-    """All findings about the submission in `folder` as a whole; those of single logs and sets are not repeated.
+    """Return all findings about the submission in `folder` as a whole, without those of single logs and sets.
 
     Args:
-        summaries: the logs that were read, by their path; each result_*.txt that could be read as a log must be there.
+        summaries: the logs by path; every result_*.txt that is a readable log must be there.
         ruleset: such as "2.0.0"; None: each benchmark's default, as neither logs nor descriptions name their round.
 
     Raises:
-        ValueError: no ruleset of that name. Nothing is raised on what the folder holds.
+        ValueError: unknown ruleset. Nothing is raised on the folder's content.
     """
     rules = None if ruleset is None else find_ruleset(ruleset)
     listing = list_folder(folder)
@@ -110,7 +111,7 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
 
 
 def _bounded(findings: Sequence[Finding]) -> list[Finding]:
-    """The first `MOST_ALIKE` of each rule, and the number of the others."""
+    """Return the first `MOST_ALIKE` findings of each level and rule, and the number of the others."""
     kept: list[Finding] = []
     seen: Counter[tuple[Level, str]] = Counter()
     for finding in findings:
@@ -143,7 +144,7 @@ def _has_implementations(folder: Path) -> bool:
 
 
 def _rules_of(benchmark: str, rules: Ruleset | None) -> Ruleset | None:
-    """The rules for a benchmark's folder; None where no round knows its name."""
+    """Return the rules for a benchmark's folder; None if no round has the benchmark."""
     if rules is not None:
         return rules
     try:
@@ -153,7 +154,7 @@ def _rules_of(benchmark: str, rules: Ruleset | None) -> Ruleset | None:
 
 
 def _names_known(rules: Ruleset) -> set[str]:
-    """The benchmarks of a round: those with rules here, and the words its logs may hold."""
+    """Return the benchmarks of a round: those with rules here, and those that its logs may name."""
     words = {word for one in rules.required if one.key == keys.SUBMISSION_BENCHMARK for word in one.vocabulary or ()}
     return words | set(rules.benchmarks)
 
@@ -167,55 +168,53 @@ def _systems_with(sets: Iterable[ResultSet], benchmark: str) -> list[str]:
 
 
 def _top(listing: Listing) -> Iterator[Finding]:
-    """The three folders at the top, and what else lies there."""
+    """Yield findings about the top-level folders."""
     there = {entry.name: entry.kind for entry in listing.inside("")}
     for name in ("systems", "results"):
         if there.get(name) != "folder":
-            message = f"has no folder {name}/, without which MLCommons' tools break off or find nothing"
+            message = f"no folder {name}/, without which MLCommons' tools abort or find nothing"
             yield listing.finding("error", "tree-layout", message)
         elif not listing.inside(name):
-            yield listing.finding("error", "tree-layout", "is empty, so there is nothing to submit", name)
+            yield listing.finding("error", "tree-layout", "empty, so there is nothing to submit", name)
     for entry in listing.inside(""):
         if entry.name == PARAMETERS and entry.kind == "file":
             yield from check_parameters(listing, entry.place)
         elif entry.kind == "folder" and entry.name not in TOP and entry.name.lower() in TOP:
-            message = f"is not read: the rules' folder is {entry.name.lower()}/, in lower case"
+            message = f"is not read by any tool: rename it to {entry.name.lower()}/"
             yield listing.finding("error", "tree-layout", message, entry.place)
 
 
 def _systems(
     listing: Listing, described: Mapping[str, SystemDescription], sets: Sequence[ResultSet]
 ) -> Iterator[Finding]:
-    """Whether systems/ and results/ name the same systems, each once."""
+    """Yield findings unless systems/ and results/ name the same systems, each once."""
     with_results = {one.system for one in sets if one.files}
     for entry in listing.folders("results"):
         if entry.name not in described:
             close = difflib.get_close_matches(entry.name, described, n=1)
             hint = f" (there is {close[0]}.json)" if close else ""
-            message = (
-                f"systems/{entry.name}.json does not exist{hint}; MLCommons' package checker breaks off without it"
-            )
+            message = f"systems/{entry.name}.json is missing{hint}; MLCommons' package checker aborts without it"
             yield listing.finding("error", "system-without-description", message, entry.place)
     for name in sorted(set(described) - with_results):
-        message = f"results/{name} holds no result; a submission describes the systems that were measured: remove one"
+        message = f"results/{name} has no result; a submission describes measured systems only: remove the description"
         yield listing.finding("warning", "system-without-results", message, f"systems/{name}.json")
     for entry in listing.inside("systems"):
         if not (entry.kind == "file" and entry.name.endswith(".json")) and entry.kind not in ("link", "other"):
-            message = "is no system description (<system>.json), so no tool reads it; remove it"
+            message = "not a system description (<system>.json), so no tool reads it; remove it"
             yield listing.finding("warning", "unknown-file", message, entry.place)
     shown_as: dict[str, str] = {}
     for name, system in described.items():
         title = system.text("system_name")
         other = shown_as.setdefault(title, name) if title else name
         if other != name:
-            message = f"system_name {short(title)} is also that of systems/{other}.json; a table shows both as one"
+            message = f"system_name {short(title)} is also that of systems/{other}.json; tables show both as one"
             yield system.finding("warning", "system-name", message, "system_name")
 
 
 def _system_folders(listing: Listing, described: Mapping[str, SystemDescription]) -> Iterator[Finding]:
-    """What lies in results/ and results/<system>/ beside the benchmarks' folders."""
+    """Yield findings about what is in results/ and results/<system>/ besides benchmarks' folders."""
     for entry in listing.files("results"):
-        yield _unknown(listing, entry.place, "results/ holds a folder for each system")
+        yield _unknown(listing, entry.place, "results/ has one folder per system")
     for system in listing.folders("results"):
         for entry in listing.files(system.place):
             if entry.name == PARAMETERS:
@@ -224,9 +223,9 @@ def _system_folders(listing: Listing, described: Mapping[str, SystemDescription]
             elif entry.name == PRIVATE_ID:
                 yield check_private_id(listing, entry.place)
             else:
-                yield _unknown(listing, entry.place, "a system's folder holds a folder for each benchmark")
+                yield _unknown(listing, entry.place, "a system's folder has one folder per benchmark")
         if not listing.folders(system.place):
-            message = "holds no benchmark's folder, so no result"
+            message = "no folder of a benchmark, so no results"
             yield listing.finding("error", "results-missing", message, system.place)
 
 
@@ -237,20 +236,20 @@ def _unknown(listing: Listing, place: str, reason: str) -> Finding:
 def _benchmark_folder(
     listing: Listing, one: ResultSet, found: Ruleset | None, asked: Ruleset | None
 ) -> Iterator[Finding]:
-    """Whether the folder's name is a benchmark of the round."""
+    """Yield findings unless the folder is named as a benchmark of the round."""
     if found is not None and one.benchmark in _names_known(found):
         if one.benchmark not in found.benchmarks:
-            message = f"the number of results and the target of {one.benchmark} in {found.round} are not known here"
+            message = f"number of results and target of {one.benchmark} in {found.round} are unknown, so not checked"
             yield listing.finding("note", "benchmark-folder", message, one.place)
         return
     rounds = [asked] if asked else list(RULESETS.values())
     names = sorted({name for rules in rounds for name in _names_known(rules)})
     close = difflib.get_close_matches(one.benchmark, names, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f" (there are: {', '.join(names)})"
-    where = f"ruleset {asked.name}" if asked else "any round known here"
+    hint = f" (did you mean {close[0]}?)" if close else f" (known: {', '.join(names)})"
+    where = f"ruleset {asked.name}" if asked else "any known round"
     message = (
-        f"{short(one.benchmark)} is no benchmark of {where}{hint} MLCommons' package checker skips such a folder "
-        "unread and calls the package good, and its summary breaks off"
+        f"{short(one.benchmark)} is not a benchmark of {where}{hint}; MLCommons' package checker skips such a folder "
+        "and passes the package, and its summary aborts"
     )
     yield listing.finding("error", "benchmark-folder", message, one.place)
 
@@ -258,7 +257,7 @@ def _benchmark_folder(
 def _tool_files(
     listing: Listing, one: ResultSet, read: Sequence[RunSummary], description: SystemDescription | None
 ) -> Iterator[Finding]:
-    """Everything in the folder of results that is no result."""
+    """Yield findings about everything in a folder of results that is not a result."""
     logged = next((summary.division for summary in read if summary.division), None)
     division = (description.text("division") if description else None) or logged
     for entry in listing.inside(one.place):

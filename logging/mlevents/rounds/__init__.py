@@ -1,4 +1,4 @@
-"""MLPerf's rounds as data: one module a round, found by the name MLCommons' tools give its ruleset."""
+"""Rules of MLPerf's rounds as data, one module per round, by the names of MLCommons' rulesets."""
 
 from __future__ import annotations
 
@@ -65,46 +65,44 @@ MLPERF_RULESETS: Final[dict[str, Ruleset]] = {
 }
 RULESETS: Final[dict[str, Ruleset]] = {**MLPERF_RULESETS, beyond_mlperf.RULESET.name: beyond_mlperf.RULESET}
 
-# The data each benchmark is defined on; a log that names other data is a demonstration.
+# The dataset of each benchmark; a log with another dataset is a demonstration.
 BENCHMARK_DATASET: Final[dict[str, str]] = {
     name: benchmark.dataset for rules in RULESETS.values() for name, benchmark in rules.benchmarks.items()
 }
 
-# The rounds of the published open-division results that these two are compared with here.
+# The rounds of the published open-division results that these benchmarks are compared with.
 _REFERENCE: Final = {keys.RESNET: training_2_0.RULESET.name, keys.BERT: training_2_1.RULESET.name}
 
 
 def ruleset(name: str) -> Ruleset:
-    """The rules named `name`, such as "2.0.0". Raises ValueError naming the known ones."""
+    """Return the rules named `name`, such as "2.0.0". Raises ValueError that lists the known ones."""
     try:
         return RULESETS[name]
     except KeyError:
-        raise ValueError(f"no ruleset {name!r} is known here; the known ones are {', '.join(RULESETS)}") from None
+        raise ValueError(f"no ruleset {name!r}; known: {', '.join(RULESETS)}") from None
 
 
 def rulesets_of(benchmark: str) -> tuple[str, ...]:
-    """The names of the rulesets that have `benchmark`, oldest first; () where none has."""
+    """Return the names of the rulesets that have `benchmark`, oldest first; () for an unknown one."""
     return tuple(name for name, rules in RULESETS.items() if benchmark in rules.benchmarks)
 
 
 def default_ruleset(benchmark: str) -> str:
-    """The name of the ruleset `benchmark` is checked against unless told otherwise. Raises ValueError if unknown.
+    """Return the name of the default ruleset of `benchmark`: the newest that has it.
 
-    The newest that has it; for ResNet and BERT the round of the published results they are compared with here.
+    For ResNet and BERT it is the round of the published results that they are compared with. Raises ValueError if the
+    benchmark is unknown.
     """
     known = rulesets_of(benchmark)
     if not known:
-        raise ValueError(
-            f"no rules are known here for a benchmark {benchmark!r}; the known ones are {', '.join(BENCHMARK_DATASET)}"
-        )
+        raise ValueError(f"no rules for benchmark {benchmark!r}; known: {', '.join(BENCHMARK_DATASET)}")
     return _REFERENCE.get(benchmark, known[-1])
 
 
 def round_of_path(path: Path | str) -> str | None:
-    """The ruleset of the round that `path` lies in: below a folder named like MLCommons' repositories of results.
+    """Return the ruleset of the innermost folder of `path` that is named like MLCommons' repositories of results.
 
-    Such as "2.1.0" for training_results_v2.1/MosaicML/results/... The innermost counts; None where there is none, or
-    where its round is not known here.
+    Such as "2.1.0" for training_results_v2.1/MosaicML/results/...; None without such a folder, or for an unknown round.
     """
     for part in reversed(Path(path).parts):
         found = re.match(r"training_results_v([0-9]+)[.]([0-9]+)(?![0-9.])", part)

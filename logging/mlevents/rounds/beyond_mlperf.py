@@ -1,4 +1,4 @@
-"""Benchmarks that no round of MLPerf has, under its open division's general rules. No tool of MLCommons knows them."""
+"""Benchmarks outside of MLPerf, under the general rules of its open division; MLCommons' tools do not know them."""
 
 from __future__ import annotations
 

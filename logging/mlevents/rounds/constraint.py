@@ -1,4 +1,4 @@
-"""What a rule file asks of a logged value, as frozen data that can test a value and say itself in words."""
+"""Constraints of rule files on logged values, as frozen data that can test a value and describe itself."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-Before = Callable[[str], Any]  # key -> its last value logged before the checked event, None where there is none
+Before = Callable[[str], Any]  # key -> its last value before the checked event, or None
 
-ROUNDING: Final = 1e-5  # how far from a whole number MLCommons' is_integer() still calls a number whole
+ROUNDING: Final = 1e-5  # tolerance of is_integer() in MLCommons' checker
 
 
 class Constraint(Protocol):
-    """One condition on a value. `words` ends the sentence "the value must be ..."."""
+    """One condition on a value. `words` completes the sentence "the value must be ..."."""
 
     @property
     def words(self) -> str: ...
 
     def holds(self, value: Any, before: Before) -> bool:
-        """Whether `value` meets it. May raise what arithmetic on a value of an odd type raises; see `satisfied`."""
+        """Return True if `value` meets it. May raise what arithmetic on other types raises; see `satisfied`."""
         ...
 
 
 def satisfied(constraint: Constraint, value: Any, before: Before) -> bool:
-    """Whether `value` meets `constraint`; a value that its arithmetic cannot take does not."""
+    """Return True if `value` meets `constraint`; False if its arithmetic cannot take the value."""
     try:
         return bool(constraint.holds(value, before))
     except (TypeError, ValueError, ArithmeticError, KeyError):
@@ -32,7 +32,7 @@ def satisfied(constraint: Constraint, value: Any, before: Before) -> bool:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether the number `value` is whole up to rounding, as MLCommons' checker decides it (mlp_compliance.py)."""
+    """Return True if the number `value` is an integer up to rounding, as in MLCommons' checker (mlp_compliance.py)."""
     return bool(abs(round(value) - value) < ROUNDING)
 
 
@@ -66,7 +66,7 @@ class Among:
 
 @dataclass(frozen=True, kw_only=True)
 class Within:
-    """A number between bounds; `above` and `below` are strict, `least` and `most` are not."""
+    """A number between bounds; `above` and `below` are exclusive, `least` and `most` inclusive."""
 
     above: float | None = None
     least: float | None = None
@@ -89,7 +89,7 @@ class Within:
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number; 2.0 is one."""
+    """An integer as a number; 2.0 is one."""
 
     @property
     def words(self) -> str:
@@ -101,7 +101,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Integer:
-    """A JSON integer; 2.0 is none."""
+    """A JSON integer; 2.0 is not one."""
 
     @property
     def words(self) -> str:
@@ -113,7 +113,7 @@ class Integer:
 
 @dataclass(frozen=True)
 class MultipleOf:
-    """A whole multiple of `step`."""
+    """An integer multiple of `step`."""
 
     step: float
 
@@ -155,7 +155,7 @@ class Length:
 
 @dataclass(frozen=True)
 class Related:
-    """A relation to the values of other keys, each logged before: `relation(value, *values of those keys)`."""
+    """A relation to the values of other keys that were logged before: `relation(value, *values of those keys)`."""
 
     words: str
     of: tuple[str, ...]
@@ -170,7 +170,7 @@ class Related:
 
 @dataclass(frozen=True)
 class Parts:
-    """A mapping that holds each named part, a number within its bounds."""
+    """A mapping with each named part, a number within its bounds."""
 
     bounds: Mapping[str, Within]
 

@@ -1,4 +1,4 @@
-"""The benchmarks on images: what each asks beyond the keys of every log, in the form of the first round that has it.
+"""Image benchmarks: what each requires beyond the keys of every log, in the form of the first round that has it.
 
 Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of mlperf-logging 4.1.68; of runs: its
 benchmark_meta.py; of evaluation intervals: training_rules.adoc, section "Quality measure".
@@ -23,8 +23,8 @@ from mlevents.rounds.ruleset import (
 
 POSITIVE: Final = Within(above=0)
 NOT_NEGATIVE: Final = Within(least=0)
-OPEN_KEYS: Final = (evaluation(Within(below=1.0)),)  # an open accuracy need only not be in percent
-# The list of tensors that must be named is left to MLCommons' checker.
+OPEN_KEYS: Final = (evaluation(Within(below=1.0)),)  # an open accuracy must only not be in percent
+# The list of required tensors is left to MLCommons' checker.
 WEIGHTS: Final = RequiredKey(key=keys.WEIGHTS_INITIALIZATION, occurrence="at least one", metadata=("tensor",))
 
 RESNET: Final = BenchmarkRules(
@@ -65,7 +65,7 @@ RESNET: Final = BenchmarkRules(
     },
 )
 
-# RetinaNet on Open Images in every round here; from 5.0 on it is called so.
+# RetinaNet on Open Images in all these rounds; from 5.0 on under that name.
 SSD: Final = BenchmarkRules(
     name="ssd",
     dataset="openimages",
@@ -156,9 +156,9 @@ UNET3D: Final = BenchmarkRules(
 
 
 def fid_and_clip(progress: str, fid: Within, clip: Within) -> RequiredKey:
-    """Stable Diffusion's two metrics, each in its own eval_accuracy; those of the same `progress` belong together."""
+    """Return the rule for Stable Diffusion's metrics, each in its own eval_accuracy, joined by equal `progress`."""
     return RequiredKey(
-        key="aggregated_eval_accuracy",  # what the rule files call the joined value
+        key="aggregated_eval_accuracy",  # name of the joined value in the rule files
         occurrence="at least two",
         joined=progress,
         value=(Parts({"FID": Within(), "CLIP": Within()}),),
@@ -208,7 +208,7 @@ FLUX1: Final = BenchmarkRules(
     progress=keys.SAMPLES_COUNT,
     # "Every 262144 training samples", rounded up to whole batches (training_policies pull request 562).
     evaluation_interval=EvaluationInterval(constant=262_144, whole_batches=True),
-    # The open rule file asks for a key of its own, which the closed one and the reference do not know.
+    # The open rule file requires a key of its own, unknown to the closed one and the reference.
     open_keys=(
         RequiredKey(
             key="averaged_validation_loss",
@@ -219,7 +219,7 @@ FLUX1: Final = BenchmarkRules(
     ),
     closed_keys=(
         RequiredKey(key=keys.GLOBAL_BATCH_SIZE, occurrence="at least one", value=(NOT_NEGATIVE,)),
-        # From 6.1 on rounded up to whole batches, as the rules say.
+        # From 6.1 on rounded up to whole batches, as in the rules.
         once("evaluation_frequency", Equal(262_144)),
         named(keys.OPT_NAME, "adamw"),
         once(keys.OPT_ADAMW_BETA_1, Equal(0.9)),

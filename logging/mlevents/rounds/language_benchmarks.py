@@ -1,4 +1,4 @@
-"""The benchmarks on text and speech: what each asks beyond the keys of every log, as its first round has it.
+"""Text and speech benchmarks: what each requires beyond the keys of every log, in the form of its first round.
 
 Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of mlperf-logging 4.1.68; of runs: its
 benchmark_meta.py; of evaluation intervals and units: training_rules.adoc, "Quality measure" and epoch reporting.
@@ -73,7 +73,7 @@ RNNT: Final = BenchmarkRules(
         once(keys.EVAL_SAMPLES, Equal(2703)),
         once("data_train_max_duration"),
         once("data_train_num_buckets", Integer()),
-        # Spelt so in mlperf-logging.
+        # The spelling of mlperf-logging.
         once("data_speed_perturbaton_min", Equal(0.85)),
         once("data_speed_perturbaton_max", Equal(1.15)),
         once("data_spec_augment_freq_n", Equal(2)),

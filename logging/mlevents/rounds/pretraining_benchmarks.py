@@ -1,7 +1,7 @@
-"""The large language models trained from scratch, or by reinforcement: what each asks, as its first round has it.
+"""Pre-training and reinforcement learning of large language models: what each requires, in the form of its first round.
 
 Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of mlperf-logging 4.1.68; of runs: its
-benchmark_meta.py; of evaluation intervals: training_rules.adoc, "Quality measure", or what is named.
+benchmark_meta.py; of evaluation intervals: training_rules.adoc, "Quality measure", or as noted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH: Final = (keys.GLOBAL_BATCH_SIZE,)
 
 
 def adamw(epsilon: float) -> tuple[RequiredKey, ...]:
-    """AdamW as the closed language benchmarks set it."""
+    """Return the rules for AdamW of the closed language benchmarks."""
     return (
         named(keys.OPT_NAME, "adamw"),
         named(keys.OPT_LR_DECAY_SCHEDULE, COSINE),
@@ -40,7 +40,7 @@ def adamw(epsilon: float) -> tuple[RequiredKey, ...]:
     )
 
 
-# What open_llama31_405b.yaml and its kin ask to be logged with any value.
+# Keys that open_llama31_405b.yaml and similar files require with any value.
 FREE_ADAMW: Final = once_each(
     keys.OPT_LR_WARMUP_STEPS,
     keys.OPT_LR_DECAY_STEPS,
@@ -54,12 +54,12 @@ FREE_ADAMW: Final = once_each(
 
 
 def log_perplexity(target: float, points: EvaluationPoints | None = None) -> RequiredKey:
-    """One evaluation of a language model at or below `target`, by samples."""
+    """Return the rule that one evaluation of a language model, by samples, is at or below `target`."""
     return evaluation(Within(above=0.0, most=target), progress=keys.SAMPLES_COUNT, points=points)
 
 
 def decay_steps(total: int) -> RequiredKey:
-    """The learning rate decays from the end of the warm-up to `total` steps."""
+    """Return the rule that the learning rate decays from the end of the warm-up to `total` steps."""
     words = f"{total:,} - {keys.OPT_LR_WARMUP_STEPS}"
     return once(
         keys.OPT_LR_DECAY_STEPS, Related(words, (keys.OPT_LR_WARMUP_STEPS,), lambda v, warmup: v == total - warmup)
@@ -102,7 +102,7 @@ LLAMA31_405B: Final = BenchmarkRules(
 DECAY_405B: Final = once(
     keys.OPT_LR_DECAY_STEPS,
     Related(
-        # Today's rule file works the second term out when it reads the warm-up steps, so those must stand before.
+        # Today's rule file computes the second term at the warm-up steps, so they must be logged before.
         "CEIL(1,200,000 * 1152 / global_batch_size) - CEIL(8,000 * 1152 / global_batch_size)",
         BATCH,
         lambda v, batch: v == math.ceil(1_200_000 * 1152 / batch) - math.ceil(8000 * 1152 / batch),
@@ -113,7 +113,8 @@ DECAY_405B: Final = once(
 def _small(
     name: str, target: float, interval: EvaluationInterval | None, open_keys: tuple[RequiredKey, ...]
 ) -> BenchmarkRules:
-    """Small language model pre-training: closed_llama31_8b.yaml and closed_gpt_oss_20b.yaml differ in the target."""
+    """Return the rules of small models; closed_llama31_8b.yaml and closed_gpt_oss_20b.yaml differ only in the
+    target."""
     return BenchmarkRules(
         name=name,
         dataset="c4",
@@ -144,7 +145,7 @@ LLAMA31_8B: Final = _small(
     3.3,
     # Every 12288 sequences, rounded up to whole batches, none skipped (training_policies pull request 567).
     EvaluationInterval(constant=12_288, whole_batches=True),
-    # Any loss: today's rule files ask for one below 1.0, which this metric never is (see the rounds' defects).
+    # Any loss: today's rule files require one below 1.0, which this metric never is (see the rounds' defects).
     (evaluation(Within(above=0.0), progress=keys.SAMPLES_COUNT),),
 )
 

@@ -1,8 +1,8 @@
-"""The benchmarks on clicks, graphs and games: what each asks beyond the keys of every log, as its first round has it.
+"""Recommendation, graph and game benchmarks: what each requires, in the form of its first round.
 
 Source of keys and values: open_<benchmark>.yaml and closed_<benchmark>.yaml of mlperf-logging 4.1.68; of runs: its
-benchmark_meta.py. The rules' text sets evaluation intervals that these benchmarks' logs do not count in (a share of the
-data), so none is given here but where the rule file checks it.
+benchmark_meta.py. The rules' text gives evaluation intervals as shares of the data, which the logs of these
+benchmarks do not count in, so they are left out unless the rule file checks them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _interval_v4(batch: float) -> float:
 
 
 def _first_v4(batch: float) -> float:
-    """The earliest convergence of the reference, a line through its sweep, rounded up to an evaluation point."""
+    """Return the earliest convergence of the reference, a line through its sweep, rounded up to an evaluation point."""
     earliest = math.floor((4480 * batch + 135_331_840) / 3)
     return math.ceil(earliest / _interval_v4(batch)) * _interval_v4(batch)
 
@@ -147,7 +147,7 @@ DLRMV4: Final = BenchmarkRules(
     ),
 )
 
-# A relational graph attention network; from 5.0 on it is called rgat.
+# A relational graph attention network; from 5.0 on named rgat.
 GNN: Final = BenchmarkRules(
     name="gnn",
     dataset="igbh",
@@ -181,7 +181,7 @@ MINIGO: Final = BenchmarkRules(
         RequiredKey(key="actual_selfplay_games_per_generation", occurrence="at least one", value=(Within(least=8192),)),
         once("min_selfplay_games_per_generation", Equal(8192)),
         evaluation(Within(least=0.5, below=1.0)),
-        # Named without a requirement, so that the common one falls away: self-play has neither samples nor blocks.
+        # Optional here, which overrides the common rules: self-play has neither samples nor blocks.
         *(
             RequiredKey(key=key, occurrence="any")
             for key in (keys.BLOCK_START, keys.BLOCK_STOP, keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES)

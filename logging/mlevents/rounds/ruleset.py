@@ -1,4 +1,4 @@
-"""The shape of a round's rules: what a log of it must hold, as frozen data that the checks read."""
+"""Data model of a round's rules: what its logs must hold, as frozen data that the checks read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reaches(value: float, target: float, direction: Direction, *, excluded: bool
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationPoints:
-    """Where evaluations must fall, in metadata samples_count, by the global batch size logged before."""
+    """Required positions of evaluations, in metadata samples_count, by the global batch size logged before."""
 
     words: str
     first: Callable[[float], float]
@@ -36,40 +36,38 @@ class EvaluationPoints:
 
 @dataclass(frozen=True, kw_only=True)
 class RequiredKey:
-    """A key a log must hold. With `alternative`, a log that holds that key instead is complete as well."""
+    """A key that a log must hold; a log with `alternative` instead is complete, too."""
 
     key: str
     occurrence: Occurrence = "exactly one"
     alternative: str | None = None
     metadata: tuple[str, ...] = ()  # names that each event's metadata must hold
     metadata_any: tuple[str, ...] = ()  # names of which each event's metadata must hold one
-    metadata_with: Mapping[str, str] = field(default_factory=dict)  # where the first is, the second must be as well
-    metadata_values: Mapping[str, Constraint] = field(default_factory=dict)  # where the name is, its value must hold
+    metadata_with: Mapping[str, str] = field(default_factory=dict)  # if metadata has the first, then also the second
+    metadata_values: Mapping[str, Constraint] = field(default_factory=dict)  # of metadata, if present
     vocabulary: tuple[str, ...] | None = None  # the values allowed; None: any
-    filled: bool = False  # an empty text is no value
-    value: tuple[Constraint, ...] = ()  # what every event's value must meet
-    some_value: tuple[Constraint, ...] = ()  # what one event's value, at least, must meet
+    filled: bool = False  # an empty string is not allowed
+    value: tuple[Constraint, ...] = ()  # constraints on every event's value
+    some_value: tuple[Constraint, ...] = ()  # constraints on at least one event's value
     points: EvaluationPoints | None = None
-    # The values of eval_accuracy events that share this metadata name's value are one value, a mapping by their
-    # metadata "metric"; such a key is no event of its own.
+    # The values of eval_accuracy events with equal metadata of this name are joined to one mapping by their metadata
+    # "metric"; such a key is not an event of its own.
     joined: str | None = None
-    repeatable: bool = (
-        True  # several with one value only warn (each rank may log it); False: a second one moves a clock
-    )
+    repeatable: bool = True  # repetitions of one value are a warning (each rank may log it); False: an error
 
 
 def once(key: str, *value: Constraint) -> RequiredKey:
-    """A key that stands exactly once, its value under the constraints `value`."""
+    """Return the rule for a key that occurs exactly once, with the constraints `value`."""
     return RequiredKey(key=key, value=value)
 
 
 def once_each(*names: str) -> tuple[RequiredKey, ...]:
-    """Keys that stand exactly once each, with any value."""
+    """Return the rules for keys that occur exactly once each, with any value."""
     return tuple(RequiredKey(key=name) for name in names)
 
 
 def named(key: str, *words: str) -> RequiredKey:
-    """A key that stands exactly once, with one of `words`."""
+    """Return the rule for a key that occurs exactly once, with one of `words`."""
     return RequiredKey(key=key, vocabulary=words)
 
 
@@ -79,7 +77,7 @@ def evaluation(
     value: tuple[Constraint, ...] = (),
     points: EvaluationPoints | None = None,
 ) -> RequiredKey:
-    """The rule for eval_accuracy of one benchmark: each event names its `progress`, one event meets `some_value`."""
+    """Return the rule for a benchmark's eval_accuracy: every event has `progress`, one event meets `some_value`."""
     return RequiredKey(
         key=keys.EVAL_ACCURACY,
         occurrence="at least one",
@@ -93,9 +91,9 @@ def evaluation(
 def replaced(
     rules: Iterable[RequiredKey], *others: RequiredKey, without: Iterable[str] = ()
 ) -> tuple[RequiredKey, ...]:
-    """`rules` with each of `others` in the place of the rule for its key, or added; the keys `without` are left out.
+    """Return `rules` with each of `others` in place of the rule for its key, or added, and without the keys `without`.
 
-    A later rule file of MLCommons' checker overrides an earlier one's rule for the same key in this way.
+    A later rule file of MLCommons' checker overrides the rule of an earlier one for the same key.
     """
     by_key = {rule.key: rule for rule in rules} | {rule.key: rule for rule in others}
     return tuple(rule for key, rule in by_key.items() if key not in set(without))
@@ -103,16 +101,16 @@ def replaced(
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationInterval:
-    """How much is trained between two evaluations, in the benchmark's unit: linear in the global batch."""
+    """Amount of training between two evaluations, in the benchmark's unit: linear in the global batch size."""
 
     constant: float
     per_batch: float = 0.0
     multiple: int = 1
     whole_batches: bool = False  # rounded up to whole batches
-    padded_epoch: int | None = None  # constant counts epochs of so many samples; epochs are padded to whole batches
+    padded_epoch: int | None = None  # `constant` counts epochs of this many samples, padded to whole batches
 
     def at(self, global_batch_size: int) -> int:
-        """The interval in epochs or samples: the linear function rounded down to a multiple of `multiple`."""
+        """Return the interval in epochs or samples: the linear function rounded down to a multiple of `multiple`."""
         if self.whole_batches:
             return math.ceil(self.constant / global_batch_size) * global_batch_size
         if self.padded_epoch is not None:
@@ -123,7 +121,7 @@ class EvaluationInterval:
 
 @dataclass(frozen=True, kw_only=True)
 class PartTarget:
-    """The target of one part of a quality that is several numbers."""
+    """Target of one part of a quality with several parts."""
 
     target: float
     direction: Direction
@@ -135,25 +133,25 @@ class PartTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRules:
-    """What one benchmark asks in one round.
+    """Rules of one benchmark in one round.
 
-    `parts` is filled where the quality is several numbers (box and mask precision; FID and CLIP). `metric`, `target`
-    and `direction` are then those of the first part, which stands for the run wherever one number is shown.
+    `parts` is set if the quality has several numbers (box and mask precision; FID and CLIP). `metric`, `target` and
+    `direction` are then those of the first part, which represents the run wherever one number is shown.
     """
 
     name: str
-    dataset: str  # the name this project logs under the key "dataset" for the benchmark's own data
+    dataset: str  # value of this project's key "dataset" for the benchmark's own data
     metric: str
     target: float
     direction: Direction
     runs: int
     unit: Unit  # what the metadata `progress` counts
-    evaluation_interval: EvaluationInterval | None  # binding in the closed division only; None: none is known here
-    target_excluded: bool = False  # the target itself does not reach it
-    progress: str = keys.EPOCH_NUM  # the metadata of eval_accuracy that says how far the run is
-    dropped: int = 1  # runs left out at each end before the mean is taken
+    evaluation_interval: EvaluationInterval | None  # binding in the closed division only; None: unknown
+    target_excluded: bool = False  # the target must be exceeded
+    progress: str = keys.EPOCH_NUM  # metadata of eval_accuracy that holds the progress of the run
+    dropped: int = 1  # runs dropped at each end before taking the mean
     parts: Mapping[str, PartTarget] = field(default_factory=dict)
-    # Whether the parts stand in one eval_accuracy event, or each in its own with its name in the metadata "metric".
+    # All parts in one eval_accuracy event, or each in its own with its name in the metadata "metric".
     parts_in_one_event: bool = True
     open_keys: tuple[RequiredKey, ...] = ()
     closed_keys: tuple[RequiredKey, ...] = ()
@@ -172,7 +170,7 @@ class BenchmarkRules:
         return reaches(quality, wanted, self.direction, excluded=self.target_excluded)
 
     def quality_parts(self, value: Any, metric: Any = None) -> dict[str, Any]:
-        """The parts that one eval_accuracy event holds: from its value, or named by its metadata `metric`."""
+        """Return the parts that one eval_accuracy event holds: from its value, or named by its metadata `metric`."""
         if self.parts_in_one_event:
             return {name: value[name] for name in self.parts if name in value} if isinstance(value, Mapping) else {}
         return {metric: value} if isinstance(metric, str) and metric in self.parts else {}
@@ -180,7 +178,7 @@ class BenchmarkRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """How today's rule file of MLCommons' checker becomes the round's own: `text` in `file` is replaced by `by`."""
+    """Repair of today's rule file of MLCommons' checker to the round's own: `text` in `file` is replaced with `by`."""
 
     file: str  # beside the checker's module: "training_2.1.0/closed_bert.yaml"
     text: str
@@ -189,7 +187,7 @@ class Repair:
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamDefect:
-    """A known error in a rule file of MLCommons' checker: it fails logs that the round's rules let pass."""
+    """A known error in a rule file of MLCommons' checker: it fails logs that pass by the round's rules."""
 
     rule: str  # short fixed id
     benchmark: str
@@ -197,17 +195,17 @@ class UpstreamDefect:
     meaning: str
     source: str
     repair: Repair
-    today: tuple[RequiredKey, ...] = ()  # the keys as today's rule file has them; (): no log can pass it
+    today: tuple[RequiredKey, ...] = ()  # the keys as in today's rule file; (): no log can pass it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ruleset:
-    """The rules of one round of MLPerf Training, as MLCommons' compliance checker of that number reads them."""
+    """Rules of one round of MLPerf Training, as in MLCommons' compliance checker of that number."""
 
-    name: str  # what MLCommons' tools call it: "2.0.0"
+    name: str  # in MLCommons' tools: "2.0.0"
     round: str
-    checker: str  # the version of mlperf-logging these data were compared with; "": MLCommons' tools do not know them
-    status_words: tuple[str, ...]  # of the log's submission_status; (): the round does not ask for it
+    checker: str  # version of mlperf-logging that these data were compared with; "": unknown to MLCommons' tools
+    status_words: tuple[str, ...]  # of the log's submission_status; (): not required in the round
     system_status_words: tuple[str, ...] = ()  # of the system description's status; (): any
     init_minutes: Mapping[str, float]  # by division: the longest time from init_start to init_stop
     required: tuple[RequiredKey, ...]
@@ -218,9 +216,9 @@ class Ruleset:
     def keys_of(
         self, benchmark: str | None, division: str | None, optimizer: str | None = None
     ) -> tuple[RequiredKey, ...]:
-        """What a log of `benchmark` and `division` must hold; a benchmark's rule takes the place of a general one.
+        """Return what a log of `benchmark` and `division` must hold; a benchmark's rule replaces the general one.
 
-        Anything but "closed" is read as open, and an unknown benchmark adds nothing.
+        Anything but "closed" is treated as open; an unknown benchmark adds nothing.
         """
         rules = self.benchmarks.get(benchmark or "")
         if division != keys.CLOSED:
@@ -230,5 +228,5 @@ class Ruleset:
         return replaced(found, *by_optimizer.get(optimizer or "", ()))
 
     def defects_of(self, benchmark: str | None, division: str | None) -> tuple[UpstreamDefect, ...]:
-        """The known upstream defects that concern logs of `benchmark` and `division`."""
+        """Return the known upstream defects that concern logs of `benchmark` and `division`."""
         return tuple(d for d in self.defects if (d.benchmark, d.division) == (benchmark, division))

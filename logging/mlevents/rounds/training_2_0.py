@@ -1,4 +1,4 @@
-"""MLPerf Training v2.0, ruleset 2.0.0: the first round here. The reference round for ResNet."""
+"""MLPerf Training v2.0, ruleset 2.0.0: the first round here, and the reference round for ResNet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlevents.rounds.ruleset import RequiredKey, Ruleset, named, once
 # Source of names and occurrences: training_2.0.0/*.yaml of the compliance checker in mlperf-logging 4.1.68.
 CHECKER: Final = "4.1.68"
 
-# common.yaml. The words of the log's submission_status are not those of the system description's status.
+# common.yaml. The system description's status has other words than the log's submission_status.
 STATUS_WORDS: Final = ("cloud", "onprem", "preview", "research")
 
 # common.yaml, key submission_division, and training_rules.adoc: 240 minutes open, 30 closed.
@@ -29,7 +29,7 @@ REQUIRED: Final = (
     named(keys.SUBMISSION_STATUS, *STATUS_WORDS),
     RequiredKey(key=keys.CACHE_CLEAR, occurrence="at least one"),
     RequiredKey(key=keys.INIT_START, occurrence="at least one"),
-    # Stricter than the checker, which only warns of a second one: the score is taken from the last run_start.
+    # Stricter than the checker, which only warns of repetitions: the score is taken from the last run_start.
     RequiredKey(key=keys.INIT_STOP, repeatable=False),
     RequiredKey(key=keys.RUN_START, repeatable=False),
     RequiredKey(key=keys.RUN_STOP, repeatable=False, metadata=(keys.STATUS,)),

@@ -1,4 +1,4 @@
-"""MLPerf Training v2.1, ruleset 2.1.0: v2.0's rules, and a rule file for BERT that was changed after the round."""
+"""MLPerf Training v2.1, ruleset 2.1.0: v2.0's rules, and a rule file for BERT that changed after the round."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULESET: Final = replace(
     round="v2.1",
     benchmarks={
         **training_2_0.RULESET.benchmarks,
-        # The round's own name, or today's: a log with either says the same.
+        # The round's own name, or today's: both mean the same.
         keys.BERT: replace(
             BERT,
             closed_keys=replaced(BERT.closed_keys, RequiredKey(key="opt_epsilon", alternative=keys.OPT_LAMB_EPSILON)),

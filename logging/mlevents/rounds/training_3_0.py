@@ -1,4 +1,4 @@
-"""MLPerf Training v3.0, ruleset 3.0.0: no more named tensors; DLRM-DCNv2 and GPT-3 come, DLRM and Minigo go."""
+"""MLPerf Training v3.0, ruleset 3.0.0: no named tensors; adds DLRM-DCNv2 and GPT-3, drops DLRM and Minigo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlevents.rounds.language_benchmarks import BERT, GPT3
 from mlevents.rounds.recommendation_benchmarks import DLRM_DCNV2
 from mlevents.rounds.ruleset import BenchmarkRules, Repair, UpstreamDefect, named, once, replaced
 
-# training_3.0.0/closed_*.yaml: weights_initialization and RNN-T's scale of it are no longer asked for.
+# training_3.0.0/closed_*.yaml: weights_initialization and RNN-T's scale of it are no longer required.
 WITHOUT: Final = (keys.WEIGHTS_INITIALIZATION, "model_weights_initialization_scale", "opt_epsilon")
 
 
@@ -20,7 +20,7 @@ def _later(rules: BenchmarkRules) -> BenchmarkRules:
 
 
 def open_gpt3_missing(name: str) -> UpstreamDefect:
-    """Ruleset `name` has no open_gpt3.yaml; that of 4.0.0 holds closed_gpt3.yaml's rules."""
+    """Return the defect of rulesets without open_gpt3.yaml; that of 4.0.0 has closed_gpt3.yaml's rules."""
     file = f"training_{name}/open_{{}}.yaml"
     return UpstreamDefect(
         rule="open-gpt3-missing",

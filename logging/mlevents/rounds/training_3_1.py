@@ -1,4 +1,4 @@
-"""MLPerf Training v3.1, ruleset 3.1.0: Stable Diffusion comes, and with it progress counted in steps."""
+"""MLPerf Training v3.1, ruleset 3.1.0: adds Stable Diffusion, and with it progress counted in steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlevents.rounds.ruleset import RequiredKey, named, replaced
 
 
 def counted_in(progress: str, required: Iterable[RequiredKey], *, epochs_too: bool = False) -> tuple[RequiredKey, ...]:
-    """`required` with blocks and evaluations (`epochs_too`: and epochs) that may count in `progress` as well."""
+    """Return `required` with blocks and evaluations (`epochs_too`: and epochs) that may count in `progress` as well."""
     by_key = {rule.key: rule for rule in required}
 
     def either(key: str, number: str) -> RequiredKey:

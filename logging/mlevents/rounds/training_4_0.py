@@ -1,4 +1,5 @@
-"""MLPerf Training v4.0, ruleset 4.0.0: samples in place of steps; LoRA and the graph network come. ResNet's last."""
+"""MLPerf Training v4.0, ruleset 4.0.0: samples instead of steps; adds LoRA and the graph network. ResNet's last
+round."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ SYSTEM_STATUS_WORDS: Final = (
     "Research, Development, or Internal (RDI)",
     "Preview",
 )
-# closed_common.yaml. It still lists two benchmarks that have no rule file left: maskrcnn and rnnt.
+# closed_common.yaml, which still lists two benchmarks without rule files: maskrcnn and rnnt.
 BENCHMARK_WORDS: Final = (
     *("resnet", "ssd", "stable_diffusion", "maskrcnn", "gpt3", "dlrm_dcnv2", "bert", "rnnt", "unet3d", "gnn"),
     "llama2_70b_lora",
@@ -32,7 +33,8 @@ BENCHMARK_WORDS: Final = (
 
 
 def by_samples_or_epochs(rules: BenchmarkRules) -> BenchmarkRules:
-    """`rules` whose open evaluations may count in samples, as its closed ones must, or as its open rule file has it."""
+    """Return `rules` whose open evaluations may count in samples, as in its closed rules, or in epochs, as in its open
+    file."""
     return replace(
         rules,
         open_keys=tuple(
@@ -45,7 +47,7 @@ def by_samples_or_epochs(rules: BenchmarkRules) -> BenchmarkRules:
 
 
 def open_counts_epochs(name: str, rules: BenchmarkRules) -> UpstreamDefect:
-    """The open rule file asks for epoch_num, which no log of the benchmark's reference has."""
+    """Return the defect of open rule files that require epoch_num, which no log of the benchmark's reference has."""
     return UpstreamDefect(
         rule="open-counts-epochs",
         benchmark=rules.name,
@@ -63,7 +65,7 @@ def open_counts_epochs(name: str, rules: BenchmarkRules) -> UpstreamDefect:
 
 
 def open_lora_unlisted(name: str) -> UpstreamDefect:
-    """open_common.yaml leaves out a benchmark that has an open rule file."""
+    """Return the defect of an open_common.yaml that omits a benchmark with an open rule file."""
     return UpstreamDefect(
         rule="open-lora-unlisted",
         benchmark=LLAMA2_70B_LORA.name,

@@ -1,4 +1,4 @@
-"""MLPerf Training v4.1, ruleset 4.1.0: submission_status is no longer asked for; ResNet and U-Net3D go."""
+"""MLPerf Training v4.1, ruleset 4.1.0: submission_status is no longer required; drops ResNet and U-Net3D."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLPerf Training v5.0, ruleset 5.0.0: Llama 3.1 405B in the place of GPT-3, two benchmarks renamed. BERT's last."""
+"""MLPerf Training v5.0, ruleset 5.0.0: Llama 3.1 405B replaces GPT-3, two benchmarks are renamed. BERT's last round."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULESET: Final = replace(
             keys.SUBMISSION_BENCHMARK,
             *("retinanet", "stable_diffusion", "dlrm_dcnv2", "bert", "rgat", "llama2_70b_lora", "llama31_405b"),
         ),
-        without=[keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM],  # asked for again in 5.1
+        without=[keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM],  # required again in 5.1
     ),
     benchmarks={
         **{name: rules for name, rules in _BEFORE.items() if name not in ("ssd", "gnn", "gpt3")},

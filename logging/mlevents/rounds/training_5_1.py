@@ -1,4 +1,4 @@
-"""MLPerf Training v5.1, ruleset 5.1.0: Llama 3.1 8B in the place of BERT, FLUX.1 in that of Stable Diffusion."""
+"""MLPerf Training v5.1, ruleset 5.1.0: Llama 3.1 8B replaces BERT, FLUX.1 replaces Stable Diffusion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _405B: Final = _BEFORE[LLAMA31_405B.name]
 
 
 def open_8b_unpassable(name: str, repair: Repair, progress: str) -> UpstreamDefect:
-    """The open rule of an accuracy was kept for a metric that falls to 3.3."""
+    """Return the defect of an open rule for accuracies that was kept for a log perplexity with target 3.3."""
     return UpstreamDefect(
         rule="open-llama31-8b-unpassable",
         benchmark=LLAMA31_8B.name,
@@ -49,7 +49,7 @@ RULESET: Final = replace(
         FLUX1.name: FLUX1,
         LLAMA31_405B.name: replace(
             _405B,
-            # training_policies pull request 563 changed the schedule to one that is not known here in full.
+            # training_policies pull request 563 changed the schedule; the new one is not fully known.
             evaluation_interval=None,
             closed_keys=replaced(_405B.closed_keys, DECAY_405B),
         ),

@@ -1,4 +1,4 @@
-"""MLPerf Training v6.0, ruleset 6.0.0: precision and parallelism may be logged; GPT-OSS 20B and DeepSeek-V3 come."""
+"""MLPerf Training v6.0, ruleset 6.0.0: optional precision and parallelism; adds GPT-OSS 20B and DeepSeek-V3."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RULESET: Final = replace(
     ),
     benchmarks={
         **{name: rules for name, rules in _BEFORE.items() if name not in ("retinanet", "rgat")},
-        # Open evaluations count in samples now (mlcommons/logging pull request 461).
+        # Open evaluations count in samples (mlcommons/logging pull request 461).
         LLAMA31_8B.name: LLAMA31_8B,
         LLAMA2_70B_LORA.name: LLAMA2_70B_LORA,
         LLAMA31_405B.name: replace(_BEFORE[LLAMA31_405B.name], open_keys=LLAMA31_405B.open_keys),

@@ -1,4 +1,4 @@
-"""MLPerf Training v6.1, ruleset 6.1.0: precision and parallelism must be logged; Qwen3.5 GRPO and DLRMv4 come."""
+"""MLPerf Training v6.1, ruleset 6.1.0: required precision and parallelism; adds Qwen3.5 GRPO and DLRMv4."""
 
 from __future__ import annotations
 

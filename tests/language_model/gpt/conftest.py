@@ -78,7 +78,7 @@ def gpt2_files() -> tuple[Path, Path]:
 
 @pytest.fixture
 def small(store: TokenStore) -> Callable[..., GptRunConfig]:
-    """Makes configs of a run of a few steps on `store`: fields of the config, or of its model, by name."""
+    """Return a function for configs of a few steps on `store`, with changes to fields of the config or its model."""
     base = shakespeare_baseline()
     base = replace(
         base,

@@ -1,16 +1,16 @@
-"""Token ids back to text, without the product: by an alphabet, or by the tokenizers library."""
+"""Decoding of token ids, independent of the product: by an alphabet, or by the tokenizers library."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 
 def characters(alphabet: str, tokens: Iterable[int]) -> str:
-    """The character at each token's place in the alphabet."""
+    """Decode by the alphabet."""
     return "".join(alphabet[int(token)] for token in tokens)
 
 
 def byte_pairs(files: tuple[Path, Path], tokens: Iterable[int]) -> str:
-    """What tokenizers makes of them, with encoder and merges from `files`."""
+    """Decode by tokenizers, with encoder and merges from `files`."""
     from tokenizers import ByteLevelBPETokenizer
 
     tokenizer = ByteLevelBPETokenizer(*map(str, files))

@@ -1,4 +1,4 @@
-"""Muon with AdamW for the rest: each group takes the step of the optimizer it is named after."""
+"""Muon with AdamW for the other parameters: each group takes the step of its optimizer."""
 
 import copy
 from dataclasses import replace

@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,9 @@ from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import preflight
 from language_model.gpt.tokens import TokenStore
+from timedrun.benchmark import find
+from timedrun.commands.run import config_of
+from timedrun.errors import UsageError
 from timedrun.methods import ALiBi, SequenceLengthWarmup
 from timedrun.training.batch_plan import BatchPlan
 
@@ -103,3 +107,13 @@ def test_a_store_of_another_vocabulary_is_refused(store: TokenStore) -> None:
     config = configs.shakespeare_baseline()
     config = replace(config, model=replace(config.model, vocabulary=50_257, context=8))
     assert any("the model has 50,257" in problem for problem in preflight(config, store.folder, 1))
+
+
+def test_configs_of_old_results_are_loaded_by_gpt_and_refused_by_language_model_with_the_new_command() -> None:
+    path = Path(__file__).parents[3] / "results/gpt_shakespeare/gpt_shakespeare_baseline/run_0/config.json"
+    old = config_of(find("gpt"), path)
+    assert isinstance(old, GptRunConfig)
+    new = configs.shakespeare_baseline()
+    assert replace(old, benchmark=new.benchmark, name=new.name, notes=new.notes) == new
+    with pytest.raises(UsageError, match="use `timedrun run gpt "):
+        config_of(find("language_model"), path)

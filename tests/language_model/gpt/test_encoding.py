@@ -1,4 +1,4 @@
-"""Text to tokens: round trips, the same tokens wherever the text is cut, and equality with transformers' GPT-2."""
+"""Encoding: round trips, independence of piece boundaries, equality with transformers' GPT-2."""
 
 import string
 from pathlib import Path
@@ -39,16 +39,14 @@ def test_byte_pairs_give_back_any_text(byte_pairs: tuple[Path, Path], text: str)
     assert len(encoding.encode(text)) < len(text) / 2
 
 
-def test_end_of_text_as_text_is_no_end_of_text(byte_pairs: tuple[Path, Path]) -> None:
+def test_end_of_text_within_text_is_ordinary_text(byte_pairs: tuple[Path, Path]) -> None:
     encoding = BytePairs(*byte_pairs)
     assert encoding.end_of_text not in encoding.encode("a<|endoftext|>b").tolist()
 
 
 @given(text=TRICKY, cuts=st.lists(st.integers(0, 60), max_size=6))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_tokens_do_not_depend_on_the_pieces_the_text_comes_in(
-    byte_pairs: tuple[Path, Path], text: str, cuts: list[int]
-) -> None:
+def test_tokens_do_not_depend_on_piece_boundaries(byte_pairs: tuple[Path, Path], text: str, cuts: list[int]) -> None:
     encoding = BytePairs(*byte_pairs)
     bounds = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
@@ -86,7 +84,7 @@ def test_a_missing_or_broken_encoding_is_named(tmp_path: Path, byte_pairs: tuple
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 1000])
-def test_files_are_read_whole_whatever_the_piece(tmp_path: Path, piece_bytes: int) -> None:
+def test_files_are_read_completely_in_any_piece_size(tmp_path: Path, piece_bytes: int) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("aé漢\U0001f600\r\nb".encode())
     assert "".join(read_text(path, piece_bytes)) == "aé漢\U0001f600\r\nb"
@@ -94,7 +92,7 @@ def test_files_are_read_whole_whatever_the_piece(tmp_path: Path, piece_bytes: in
 
 @pytest.mark.parametrize("piece_bytes", [1, 4, 1000])
 @pytest.mark.parametrize("data, offset", [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1)])
-def test_a_byte_that_is_not_utf8_is_named_with_its_place(
+def test_a_byte_that_is_not_utf8_is_named_with_its_offset(
     tmp_path: Path, data: bytes, offset: int, piece_bytes: int
 ) -> None:
     path = tmp_path / "text.txt"

@@ -1,4 +1,4 @@
-"""The models: GPT-2's size, and each part of the decoder against a computation of its own."""
+"""GPT-2's size, and each part of the decoder against an independent computation."""
 
 import math
 from typing import Any
@@ -49,7 +49,7 @@ def test_the_modern_decoder_differs_from_gpt2_in_size_by_its_own_head() -> None:
 
 
 @pytest.mark.parametrize("settings", VARIANTS)
-def test_a_token_is_predicted_from_those_before_it_alone(settings: dict[str, Any]) -> None:
+def test_attention_is_causal(settings: dict[str, Any]) -> None:
     model = made(**settings, **({"zero_projections": False} if settings["implementation"] == "modern" else {}))
     tokens = torch.randint(40, (2, 12))
     changed = tokens.clone()
@@ -159,6 +159,6 @@ def test_sequences_longer_than_the_context_are_refused() -> None:
 @pytest.mark.parametrize(
     "values", [{"layers": 0}, {"heads": 5}, {"heads": 8}, {"dropout": 1.0}, {"logit_softcap": -1.0}]
 )
-def test_sizes_that_cannot_be_are_refused(values: dict[str, Any]) -> None:
+def test_invalid_sizes_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         GptConfig(**{**SMALL, "implementation": "modern", **values})

@@ -1,4 +1,4 @@
-"""Token stores: what is written, that it is whole or absent, and that damage is named."""
+"""Token stores: content, atomic preparation, errors that name the damage."""
 
 import json
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def test_byte_pair_documents_end_with_the_token_for_it(tmp_path: Path, byte_pair
 
 
 @pytest.mark.parametrize("encoding", ["characters", "gpt2"])
-def test_the_same_texts_give_the_same_bytes_in_whatever_pieces(
+def test_bytes_do_not_depend_on_the_piece_size(
     source: Path, tmp_path: Path, byte_pairs: tuple[Path, Path], encoding: Literal["characters", "gpt2"]
 ) -> None:
     files = []
@@ -149,14 +149,14 @@ def test_a_text_that_is_not_utf8_leaves_nothing_behind(tmp_path: Path, source: P
     assert not (tmp_path / "out").exists()
 
 
-def test_what_lies_in_the_folder_is_never_overwritten(tmp_path: Path, source: Path, folder: Path) -> None:
+def test_an_existing_store_is_never_overwritten(tmp_path: Path, source: Path, folder: Path) -> None:
     before = (folder / "train.tokens").read_bytes()
     with pytest.raises(UsageError, match=r"already has tokens\.json, train\.tokens, validation\.tokens"):
         prepare_tokens([source], folder, encoding="characters", validation_fraction=0.5)
     assert (folder / "train.tokens").read_bytes() == before
 
 
-def test_a_store_is_whole_or_absent(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_preparation_leaves_no_store(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> object:
         raise OSError("no space left")
 
@@ -176,7 +176,7 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_arguments_that_do_not_fit_are_refused(source: Path, tmp_path: Path) -> None:
+def test_contradicting_arguments_are_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no text file"):
         prepare_tokens([], tmp_path / "out", encoding="characters")
     with pytest.raises(UsageError, match="between 0 and 1"):

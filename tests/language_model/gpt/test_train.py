@@ -46,7 +46,7 @@ def run_of(config: GptRunConfig, store: TokenStore, log: RunLog | None = None, *
 
 
 def losses_of(config: GptRunConfig, store: TokenStore, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[float]:
-    """The loss of every training step of a run."""
+    """Return the loss of every training step of a run."""
     seen: list[float] = []
     original: Callable[..., None] = TimedRun.step_done
     with monkeypatch.context() as patch:

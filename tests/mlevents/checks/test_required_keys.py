@@ -1,4 +1,4 @@
-"""What the presence checks say, and where: messages in plain words, at the line of the value they are about."""
+"""The checks of required keys report each defect with a clear message at the line of the value."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ def without(records: list[Record], key: str) -> list[Record]:
 @pytest.mark.parametrize(
     ("name", "benchmark", "optimizer", "key", "value", "message"),
     [
-        ("2.0.0", "resnet", "lars", keys.LARS_EPSILON, 1e-6, "lars_epsilon is 1e-06; ruleset 2.0.0 asks for 0.0"),
+        ("2.0.0", "resnet", "lars", keys.LARS_EPSILON, 1e-6, "lars_epsilon is 1e-06; ruleset 2.0.0 requires 0.0"),
         (
             *("2.0.0", "resnet", "lars", keys.LARS_OPT_WEIGHT_DECAY, 0.0003),
-            "lars_opt_weight_decay is 0.0003; ruleset 2.0.0 asks for 0.0001 times a power of two",
+            "lars_opt_weight_decay is 0.0003; ruleset 2.0.0 requires 0.0001 times a power of two",
         ),
         (
             *("2.0.0", "resnet", "sgd", "sgd_opt_base_learning_rate", 0.0015),
-            "sgd_opt_base_learning_rate is 0.0015; ruleset 2.0.0 asks for a whole multiple of 0.001",
+            "sgd_opt_base_learning_rate is 0.0015; ruleset 2.0.0 requires a whole multiple of 0.001",
         ),
         (
             *("5.1.0", "llama31_8b", None, keys.OPT_LR_DECAY_STEPS, 1_200_000),
             "opt_learning_rate_decay_steps is 1200000; "
-            "ruleset 5.1.0 asks for 1,200,000 - opt_learning_rate_warmup_steps",
+            "ruleset 5.1.0 requires 1,200,000 - opt_learning_rate_warmup_steps",
         ),
         (
             *("6.1.0", "flux1", None, keys.TENSOR_PARALLELISM, 0),
-            "tensor_parallelism is 0; ruleset 6.1.0 asks for >= 1",
+            "tensor_parallelism is 0; ruleset 6.1.0 requires >= 1",
         ),
         (
             *("6.1.0", "dlrmv4", None, keys.OPT_BASE_LR, 1e-3),
-            "opt_base_learning_rate is 0.001; ruleset 6.1.0 asks for within 0.5 to 1.5 times "
+            "opt_base_learning_rate is 0.001; ruleset 6.1.0 requires within 0.5 to 1.5 times "
             "1e-6 * global_batch_size / 8192",
         ),
     ],
@@ -81,7 +81,7 @@ def test_a_wrong_first_evaluation_is_named_with_its_place():
     first["metadata"][keys.SAMPLES_COUNT] = 256
     (finding,) = found("6.1.0", records)
     assert finding.rule == "evaluation-points" and finding.line == line_of(records, keys.EVAL_ACCURACY)
-    assert finding.message.startswith("eval_accuracy at 256 samples; ruleset 6.1.0 asks for the first one after CEIL(")
+    assert finding.message.startswith("eval_accuracy at 256 samples; ruleset 6.1.0 requires the first one after CEIL(")
 
 
 def test_one_of_several_names_of_the_metadata_is_enough():
@@ -126,9 +126,7 @@ def test_metrics_logged_apart_are_judged_together():
 def test_a_closed_loss_below_what_the_rule_file_believes_is_an_error_though_it_reaches_the_target():
     records = with_value(log_of("3.0.0", "gpt3", keys.CLOSED), keys.EVAL_ACCURACY, 2.5)
     (finding,) = found("3.0.0", records)
-    assert finding.message.startswith(
-        "no eval_accuracy meets what ruleset 3.0.0 asks of one at least: > 2.6 and <= 2.69"
-    )
+    assert finding.message.startswith("no eval_accuracy is > 2.6 and <= 2.69, which ruleset 3.0.0 requires of at least")
 
 
 def test_an_unreached_target_is_said_once():

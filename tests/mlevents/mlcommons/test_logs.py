@@ -1,4 +1,4 @@
-"""MLCommons' own tools are asked on a copy, and their words become a verdict."""
+"""MLCommons' tools run on a copy, and their output gives the verdict."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_every_log_of_many_gets_the_verdict_it_gets_alone(mixed):
 
 def test_a_log_at_which_the_checker_breaks_off_leaves_no_rules_for_the_next(mixed):
     paths, verdicts = mixed
-    assert verdicts["queueing"].messages[0].startswith("compliance_checker broke off: TypeError")
+    assert verdicts["queueing"].messages[0].startswith("compliance_checker was aborted: TypeError")
     assert verdicts["after"].verdict == "pass"
     # In their own process, without the queue being emptied, the next log fails.
     program = (
@@ -183,9 +183,9 @@ def test_a_log_at_which_the_checker_breaks_off_leaves_no_rules_for_the_next(mixe
 
 def test_what_cannot_be_read_is_not_run_and_says_why(mixed):
     _, verdicts = mixed
-    assert verdicts["pipe"].messages == ("pipe is no regular file",)
+    assert verdicts["pipe"].messages == ("pipe is not a regular file",)
     assert verdicts["absent"].messages == ("absent cannot be read: No such file or directory",)
-    assert "is no regular file" in verdicts["folder"].messages[0]
+    assert "is not a regular file" in verdicts["folder"].messages[0]
     assert {verdicts[name].verdict for name in ("pipe", "absent", "folder")} == {"not run"}
 
 
@@ -202,7 +202,7 @@ def test_logs_are_copied_in_bounded_parts(records, write, monkeypatch):
 
 def test_rules_that_mlcommons_does_not_have_are_not_run(records, write):
     verdict = mlcommons.check_log(write(records), RULESETS["beyond_mlperf"])
-    assert verdict.verdict == "not run" and "have no rules 'beyond_mlperf'" in verdict.messages[0]
+    assert verdict.verdict == "not run" and "have no ruleset 'beyond_mlperf'" in verdict.messages[0]
     assert mlcommons.check_log(write(records), "beyond_mlperf") == verdict
 
 

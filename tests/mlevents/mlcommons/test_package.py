@@ -79,7 +79,7 @@ def test_links_and_pipes_are_not_followed_out_of_a_package(package, tmp_path):
 def test_a_package_without_results_fails(package):
     (package / "results").rename(package / "outcomes")
     assert mlcommons.check_package(package, "2.0.0").verdict == "fail"
-    with pytest.raises(FileNotFoundError, match="is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         mlcommons.check_package(package / "absent", "2.0.0")
 
 
@@ -136,7 +136,7 @@ def test_one_system_that_breaks_the_summarizer_off_loses_no_other_systems_score(
     assert verdict.scores == {"desktop": {}, "laptop": {"resnet": 120_006 / 60_000}}
     (why,) = verdict.messages
     assert why.startswith(
-        "result_summarizer gives no score for resnet of desktop: it broke off: ValueError: invalid lit"
+        "result_summarizer gives no score for resnet of desktop: it was aborted: ValueError: invalid lit"
     )
 
 
@@ -145,7 +145,7 @@ def test_a_traceback_of_the_package_checker_is_a_failure_that_says_so(package):
     verdict = mlcommons.check_package(package, "2.0.0")
     assert verdict.verdict == "fail" and verdict.scores == {"laptop": {}}
     assert verdict.messages[0] == (
-        "package_checker broke off: FileNotFoundError: [Errno 2] No such file or directory: 'systems/laptop.json'"
+        "package_checker was aborted: FileNotFoundError: [Errno 2] No such file or directory: 'systems/laptop.json'"
     )
 
 

@@ -1,4 +1,4 @@
-"""The child that MLCommons' tools run in: what it is given, how it may end, and how its answers become verdicts."""
+"""The child process of MLCommons' tools: its input, its failures, and the verdicts from its answers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mlevents.mlcommons.verdict import judged
     [
         ("os.kill(os.getpid(), 9)", "compliance_checker's process ended with signal 9"),
         ("sys.stderr.write('out of luck\\n'); os._exit(3)", "ended with exit status 3: out of luck"),
-        ("time.sleep(60)", "compliance_checker had not finished after 3 s and was stopped"),
+        ("time.sleep(60)", "compliance_checker did not finish within 3 s and was stopped"),
     ],
 )
 def test_a_child_that_dies_or_hangs_loses_one_log(records, write, tmp_path, monkeypatch, fault, said):
     original = official_process.CHILD.read_text()
     broken = original.replace(
-        "    said: dict[str, Any] = {",
+        "    found: dict[str, Any] = {",
         f"    import time\n    if 'result_1.txt' in job['arguments'][-1]:\n        {fault}\n"
-        "    said: dict[str, Any] = {",
+        "    found: dict[str, Any] = {",
         1,
     )
     assert broken != original
@@ -56,7 +56,7 @@ def test_words_and_return_value_have_to_agree(tmp_path):
             replace(failing, returned={"main": True}, exit=0),
         ):
             found = verdict(answer)
-            assert found.verdict == "fail" and "but what it returned does not" in found.messages[0]
+            assert found.verdict == "fail" and "but its return values do not" in found.messages[0]
         silent = verdict(replace(passing, log=()))
         assert (silent.verdict, silent.messages) == ("not run", ("compliance_checker gave no verdict: exit status 0",))
         unimportable = verdict(official_process.Answer(raised="ImportError: no numpy", missing=True))
@@ -73,7 +73,7 @@ def test_without_a_place_for_copies_nothing_is_run(records, write, tmp_path, mon
         mlcommons.check_package(tmp_path, "2.0.0"),
     ):
         assert verdict.verdict == verdict.own_round == "not run"
-        assert verdict.messages == ("no copy could be made for MLCommons' tools to work on: No such file or directory",)
+        assert verdict.messages == ("no copy could be made for MLCommons' tools: No such file or directory",)
 
 
 def test_a_checker_that_hangs_is_stopped_and_not_run(records, write, monkeypatch):

@@ -175,7 +175,7 @@ def test_a_script_shared_between_systems_is_found_where_it_lies(package):
     scripts = package / IMPLEMENTATIONS
     (scripts / SYSTEM / "setup.sh").rename(scripts / "torch/setup.sh")
     (finding,) = checked(package)
-    assert finding.level == "warning" and "setup.sh lies in" in finding.message
+    assert finding.level == "warning" and "setup.sh is in" in finding.message
 
 
 def test_a_manifest_that_names_no_commit_or_a_changed_source_is_doubted(package):

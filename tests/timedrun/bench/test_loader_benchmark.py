@@ -61,7 +61,7 @@ def test_the_table_has_rates_ratios_and_what_was_not_measured(toy: str, capsys: 
     words = fast.split()
     assert words[2:4] == ["2", "100"]  # two workers; median of 200, 100 and 100 a second
     assert "100 to 200" in fast and "2.00 (2.00 to 4.00)" in fast
-    assert "absent: not measured, because it is not installed." in printed
+    assert "absent: not measured: it is not installed." in printed
     assert "fast is twice as fast: met (2.00)." in printed
 
 

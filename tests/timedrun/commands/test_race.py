@@ -9,6 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from timedrun.cli import main
+from timedrun.commands import race
+from timedrun.commands.child_run import run_child
 from timedrun.commands.race import interleaved
 from timedrun.storage.result_files import new_folder
 
@@ -47,3 +50,26 @@ def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(tmp_path: Pa
     again = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert again.returncode == 2
     assert "never overwritten" in again.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(120)
+def test_an_interrupted_race_reports_the_finished_runs_and_exits_130(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes = [(130, "", True), None, (75, "", True)]
+
+    def run(command: list[str]) -> tuple[int, str, bool]:
+        return outcomes.pop(0) or run_child(command)
+
+    monkeypatch.setattr(race, "run_child", run)
+    command = ["race", "image_classification", "smoke", "--data", "synthetic", "--threads", "1", "--results"]
+    assert main([*command, str(tmp_path / "nothing")]) == 130
+    assert not (tmp_path / "nothing" / "race.json").exists()
+    assert main([*command, str(tmp_path / "race")]) == 130
+    printed = capsys.readouterr()
+    assert "synthetic_smoke  1 of 1" in printed.out
+    assert "package     not made: the race was interrupted" in printed.out
+    assert "run 1 of synthetic_smoke was interrupted (exit code 75)" in printed.err
+    written = json.loads((tmp_path / "race" / "race.json").read_text())
+    assert len(written["runs_seconds"]["synthetic_smoke"]) == 1

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from mlevents import keys, record
-from timedrun.cli import main, parser
-from timedrun.commands.reproduce import run_one
-from timedrun.submission.reproduction.recorded_run import digest_of, result
-from timedrun.submission.scoring.score import NOTICE
+from timedrun.cli import main
+from timedrun.submission.reproduction.recorded_run import digest_of
+from timedrun.submission.scoring.score_table import NOTICE
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -76,9 +75,9 @@ def test_a_set_is_run_again_to_its_numbers_and_what_was_tampered_with_is_named_w
     assert found["runs"][0]["again"]["quality"] == value
     assert found["to_target"] == "equal"
     failures = "\n".join(found["failures"])
-    assert "the quality that run 2 logged does not come out" in failures
-    assert "run 3 could not be made again: run_3/config.json is not the config of result_3.txt" in failures
-    assert "run 4 could not be made again: its run ended with exit code 1" in failures
+    assert "the logged quality of run 2 is not reproduced" in failures
+    assert "run 3 could not be repeated: run_3/config.json is not the config of result_3.txt" in failures
+    assert "run 4 could not be repeated: its run ended with exit code 1" in failures
     assert "torch sees no CUDA device here" in failures
     assert "set device to cpu in a copy of config.json" in failures
     assert "data" not in found["differs"]["origin"]
@@ -89,19 +88,19 @@ def test_a_set_is_run_again_to_its_numbers_and_what_was_tampered_with_is_named_w
     assert len(origin["data"]["sha256"]) == 64
 
 
-def test_what_cannot_be_asked_for_is_refused_with_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "result_0.txt").write_text("")
-    for words, arguments in {
+    for message, arguments in {
         "nowhere does not exist": [str(tmp_path / "nowhere")],
         "nothing to reproduce": [str(tmp_path / "taken")],
-        "nothing to run again": [str(tmp_path / "taken"), "--run"],
+        "nothing to repeat": [str(tmp_path / "taken"), "--run"],
         "never overwritten": [str(tmp_path / "set"), "--run", "--results", str(tmp_path / "taken")],
         "leave it out, or leave out --run": [str(tmp_path / "set"), "--run", "--claims", "x"],
     }.items():
         assert main(["reproduce", *arguments]) == 2
-        assert words in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_results_that_cannot_be_run_again_are_named_without_starting_a_process(
@@ -113,7 +112,7 @@ def test_results_that_cannot_be_run_again_are_named_without_starting_a_process(
         (tmp_path / "set" / f"result_{number}.txt").write_text("")
     assert main(["reproduce", "set", "--run"]) == 1
     said = capsys.readouterr().out
-    assert said.count("has no run_1/config.json, so nobody knows how it was run") == 2
+    assert said.count("has no run_1/config.json, so its settings are unknown") == 2
     assert NOTICE in said
     assert main(["reproduce", "set", "--run", "--runs", "1"]) == 1
     assert "run_1" not in capsys.readouterr().out
@@ -136,24 +135,3 @@ def test_claims_are_compared_from_the_command_line(smoke: Path, tmp_path: Path) 
     assert broken.returncode == 1
     assert "cannot be read as JSON" in broken.stderr
     assert "Traceback" not in broken.stderr
-
-
-@pytest.mark.processes
-def test_an_interrupted_run_has_ended_before_anything_is_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Interrupted:
-        def write(self, text: str) -> None:
-            raise KeyboardInterrupt
-
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho started >&2\nsleep 0.5\ntouch "{tmp_path}/ended"\n')
-    python.chmod(0o755)
-    (tmp_path / "run_0").mkdir()
-    (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
-    monkeypatch.setattr(sys, "executable", str(python))
-    arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
-    monkeypatch.setattr(sys, "stderr", Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        run_one(arguments, result(tmp_path, 0), tmp_path / "again", "again")
-    assert (tmp_path / "ended").exists()

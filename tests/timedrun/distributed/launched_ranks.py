@@ -39,7 +39,7 @@ HANDLE_SIGTERM = "signal.signal(signal.SIGTERM, lambda *_: stopped.append(1)); a
 
 
 def launch_env(ranks: int, first: int = 0, world_size: int | None = None) -> LaunchEnv:
-    return LaunchEnv("none", first, world_size or ranks, 0, ranks, 1, 0, "127.0.0.1", 0)
+    return LaunchEnv("none", first, world_size or ranks, 0, ranks, "127.0.0.1", 0)
 
 
 def launch_ranks(code: str, ranks: int = 2, **options: object) -> tuple[End, float]:

@@ -145,7 +145,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ended]
         ("raise", "rank 1, step 12: RuntimeError: injected by TIMEDRUN_FAIL", ExitCode.ERROR),
     ],
 )
-def test_what_happened_to_rank_1_is_the_logs_reason_within_the_promised_time(
+def test_the_failure_of_rank_1_is_the_logs_reason_within_the_promised_time(
     ended: dict[str, Ended], how: str, reason: str, code: ExitCode
 ) -> None:
     one = ended[how]

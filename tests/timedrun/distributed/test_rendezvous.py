@@ -38,7 +38,7 @@ def bound_port() -> Iterator[int]:
 
 
 def env(rank: int, world_size: int, port: int, master: str = "127.0.0.1") -> LaunchEnv:
-    return LaunchEnv("torchrun", rank, world_size, rank, world_size, 1, 0, master, port)
+    return LaunchEnv("torchrun", rank, world_size, rank, world_size, master, port)
 
 
 def joined(one: LaunchEnv, seconds: float = 40.0) -> Store:
@@ -93,14 +93,14 @@ def test_a_port_in_use_is_named() -> None:
 def test_another_world_size_is_refused_on_all_ranks(port: int) -> None:
     # Node 0: --nodes 2 --ranks 2. Node 1: --nodes 2 --ranks 1, by mistake.
     ranks = [
-        LaunchEnv("torchrun", 0, 4, 0, 2, 2, 0, "127.0.0.1", port),
-        LaunchEnv("torchrun", 1, 4, 1, 2, 2, 0, "127.0.0.1", port),
-        LaunchEnv("torchrun", 1, 2, 0, 1, 2, 1, "127.0.0.1", port),
+        LaunchEnv("torchrun", 0, 4, 0, 2, "127.0.0.1", port),
+        LaunchEnv("torchrun", 1, 4, 1, 2, "127.0.0.1", port),
+        LaunchEnv("torchrun", 1, 2, 0, 1, "127.0.0.1", port),
     ]
     for error in in_threads(3, lambda number: rendezvous.init_process_group(ranks[number], CPU, 45.0)):
         assert isinstance(error, UsageError)
         assert "WORLD_SIZE is " in str(error)
-        assert "2 nodes with 2 ranks each" in str(error) and "2 nodes with 1 ranks each" in str(error)
+        assert "2 ranks per node" in str(error) and "1 ranks per node" in str(error)
         assert str(error).endswith("give the same --ranks and the same --nodes on every node.")
 
 
@@ -181,7 +181,7 @@ def test_gloo_uses_the_interface_that_routes_to_the_master_unless_the_user_chose
     monkeypatch.setattr(rendezvous, "PrefixStore", lambda *arguments: None)
     monkeypatch.setattr(rendezvous.dist, "init_process_group", lambda *kind, **options: None)
     monkeypatch.setenv(rendezvous.GLOO_INTERFACE, given)
-    rendezvous.init_process_group(LaunchEnv("torchrun", 0, 4, 0, 2, 2, 0, "10.1.2.4", port), CPU, 5.0)
+    rendezvous.init_process_group(LaunchEnv("torchrun", 0, 4, 0, 2, "10.1.2.4", port), CPU, 5.0)
     assert os.environ[rendezvous.GLOO_INTERFACE] == (given or "eth1")
 
 
@@ -207,7 +207,7 @@ def fail(*args, **options):
 if rank == broken:
     rendezvous.dist.init_process_group = fail
 try:
-    env = LaunchEnv("torchrun", rank, 2, rank, 2, 1, 0, "127.0.0.1", port)
+    env = LaunchEnv("torchrun", rank, 2, rank, 2, "127.0.0.1", port)
     rendezvous.init_process_group(env, torch.device("cpu"), 6.0)
 except RankLost as error:
     print(error, file=sys.stderr)

@@ -19,14 +19,14 @@ WORKER, IDLE = Path("worker"), Path("idle")
 
 
 class Machine:
-    """What the kernel says of this process, by hand."""
+    """A simulated kernel's view of this process."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.own = self.tree = 0.0
         self.states = b""
         self.times: ThreadTimes | None = None
         usage = type("Usage", (), {"ru_utime": property(lambda _: self.own), "ru_stime": 0.0})()
-        monkeypatch.setattr(stall_detector.resource, "getrusage", lambda who: usage)
+        monkeypatch.setattr(stall_detector.resource, "getrusage", lambda _: usage)
         monkeypatch.setattr(stall_detector, "cpu_seconds", lambda: self.tree)
         monkeypatch.setattr(stall_detector, "_tasks", list)
         monkeypatch.setattr(

@@ -75,7 +75,7 @@ def test_checkpoints_of_a_node_need_room_once(tmp_path: Path, monkeypatch: pytes
 
     def asked(config: RunConfig, minutes: float, ranks: int, nodes: int = 1) -> int:
         options = LaunchOptions(paths=ResultPaths(tmp_path, 0), checkpoint_minutes=minutes)
-        place = LaunchEnv("options", 0, nodes * ranks, 0, ranks, nodes, 0, "127.0.0.1", 1)
+        place = LaunchEnv("options", 0, nodes * ranks, 0, ranks, "127.0.0.1", 1)
         return checks.checkpoint_bytes(benchmark, config, options, place)
 
     assert asked(config, 0, 1) == one
@@ -112,14 +112,14 @@ def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchma
 
 
 def test_a_node_without_rank_0_may_resume_with_any_own_folder(tmp_path: Path) -> None:
-    second, benchmark = LaunchEnv("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1), find("image_classification")
+    second, benchmark = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1), find("image_classification")
     for number in (-1, 0, 7):  # none, too old a run, another one
         options = LaunchOptions(paths=ResultPaths(tmp_path, number), resume=True)
         checks.check(benchmark, synthetic_smoke(), options, second)
 
 
 def test_a_node_without_rank_0_needs_no_log_to_resume(tmp_path: Path) -> None:
-    second = LaunchEnv("options", 2, 4, 0, 2, 2, 1, "127.0.0.1", 1)
+    second = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
     (failure,) = failures(synthetic_smoke(), tmp_path, 2, resume=True)
     assert "nothing to resume" in failure

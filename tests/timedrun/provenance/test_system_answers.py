@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlevents.package_checker.system_description import KEYS, unanswered
 from timedrun.cli import main
 from timedrun.errors import UsageError
-from timedrun.provenance.system_answers import ASKED, SAID_BY_RUNS, open_keys, read_answers, write_questions
+from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys, read_answers, write_questions
 
 MEASURED: dict[str, Any] = dict.fromkeys(KEYS, "measured") | {"cooling": "", "hw_notes": ""}
 
@@ -25,7 +25,7 @@ def _file(folder: Path, content: object) -> Path:
 
 
 def test_every_key_is_asked_for_or_said_by_the_runs() -> None:
-    assert set(ASKED) | set(SAID_BY_RUNS) == set(KEYS) and not set(ASKED) & set(SAID_BY_RUNS)
+    assert set(QUESTIONS) | set(SET_BY_RUNS) == set(KEYS) and not set(QUESTIONS) & set(SET_BY_RUNS)
 
 
 def test_questions_that_are_filled_in_leave_nothing_open(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_questions_that_are_filled_in_leave_nothing_open(tmp_path: Path) -> None
     filled = read_answers(_file(tmp_path, dict.fromkeys(questions, "liquid"))).applied(MEASURED)
     assert list(filled) == list(KEYS) and filled["cooling"] == "liquid" and unanswered(filled) == []
     assert open_keys(filled) == ([], [])
-    with pytest.raises(UsageError, match="exists and may hold answers"):
+    with pytest.raises(UsageError, match="exists and is not overwritten"):
         write_questions(path, MEASURED)
     assert json.loads(path.read_text()) == questions
 
@@ -46,7 +46,7 @@ def test_what_was_measured_stays_unless_it_is_overridden(tmp_path: Path) -> None
     answers = {"framework": "another", "host_memory_capacity": "1 GB", "cooling": "air", "operating_system": "measured"}
     with pytest.raises(UsageError) as caught:
         read_answers(_file(tmp_path, answers)).applied(MEASURED)
-    assert "framework was measured as 'measured', the answer is 'another'" in str(caught.value)
+    assert "framework was detected as 'measured', the answer is 'another'" in str(caught.value)
     assert "host_memory_capacity" in str(caught.value) and "operating_system" not in str(caught.value)
     found = read_answers(_file(tmp_path, {"cooling": "air", "override": {"framework": "another"}})).applied(MEASURED)
     assert found == MEASURED | {"cooling": "air", "framework": "another"}
@@ -55,18 +55,18 @@ def test_what_was_measured_stays_unless_it_is_overridden(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        ({"coolling": "air"}, "no 'coolling'; did you mean cooling"),
+        ({"coolling": "air"}, "no key 'coolling'; did you mean cooling"),
         ({"override": {"coolling": "air"}}, "did you mean cooling"),
-        ({"zzz": "x"}, "has no 'zzz'"),
-        ({"submitter": "Else"}, "submitter is said by the runs' own logs"),
-        ({"number_of_nodes": 2}, "number_of_nodes is 2, but an answer is text"),
+        ({"zzz": "x"}, "no key 'zzz'"),
+        ({"submitter": "Else"}, "submitter is set by the runs' logs"),
+        ({"number_of_nodes": 2}, "number_of_nodes is 2, not text"),
         ({"cooling": "a\nb"}, "line break"),
         ({"cooling": "air", "override": {"cooling": "liquid"}}, "cooling is answered twice"),
-        ('{"cooling": "air", "cooling": "liquid"}', "'cooling' stands there twice"),
+        ('{"cooling": "air", "cooling": "liquid"}', "duplicate key 'cooling'"),
         ({"override": []}, "not a JSON object"),
         ([], "not a JSON object"),
-        ("{", "no JSON to read"),
-        ("[" * 100_000, "no JSON to read"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
         ('"' + "x" * 2**20 + '"', "longer than"),
     ],
 )
@@ -90,7 +90,7 @@ def test_any_json_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, c
         found = read_answers(path)
     except UsageError:
         return
-    assert set(found.given) <= set(ASKED) and all(found.given.values())
+    assert set(found.given) <= set(QUESTIONS) and all(found.given.values())
 
 
 def test_the_command_describes_this_machine_and_asks_for_the_rest(

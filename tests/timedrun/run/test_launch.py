@@ -185,8 +185,7 @@ def launched(
     benchmark = find("image_classification")
     config = benchmark.config("smoke", "synthetic")
     config = replace(config, submission=replace(config.submission, division=division))
-    nodes = world_size // 2
-    env = LaunchEnv("options", first_rank, world_size, 0, 2, nodes, first_rank // 2, "127.0.0.1", 1)
+    env = LaunchEnv("options", first_rank, world_size, 0, 2, "127.0.0.1", 1)
     return launch.launch(benchmark, config, LaunchOptions(paths=paths, restarts=restarts), env)
 
 

@@ -182,5 +182,5 @@ def test_after_a_boot_the_gap_is_known_from_the_wall_clock_alone_and_check_says_
         Program().train(run)
     report = check(tmp_path / "result_0.txt", "2.0.0")
     (finding,) = [finding for finding in report.findings if finding.rule == "resumed"]
-    assert finding.level == "warning" and "booted again" in finding.message
+    assert finding.level == "warning" and "rebooted" in finding.message
     assert record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET) == []

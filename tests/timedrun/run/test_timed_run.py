@@ -307,7 +307,7 @@ def test_a_run_whose_results_are_deleted_ends_early_and_makes_no_folder_anew(
             shutil.rmtree(tmp_path / "run_0", ignore_errors=True)
             (tmp_path / "result_0.txt").unlink()
 
-    with pytest.raises(ResultFileGone, match="was deleted, moved or replaced while it was written"), run:
+    with pytest.raises(ResultFileGone, match="was deleted, moved or replaced during the run"), run:
         toy.train(run, on_batch=delete)
     assert len(toy.losses) == (2 if when == "in a block" else 3)
     assert run.outcome is None

@@ -128,7 +128,7 @@ def test_a_package_has_a_strict_verdict_of_its_own(
     package = next(one for one in found if one["path"] == str(tmp_path / "Example"))
     assert (code, package["strict"]) == (1, "fail")  # no system description, no code
     assert {"error"} <= {finding["level"] for finding in package["findings"]}
-    assert check.verdict_line(check.Checked(**{**package, "findings": []})).startswith(str(tmp_path / "Example"))
+    assert check.verdict_line(check.CheckResult(**{**package, "findings": []})).startswith(str(tmp_path / "Example"))
 
 
 def test_a_file_named_beside_its_folder_takes_nothing_from_the_sets_verdict(

@@ -81,12 +81,12 @@ def test_what_cannot_be_drawn_is_said_and_nothing_written(
     empty = [summarize(read(write_run(tmp_path / "c", 0, qualities=())))]
     out = tmp_path / "figure.png"
     for sets, name, match in (
-        ({"a": good, "b": bert}, "figure.png", "bert and resnet measure different things"),
+        ({"a": good, "b": bert}, "figure.png", "bert and resnet have different metrics"),
         ({"c": empty}, "figure.png", "no run of c logged an evaluation"),
-        ({}, "figure.png", "nothing to draw"),
+        ({}, "figure.png", "nothing was plotted"),
         ({str(n): good for n in range(8)}, "figure.png", "8 sets are too many"),
-        ({"a": good}, "figure.docx", "cannot be written as '.docx'"),
-        ({"a": good}, "nowhere/figure.png", "cannot be written there"),
+        ({"a": good}, "figure.docx", "'.docx' is not a supported format"),
+        ({"a": good}, "nowhere/figure.png", "cannot be written"),
     ):
         with pytest.raises(PlotError, match=match):
             plot_quality(sets, tmp_path / name)

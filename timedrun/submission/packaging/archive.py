@@ -1,4 +1,4 @@
-"""The list of a package's files with their digests, and one archive of them that is the same bytes every time."""
+"""Digests of a package's files, and a reproducible archive of them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import tarfile
 from pathlib import Path, PurePosixPath
 
 LARGEST_ARCHIVE = 4 * 2**30
-"""Bytes that the files of an archive may have together before reading it is given up."""
+"""Maximum total bytes of the files of an archive that is read."""
 
 
 class UnsafeArchive(ValueError):
-    """An archive holds what no package does: a link, a device, a path that leads out, or a path twice."""
+    """Error raised for an archive with a link, a device, a path outside its folder or a duplicate path."""
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below `folder`, by its path, sorted; "" for a symbolic link, which is not read."""
+    """Return the SHA-256 of every file below `folder` by its path, sorted; "" for a symbolic link, which is not
+    read."""
     found = {}
     for file in folder.rglob("*"):
         if file.is_symlink():
@@ -30,7 +31,7 @@ def digests(folder: Path) -> dict[str, str]:
 def write_archive(folder: Path, archive: Path) -> None:
     """Pack `folder` as `archive` (.tar.gz): sorted, without owners, times or the machine's permissions.
 
-    The same files make the same bytes wherever Python's zlib is the same; the tar within is the same anywhere.
+    Equal files give equal bytes with the same version of zlib; the tar inside is equal everywhere.
     """
     with (
         open(archive, "wb") as file,
@@ -49,10 +50,10 @@ def write_archive(folder: Path, archive: Path) -> None:
 
 
 def archived(archive: Path) -> dict[str, str]:
-    """SHA-256 of every file in `archive`, by its path from the archive's one top folder, sorted. Nothing is unpacked.
+    """Return the SHA-256 of every file in `archive` by its path below the one top folder, sorted, without unpacking.
 
     Raises:
-        UnsafeArchive: it is no .tar.gz, is damaged, or holds something that no package does.
+        UnsafeArchive: not a .tar.gz, damaged, or with unsafe entries.
     """
     found: dict[str, str] = {}
     tops: set[str] = set()
@@ -60,11 +61,11 @@ def archived(archive: Path) -> dict[str, str]:
     try:
         with tarfile.open(archive, mode="r:gz") as tar:
             for entry in tar:
-                if entry.size < 0:  # Python's reader would come to it for ever (CVE-2025-8194)
+                if entry.size < 0:  # Python's reader would loop forever (CVE-2025-8194)
                     raise UnsafeArchive(f"{archive}: {entry.name!r} has a negative size")
                 path = PurePosixPath(entry.name)
                 if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in entry.name:
-                    raise UnsafeArchive(f"{archive}: holds {entry.name!r}, a path that leads out of it")
+                    raise UnsafeArchive(f"{archive}: holds {entry.name!r}, a path outside of it")
                 if not entry.isdir() and not entry.isreg():
                     raise UnsafeArchive(f"{archive}: {entry.name!r} is neither a file nor a folder")
                 tops.add(path.parts[0])

@@ -1,4 +1,4 @@
-"""How the runs of a set describe their system: in agreement with their logs, and where they differ among themselves."""
+"""System descriptions of the runs of a set: checked against their logs and compared with each other."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STATUS_WORDS: Final = {
     "research": "Research, Development, or Internal (RDI)",
     "preview": "Preview",
 }
-"""A log's submission_status in the words of a system description from round 4.0 on (system_desc_checker.py)."""
+"""A log's submission_status as spelt in system descriptions since round 4.0 (system_desc_checker.py)."""
 
 
 def json_object(path: Path, beside: dict[Path, bytes]) -> dict[str, Any]:
-    """The JSON object in `beside[path]`.
+    """Parse the JSON object in `beside[path]`.
 
     Raises:
-        PackageError: there is none.
+        PackageError: it is not a JSON object.
     """
     try:
         found = json.loads(beside[path])
@@ -36,39 +36,40 @@ def json_object(path: Path, beside: dict[Path, bytes]) -> dict[str, Any]:
 
 
 def agreed_description(path: Path, logged: dict[str, Any], beside: dict[Path, bytes]) -> dict[str, Any]:
-    """The system description in `path`, in MLPerf's keys and order, if it agrees with the log.
+    """Return the system description in `path`, in MLPerf's keys and order.
 
-    Nobody's checker compares the two (mlcommons/logging issue 241), and it crashes on fields that are not text.
+    MLCommons' checker does not compare it with the logs (mlcommons/logging issue 241) and crashes on values that are
+    not text.
 
     Raises:
-        PackageError: it does not agree, lacks a key or holds something else than text.
+        PackageError: it contradicts the logs, lacks a key or holds a value that is not text.
     """
     found = json_object(path, beside)
     for key in KEYS:
         if key not in found:
-            raise PackageError(f"{path}: lacks {key}, which MLPerf's system description needs (it may be empty).")
+            raise PackageError(f"{path}: lacks {key}, which MLPerf's system description requires (it may be empty).")
         software = found[key] if key == "other_software_stack" and isinstance(found[key], dict) else {"": found[key]}
         if not all(isinstance(value, str) for value in software.values()):
-            raise PackageError(f"{path}: {key} is {found[key]!r}; a system description holds text only.")
+            raise PackageError(f"{path}: {key} is {found[key]!r}, not text.")
     for key, log_key in (
         ("submitter", keys.SUBMISSION_ORG),
         ("system_name", keys.SUBMISSION_PLATFORM),
         ("division", keys.SUBMISSION_DIVISION),
         ("status", keys.SUBMISSION_STATUS),
     ):
-        said = (logged[log_key], STATUS_WORDS.get(str(logged[log_key]))) if key == "status" else (logged[log_key],)
-        if found[key] not in said:
+        accepted = (logged[log_key], STATUS_WORDS.get(str(logged[log_key]))) if key == "status" else (logged[log_key],)
+        if found[key] not in accepted:
             raise PackageError(f"{path}: {key} is {found[key]!r}, but the logs say {log_key} {logged[log_key]!r}.")
     return {key: found[key] for key in KEYS}
 
 
 def differences(paths: list[ResultPaths], descriptions: list[dict[str, Any]], beside: dict[Path, bytes]) -> list[str]:
-    """What of the system and the environment is not alike in all runs of a set, in words."""
+    """Return notes on runs of a set whose system or environment differs from the first run's."""
     notes = []
     for run, description in zip(paths, descriptions, strict=True):
         changed = [key for key in KEYS if description[key] != descriptions[0][key]]
         if changed:
             notes.append(f"{run.system}: differs from run {paths[0].number} in {', '.join(changed)}.")
         if beside[run.environment] != beside[paths[0].environment]:
-            notes.append(f"{run.environment}: differs from that of run {paths[0].number}; both are packaged.")
+            notes.append(f"{run.environment}: differs from run {paths[0].number}; both are packaged.")
     return notes

@@ -1,4 +1,4 @@
-"""Sets of results as one package in MLPerf's layout, with source, scripts and manifest: made whole or not at all."""
+"""Build a package of result sets in MLPerf's layout, with source, scripts and manifest, atomically."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from timedrun.provenance.system_answers import Answers, open_keys
 from timedrun.submission.packaging.archive import archived, digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package_docs import IMPLEMENTATION
-from timedrun.submission.packaging.package_layout import Verdicts, refuse_unfit, write_manifest, write_tree
+from timedrun.submission.packaging.package_layout import PackageChecks, count_files, write_manifest, write_tree
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
 from timedrun.submission.packaging.safe_files import PackageError, safe_name
-from timedrun.submission.scoring.score import Score, table
+from timedrun.submission.scoring.score import Score
+from timedrun.submission.scoring.score_table import table
 from timedrun.submission.verdicts import check_package as check_strictly
-from timedrun.submission.verdicts import told, verdict
+from timedrun.submission.verdicts import finding_lines, verdict
 
 __all__ = ["PackageError", "PackageReport", "package"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackageReport:
-    """What was made: the package's folder, its archive, both verdicts, and what a person should know of it."""
+    """Report on a package: folder, archive, both verdicts and notes for its submitter."""
 
     folder: Path
     archive: Path
@@ -50,12 +51,12 @@ class PackageReport:
 
     @property
     def passed(self) -> bool:
-        """Whether both checks pass: MLCommons' by today's rule files or by the round's own, unless it knows neither."""
+        """True if both checks pass: MLCommons' by today's rule files or by the round's own, if it has rules."""
         official = "pass" in (self.official.verdict, self.official.own_round) or self.ruleset not in MLPERF_RULESETS
         return official and self.strict == "pass"
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Return the report as JSON values."""
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         return plain | {
             "official": asdict(self.official),
@@ -65,7 +66,7 @@ class PackageReport:
 
     @property
     def text(self) -> str:
-        """The report in words."""
+        """Format the report as text."""
         kind = "demonstration" if self.demonstration else "package"
         by = f"{self.official.checker}, {self.official.tool}, ruleset {self.ruleset}"
         own = (
@@ -78,7 +79,7 @@ class PackageReport:
                 f"MLCommons' check: {self.official.verdict}{own} ({by})",
                 *(f"    {message}" for message in self.official.messages),
                 f"strict check: {self.strict} (mlevents, ruleset {self.ruleset})",
-                *(f"    {line}" for line in told(self.findings)),
+                *(f"    {line}" for line in finding_lines(self.findings)),
                 *(f"note: {note}" for note in self.notes),
                 table(self.scores).rstrip(),
             ]
@@ -97,16 +98,16 @@ def package(
 ) -> PackageReport:
     """Build `out`/<submitter>/ and `out`/<submitter>.tar.gz from sets of results (MLPerf submission rules, 5.7).
 
-    The archive has the same bytes whenever it is made from the same sets, source and answers. A package of sets on
-    other data than the benchmark's is a demonstration, and says so. Everything is written beside `out` and renamed at
-    the end; a package that a checker fails is made too, with the verdict in the report and the manifest.
+    The archive is reproducible from the same sets, source and answers. A package of sets on data other than the
+    benchmark's is marked as a demonstration. Everything is written to a temporary folder next to `out`, which is
+    renamed at the end. A package that fails a check is kept, with the verdict in the report and the manifest.
 
     Args:
         sets: folders that `timedrun run` wrote; each becomes a system, named by its logs' submission_platform.
-        source: root of the source tree that made the runs.
+        source: root of the source tree of the runs.
         ruleset: such as "2.0.0"; default: the benchmark's own.
         check: run MLCommons' package checker and the strict checks; otherwise both verdicts are "not run".
-        answers: what a person says of the system that the machine did not tell.
+        answers: a person's answers for the system description.
 
     Raises:
         PackageError: `out` exists, or a set is incomplete, unsafe or contradicts another; nothing was written.
@@ -114,12 +115,12 @@ def package(
         TimedrunError: the source cannot be read.
     """
     if os.path.lexists(out):
-        raise PackageError(f"{out}: exists already and is left as it is; name a new folder.")
+        raise PackageError(f"{out}: exists and is not overwritten; choose a new folder.")
     safe_name(submitter, "the submitter's name")
     opened, rules = _open_all(sets, submitter, ruleset)
     for folder in sets:
         if out.resolve().is_relative_to(folder.resolve()):
-            raise PackageError(f"{out}: lies inside the set {folder}; name a folder elsewhere.")
+            raise PackageError(f"{out}: is inside the set {folder}; choose a folder elsewhere.")
     opened = [_described(one, rules, answers) for one in opened]
     _refuse_two_descriptions(opened)
     demonstration = opened[0].score.demonstration
@@ -127,30 +128,32 @@ def package(
         with _new_folder(out) as part:
             folder = part / submitter
             added = write_tree(folder, submitter, opened, rules, demonstration, source)
-            verdicts = Verdicts(OfficialVerdict("not run", "package_checker", _checker(rules), rules.name, ()))
-            write_manifest(folder, submitter, opened, rules, verdicts, source)
+            checker = f"mlperf-logging {rules.checker}".strip()
+            checks = PackageChecks(OfficialVerdict("not run", "package_checker", checker, rules.name, ()))
+            write_manifest(folder, submitter, opened, rules, checks, source)
             if check:
-                verdicts = _verdicts(folder, rules)
-                write_manifest(folder, submitter, opened, rules, verdicts, source)
-            files = refuse_unfit(folder)
+                findings = check_strictly(folder, rules)
+                checks = PackageChecks(check_package(folder, rules), verdict(findings), tuple(findings))
+                write_manifest(folder, submitter, opened, rules, checks, source)
+            files = count_files(folder)
             archive = part / f"{submitter}.tar.gz"
             write_archive(folder, archive)
             if archived(archive) != digests(folder):
-                raise PackageError(f"{out}: not made, the archive does not read back as what was written.")
+                raise PackageError(f"{out}: not made: the archive does not read back as written.")
             archive_sha256 = digests(part)[archive.name]
             part.rename(out)
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        raise PackageError(f"{out}: not made, nothing is left of it ({error.strerror or error}{place}).") from None
+        raise PackageError(f"{out}: not made ({error.strerror or error}{place}); nothing was kept.") from None
     return PackageReport(
         folder=out / submitter,
         archive=out / archive.name,
         archive_sha256=archive_sha256,
         ruleset=rules.name,
         demonstration=demonstration,
-        official=verdicts.official,
-        strict=verdicts.strict,
-        findings=list(verdicts.findings),
+        official=checks.official,
+        strict=checks.strict,
+        findings=list(checks.findings),
         scores=[one.score for one in opened],
         files=files,
         notes=[*_images(opened), *added, *(note for one in opened for note in _notes(one, source))],
@@ -159,7 +162,7 @@ def package(
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A temporary folder beside `out`; unless it was renamed, nothing of it or of the folders above stays."""
+    """Yield a temporary folder next to `out`; remove it, and any parents created for it, unless it was renamed."""
     above = [parent for parent in out.absolute().parents if not parent.exists()]
     part: Path | None = None
     try:
@@ -172,7 +175,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
     finally:
         if part is not None:
             shutil.rmtree(part, ignore_errors=True)
-        for parent in above:  # deepest first; one that holds something, as after success, stays
+        for parent in above:  # deepest first; non-empty ones are kept, as after success
             try:
                 parent.rmdir()
             except OSError as error:
@@ -180,23 +183,13 @@ def _new_folder(out: Path) -> Iterator[Path]:
                     raise
 
 
-def _verdicts(folder: Path, rules: Ruleset) -> Verdicts:
-    """MLCommons' verdict and the strict one on the tree as it lies there."""
-    findings = check_strictly(folder, rules)
-    return Verdicts(check_package(folder, rules), verdict(findings), tuple(findings))
-
-
-def _checker(rules: Ruleset) -> str:
-    return f"mlperf-logging {rules.checker}".strip()
-
-
 def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tuple[list[ResultFolder], Ruleset]:
     if not sets:
-        raise PackageError("no set of results is named, so there is nothing to package.")
+        raise PackageError("no result set was given; nothing was packaged.")
     folders: dict[Path, Path] = {}
     for folder in sets:
         if other := folders.get(folder.resolve()):
-            raise PackageError(f"{folder} and {other} are the same set; name it once.")
+            raise PackageError(f"{folder} and {other} are the same set; pass it once.")
         folders[folder.resolve()] = folder
     opened = [open_results(folder, ruleset) for folder in sets]
     rules = _rules(opened, ruleset)
@@ -207,29 +200,30 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
             raise PackageError(f"{one.folder}: the logs' submission_org is {one.submitter}, the package's {submitter}.")
         if one.score.demonstration != first.score.demonstration:
             raise PackageError(
-                f"{one.folder} is on {one.score.dataset}, {first.folder} on {first.score.dataset}: one of them is a "
-                "demonstration, the other is not; package them apart."
+                f"{one.folder} is on {one.score.dataset}, {first.folder} on {first.score.dataset}: only one of them is "
+                "a demonstration; package them separately."
             )
         if one.system.casefold() == IMPLEMENTATION:
-            raise PackageError(f"{one.folder}: the system id {one.system} is that of the source's folder; use another.")
-        place = (one.system.casefold(), one.benchmark)  # on some file systems names that differ in case only are one
+            raise PackageError(f"{one.folder}: the system id {one.system} is reserved for the source; use another.")
+        place = (one.system.casefold(), one.benchmark)  # some file systems ignore case
         if other := systems.get(place):
             raise PackageError(
-                f"{one.folder} and {other} both have the system id {one.system}, and a package has one set per system "
-                "and benchmark; give one a submission_platform of its own before running it."
+                f"{one.folder} and {other} both have the system id {one.system}, but a package has one set per system "
+                "and benchmark; run one of them with another submission_platform."
             )
         systems[place] = one.folder
     return opened, rules
 
 
 def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
-    """The one ruleset that a package is made for."""
     try:
         names = {one.benchmark: ruleset or default_ruleset(one.benchmark) for one in opened}
         if len(set(names.values())) > 1:
             asked = ", ".join(f"{benchmark} of {name}" for benchmark, name in names.items())
-            raise PackageError(f"the benchmarks are of different rounds ({asked}); name one with --ruleset, or "
-                               "package them apart.")  # fmt: skip
+            raise PackageError(
+                f"the benchmarks are of different rounds ({asked}); choose one with --ruleset, or package them "
+                "separately."
+            )
         rules = rules_named(next(iter(names.values())))
     except ValueError as error:
         raise PackageError(f"{error}; nothing was packaged.") from None
@@ -240,7 +234,7 @@ def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
 
 
 def _described(one: ResultFolder, rules: Ruleset, answers: Answers | None) -> ResultFolder:
-    """`one` with a person's answers in its system description, and its status in the words of the round."""
+    """Return `one` with `answers` in its system description, and its status as spelt in the round."""
     description = dict(one.description)
     if answers is not None:
         try:
@@ -250,13 +244,13 @@ def _described(one: ResultFolder, rules: Ruleset, answers: Answers | None) -> Re
     status = STATUS_WORDS.get(str(description["status"]), str(description["status"]))
     if rules.system_status_words:
         if status not in rules.system_status_words:
-            raise PackageError(f"{one.folder}: {rules.round} has no status {status!r}; nothing was packaged.")
+            raise PackageError(f"{one.folder}: round {rules.round} has no status {status!r}; nothing was packaged.")
         description["status"] = status
     return replace(one, description=description)
 
 
 def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
-    """A system that ran several benchmarks has one systems/<system>.json."""
+    """Raise PackageError if sets of one system, which share systems/<system>.json, have different descriptions."""
     seen: dict[str, ResultFolder] = {}
     for one in opened:
         other = seen.setdefault(one.system.casefold(), one)
@@ -264,33 +258,31 @@ def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
         if changed or other.system != one.system:
             raise PackageError(
                 f"{one.folder} and {other.folder} describe the system {one.system} differently "
-                f"({', '.join(changed) or 'its case'}); give one a submission_platform of its own before running it."
+                f"({', '.join(changed) or 'its case'}); run one of them with another submission_platform."
             )
 
 
 def _images(opened: Sequence[ResultFolder]) -> list[str]:
     if any(NONE_RECORDED in one.recorded("image_digest") for one in opened):
-        return ["container image: none recorded; runs in a container learn its digest from TIMEDRUN_IMAGE_DIGEST."]
+        return ["container image: none recorded; in a container, set TIMEDRUN_IMAGE_DIGEST to record its digest."]
     return []
 
 
 def _notes(one: ResultFolder, source: Path) -> list[str]:
-    """What a person should look at before giving the package to others."""
+    """Return what the submitter should review before publishing the package."""
     notes = list(one.notes)
     commit = provenance(source)["commit"]
     if others := sorted(one.commits - {str(commit)}):
         notes.append(f"{one.folder}: its runs record commit {', '.join(others)}, the source is {commit}.")
     places = {str(path.resolve()) for path in (one.folder, source, Path.home())} - {"/"}
-    notes += [f"{file}: names a folder of this machine, which readers will see." for file in one.traces(places)]
+    notes += [f"{file}: contains a path of this machine, visible to readers." for file in one.files_with(places)]
     if one.score.reason:
-        notes.append(f"{one.folder}: no score, because {one.score.reason}.")
+        notes.append(f"{one.folder}: no score: {one.score.reason}.")
     if one.left_out:
-        notes.append(
-            f"{one.folder}: not packaged, as the runs of the median window stand for all: {', '.join(one.left_out)}."
-        )
+        notes.append(f"{one.folder}: not packaged, outside of the median window: {', '.join(one.left_out)}.")
     if needed := open_keys(one.description)[0]:
         notes.append(
-            f"{one.system}: without an answer that MLPerf's rules ask for: {', '.join(needed)}. `timedrun system --out "
-            "FILE` asks for them, --answers FILE gives them."
+            f"{one.system}: MLPerf's rules require answers for {', '.join(needed)}: fill in the file of `timedrun "
+            "system --out FILE` and pass it with --answers FILE."
         )
     return notes

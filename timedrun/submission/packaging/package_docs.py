@@ -1,4 +1,4 @@
-"""The texts of a package: its README files and the scripts that repeat its runs."""
+"""Texts of a package: README files and the scripts that repeat its runs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mlevents import keys
 from mlevents.rounds import Ruleset
 from mlevents.terminal_escape import printable
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
-from timedrun.submission.scoring.score import table
+from timedrun.submission.scoring.score_table import table
 
 IMPLEMENTATION = "timedrun"
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 NOT_FOR_RUNNING = ("dev", "report")
-"""Extras of pyproject.toml that no run uses."""
+"""Extras of pyproject.toml that runs do not use."""
 
 
 def package_readme(
     submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, provenance: Mapping[str, Any]
 ) -> str:
-    """README.md of the whole package."""
+    """Return README.md of the package."""
     benchmarks = list(dict.fromkeys(one.benchmark for one in sets))
     benchmark = " and ".join(benchmarks)
     data = " and ".join(dict.fromkeys(one.score.dataset for one in sets))
@@ -33,15 +33,15 @@ def package_readme(
     if demonstration:
         title = f"# Demonstration of {benchmark} on {data}, by {submitter}"
         kind = (
-            f"This is a demonstration. It has the layout of an MLPerf Training package, but was trained on {data} to a "
-            f"target of its own, not on the data and to the target of MLPerf's {benchmark}. No time in it is an MLPerf "
+            f"This is a demonstration. It has the layout of an MLPerf Training package, but was trained on {data} to "
+            f"its own target, not on the data and to the target of MLPerf's {benchmark}. No time in it is an MLPerf "
             "result or may be compared with one."
         )
     elif not rules.checker:
         title = f"# {submitter}: {benchmark}, {division} division"
         kind = (
-            f"It has the layout of an MLPerf Training package, but no round of MLPerf has the task {benchmark}. No "
-            "time in it is an MLPerf result or may be compared with one."
+            f"This package has the layout of an MLPerf Training package, but no round of MLPerf has the task "
+            f"{benchmark}. No time in it is an MLPerf result or may be compared with one."
         )
     else:
         title = f"# {submitter}: {benchmark}, MLPerf Training {rules.round}, {division} division"
@@ -51,9 +51,9 @@ def package_readme(
         )
     official = (
         f"MLCommons' own check of this folder: `python -m mlperf_logging.package_checker . training {rules.name}` "
-        f"(mlperf-logging\n{rules.checker}); it may write into the folder it checks, so give it a copy."
+        f"(mlperf-logging\n{rules.checker}); it may write into the folder it checks, so run it on a copy."
         if rules.checker
-        else "MLCommons' tools have no rules for it."
+        else "MLCommons' tools have no rules for this benchmark."
     )
     return f"""{title}
 
@@ -63,11 +63,11 @@ def package_readme(
 {table([one.score for one in sets]).rstrip()}
 ```
 
-- `results/<system>/<benchmark>/result_N.txt`: the log of each run, as it was written.
-- `systems/<system>.json`: the system of those runs.
-- `benchmarks/<benchmark>/implementations/<system>/`: the config of every run, the environment, how to repeat the runs.
-- `benchmarks/<benchmark>/implementations/{IMPLEMENTATION}/`: the source code. {_source_words(provenance)}
-- `manifest.json`: what this package is, what checkers said of it, and the SHA-256 of every file.
+- `results/<system>/<benchmark>/result_N.txt`: the log of each run, unchanged.
+- `systems/<system>.json`: the system description.
+- `benchmarks/<benchmark>/implementations/<system>/`: config of every run, environment, scripts that repeat the runs.
+- `benchmarks/<benchmark>/implementations/{IMPLEMENTATION}/`: the source code. {_source_text(provenance)}
+- `manifest.json`: metadata, the verdicts of the checkers and the SHA-256 of every file.
 {_left_out(sets)}
 {official}
 
@@ -76,9 +76,9 @@ def package_readme(
 
 
 def system_readme(one: ResultFolder, source: Path, modules: Sequence[Path], provenance: Mapping[str, Any]) -> str:
-    """README.md of one system: how to repeat its runs and where in the source to find what."""
+    """Return README.md of one system: how to repeat its runs, and an index of the benchmark's modules."""
     kind = "demonstration" if one.score.demonstration else "results"
-    words = {file.relative_to(source).as_posix(): _docstring(file) for file in modules}
+    index = {file.relative_to(source).as_posix(): _docstring(file) for file in modules}
     return f"""# {one.system}: {one.benchmark} on {one.score.dataset} ({kind}, unverified)
 
 ```
@@ -88,21 +88,21 @@ def system_readme(one: ResultFolder, source: Path, modules: Sequence[Path], prov
 Config `{one.score.config_name or "unnamed"}`, {one.ranks} rank{"s" if one.ranks > 1 else ""}; speed-up methods:
 {"; ".join(one.methods) or "none"}.
 Container image: {_joined(one.recorded("image_digest"))}. Data: {_joined(one.recorded("data"))}.
-Every setting of run N, seed included, is in `runs/run_N/config.json`; installed versions are in `environment.txt`.
+All settings of run N, including the seed, are in `runs/run_N/config.json`; installed versions are in `environment.txt`.
 
-    bash setup.sh                                     # once: install the source and what it needs
+    bash setup.sh                                     # once: install the source and its requirements
     bash init_datasets.sh [DATA_FOLDER]               # once: check or index the data
-    bash run_and_time.sh NEW_FOLDER [DATA_FOLDER]     # repeat the {len(one.records)} runs into NEW_FOLDER
+    bash run_and_time.sh NEW_FOLDER [DATA_FOLDER]     # repeat the {len(one.records)} runs, results in NEW_FOLDER
 
-Data are prepared, models built and initialised, optimizers stepped and quality measured in
-`../{IMPLEMENTATION}/`. {_source_words(provenance)}
+The code of data preparation, model, initialisation, optimizer and evaluation is in
+`../{IMPLEMENTATION}/`. {_source_text(provenance)}
 
-{chr(10).join(f"- `{name}`: {text}" for name, text in words.items() if text)}
+{chr(10).join(f"- `{name}`: {text}" for name, text in index.items() if text)}
 """
 
 
 def setup_script(source: Path, environment: str) -> str:
-    """setup.sh: installs the packaged source with the extras whose requirements the runs had."""
+    """Return setup.sh, which installs the packaged source with the extras whose requirements the runs had."""
     project = source / "pyproject.toml"
     if project.is_file():
         extras = _extras(project, environment)
@@ -110,24 +110,24 @@ def setup_script(source: Path, environment: str) -> str:
     else:
         wanted = f'"{IMPLEMENTATION}"'
     return _script(
-        "One-time set-up: installs the source of these runs and what it needs.",
+        "One-time set-up: installs the source of these runs and its requirements.",
         "# The exact versions of the runs are in environment.txt.",
         f"python -m pip install {wanted}",
     )
 
 
 def datasets_script(one: ResultFolder) -> str:
-    """init_datasets.sh: makes the dataset ready before any run."""
+    """Return init_datasets.sh, which checks or indexes the dataset."""
     config = f'"$here/runs/{one.paths[0].side.name}/config.json"'
     return _script(
-        "One-time check or indexing of the data in the folder given as the first argument, if these data need one.",
+        "One-time check or indexing of the dataset; the first argument is its folder, if it needs one.",
         _PATH,
         f'python -m timedrun prepare {one.package_name} {config} ${{1:+--data-folder "$1"}}',
     )
 
 
 def run_script(one: ResultFolder) -> str:
-    """run_and_time.sh: repeats every run from its own config, in order."""
+    """Return run_and_time.sh, which repeats every run from its own config, in order."""
     numbers = " ".join(str(run.number) for run in one.paths)
     threads = f" --threads {one.threads}" if one.threads else ""
     return _script(
@@ -137,9 +137,9 @@ def run_script(one: ResultFolder) -> str:
         'mkdir -p "$1"',
         'out="$(cd "$1" && pwd)"',
         'data="${2:+$(cd "$2" && pwd)}"',
-        "cd \"$here\"  # the runs record their command: the configs' paths in it are the package's, not this machine's",
+        'cd "$here"  # runs record their command: relative paths name no folder of this machine',
         f"for number in {numbers}; do",
-        "    # Exit status 3 says that the target was not reached: the other runs still follow.",
+        "    # Exit status 3: the target was not reached; continue with the next run.",
         f'    python -m timedrun run {one.package_name} "runs/run_$number/config.json" --ranks {one.ranks}{threads} \\',
         '        --results "$out" --number "$number" ${data:+--data-folder "$data"} || test $? -eq 3',
         "done",
@@ -147,11 +147,11 @@ def run_script(one: ResultFolder) -> str:
 
 
 def implementation_description(one: ResultFolder, provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """<system>_<implementation>.json: which code and settings ran on which system.
+    """Return <system>_<implementation>.json, the code and settings that ran on a system.
 
-    The first five keys are those that the submission rules ask of this file (submission_rules.adoc,
-    "model-info_<implementation_id>.json metadata", spelt as in MLCommons' inference submission checker, the only tool
-    that reads them; the rules for Training name the file and no keys).
+    The first five keys are those of the submission rules (submission_rules.adoc, "model-info_<implementation_id>.json
+    metadata"), spelt as in MLCommons' inference submission checker, the only tool that reads them; the rules for
+    Training name the file but no keys.
     """
     config = one.configs[0]
     precision = str(config.get("precision", "fp32"))
@@ -177,7 +177,7 @@ def implementation_description(one: ResultFolder, provenance: Mapping[str, Any])
 
 
 def origin(one: ResultFolder) -> dict[str, Any]:
-    """Where the results of one system come from, as its runs recorded it; lists hold the values that occur in them."""
+    """Return the origin of one system's results, as recorded by its runs; lists hold the distinct values."""
     return {
         "system": one.system,
         "benchmark": one.benchmark,
@@ -196,7 +196,7 @@ def origin(one: ResultFolder) -> dict[str, Any]:
 
 
 _PATH = (
-    "export PYTHONDONTWRITEBYTECODE=1  # the package stays as it is\n"
+    "export PYTHONDONTWRITEBYTECODE=1  # keep the package unchanged\n"
     f'export PYTHONPATH="$here/../{IMPLEMENTATION}:$here/../{IMPLEMENTATION}/logging${{PYTHONPATH:+:$PYTHONPATH}}"'
 )
 
@@ -206,18 +206,17 @@ def _script(purpose: str, *lines: str) -> str:
     return "\n".join(["#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", here, *lines, ""])
 
 
-def _source_words(provenance: Mapping[str, Any]) -> str:
+def _source_text(provenance: Mapping[str, Any]) -> str:
     if provenance["commit"] == "unknown":
-        return "Its commit is unknown; the packaged files are what ran as far as known."
+        return "Its commit is unknown."
     changed = " with local changes, which the packaged files include" if provenance["dirty"] else ""
     return f"Packaged from commit {provenance['commit']}{changed}."
 
 
 def _left_out(sets: Sequence[ResultFolder]) -> str:
-    """Which runs are not here and why; nothing where all are."""
     lines = [
-        f"- {one.system}: {len(one.left_out)} more runs were made than a submission of {one.benchmark} has. Here are "
-        "those that followed each other and whose score is the median of all such windows, as the rules ask; not here: "
+        f"- {one.system}: {len(one.left_out)} more runs were made than a submission of {one.benchmark} has. As the "
+        "rules require, this package holds the window of consecutive runs with the median score; not included: "
         f"{', '.join(one.left_out)}."
         for one in sets
         if one.left_out
@@ -226,18 +225,17 @@ def _left_out(sets: Sequence[ResultFolder]) -> str:
 
 
 def _joined(values: Sequence[Any]) -> str:
-    """Recorded values in words."""
-    words = [
+    texts = [
         f"{value.get('name')} ({value.get('sha256') or value.get('of') or NONE_RECORDED})"
         if isinstance(value, dict)
         else str(value)
         for value in values
     ]
-    return "; ".join(map(printable, words))
+    return "; ".join(map(printable, texts))
 
 
 def _docstring(file: Path) -> str:
-    """The first line of what a module says of itself."""
+    """Return the first line of a module's docstring."""
     try:
         text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     except (SyntaxError, ValueError):
@@ -246,7 +244,7 @@ def _docstring(file: Path) -> str:
 
 
 def _extras(project: Path, environment: str) -> str:
-    """The extras of pyproject.toml all of whose requirements were installed where the runs were made."""
+    """Return the extras of pyproject.toml whose requirements were all installed for the runs."""
     installed = {_normal(line.partition("==")[0]) for line in environment.splitlines() if "==" in line}
     optional = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}).get("optional-dependencies", {})
     return ",".join(
@@ -257,6 +255,6 @@ def _extras(project: Path, environment: str) -> str:
 
 
 def _normal(requirement: str) -> str:
-    """A requirement's name as PEP 503 normalises it."""
+    """Return a requirement's name, normalised by PEP 503."""
     name = re.match(r"[A-Za-z0-9._-]*", requirement.strip())
     return re.sub(r"[-_.]+", "-", name.group() if name else "").lower()

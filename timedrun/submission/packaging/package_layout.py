@@ -1,4 +1,4 @@
-"""The files of a package, written in the layout of MLPerf's submission rules, and the manifest that lists them."""
+"""Write the files of a package in the layout of MLPerf's submission rules, and the manifest that lists them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from timedrun.submission.packaging.safe_files import (
     write,
 )
 from timedrun.submission.packaging.source_tree import source_files, uncommitted
-from timedrun.submission.scoring.score import NOTICE
+from timedrun.submission.scoring.score_table import NOTICE
 from timedrun.submission.verdicts import LEVELS
 
 
 @dataclass(frozen=True)
-class Verdicts:
-    """What MLCommons' package checker and the strict checks say of a package."""
+class PackageChecks:
+    """Verdicts of MLCommons' package checker and of the strict checks on a package."""
 
     official: OfficialVerdict
     strict: str = "not run"
@@ -40,11 +40,11 @@ class Verdicts:
 
 
 def sources(sets: Sequence[ResultFolder], source: Path) -> dict[str, Path]:
-    """The source files of the sets' benchmarks by their place in the package.
+    """Return the source files of the sets' benchmarks by their path in the package.
 
     Raises:
-        PackageError: a name or kind of file that a package cannot hold.
-        TimedrunError: the source of a benchmark cannot be found.
+        PackageError: a package cannot hold a file of this name or kind.
+        TimedrunError: the source of a benchmark was not found.
     """
     found: dict[str, Path] = {}
     for name in dict.fromkeys(one.package_name for one in sets):
@@ -58,11 +58,11 @@ def sources(sets: Sequence[ResultFolder], source: Path) -> dict[str, Path]:
 def write_tree(
     folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, source: Path
 ) -> list[str]:
-    """Everything but the manifest; what a person should know of it.
+    """Write everything but the manifest; return notes for the submitter.
 
     Raises:
-        PackageError: a file cannot enter a package, or was changed since it was read.
-        OSError: something cannot be written.
+        PackageError: a file cannot enter a package, or was changed after it was read.
+        OSError: a file cannot be written.
     """
     made_from = provenance(source)
     notes: list[str] = []
@@ -77,14 +77,14 @@ def write_tree(
             _write_system(implementations / one.system, one, implementations / IMPLEMENTATION, made_from)
             _write_results(folder / "results" / one.system / benchmark, one)
         if added := uncommitted(source, files):
-            notes.append(f"{source}: packaged though git does not track them: {', '.join(added)}.")
+            notes.append(f"{source}: packaged although not tracked by git: {', '.join(added)}.")
     if (source / "LICENSE").is_file():
         copy(source / "LICENSE", folder / "LICENSE")
     else:
-        notes.append(f"{source}: has no LICENSE; MLPerf's rules ask for code under terms compatible with Apache 2.")
+        notes.append(f"{source}: has no LICENSE; MLPerf's rules require terms compatible with Apache 2.")
     for one in sets:
         description = folder / "systems" / f"{one.system}.json"
-        if not description.exists():  # several benchmarks of one system have one
+        if not description.exists():  # shared by the benchmarks of one system
             _json(description, one.description)
     _text(folder / "README.md", package_docs.package_readme(submitter, sets, rules, demonstration, made_from))
     return list(dict.fromkeys(notes))
@@ -98,7 +98,7 @@ def _write_results(folder: Path, one: ResultFolder) -> None:
 
 
 def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
-    """How one system ran the packaged `source`: settings, environment, scripts."""
+    """Write the settings, environment and scripts with which one system ran the packaged `source`."""
     environment = one.beside[one.paths[0].environment]
     write(folder / one.paths[0].environment.name, environment)
     for run in one.paths:
@@ -118,13 +118,17 @@ def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapp
 
 
 def write_manifest(
-    folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, verdicts: Verdicts, source: Path
+    folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, checks: PackageChecks, source: Path
 ) -> None:
-    """manifest.json: what the package is, what was said of it, and the SHA-256 of every other file. Raises OSError."""
+    """Write manifest.json: metadata, verdicts and the SHA-256 of every other file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     manifest = folder / MANIFEST
     manifest.unlink(missing_ok=True)
-    official = verdicts.official
-    levels = [one.level for one in verdicts.findings]
+    official = checks.official
+    levels = [one.level for one in checks.findings]
     _json(
         manifest,
         {
@@ -142,7 +146,7 @@ def write_manifest(
             },
             "strict": {
                 "by": "mlevents",
-                "verdict": verdicts.strict,
+                "verdict": checks.strict,
                 **{f"{level}s": levels.count(level) for level in LEVELS},
             },
             "source": provenance(source),
@@ -153,11 +157,11 @@ def write_manifest(
     )
 
 
-def refuse_unfit(folder: Path) -> int:
-    """The number of files, if MLCommons takes each of them.
+def count_files(folder: Path) -> int:
+    """Return the number of files, after checking that MLCommons accepts each of them.
 
     Raises:
-        PackageError: one is too large, or has a name that cannot be told from another's everywhere.
+        PackageError: a file is too large, or two names are equal on some file systems.
     """
     files = [file for file in folder.rglob("*") if not file.is_dir()]
     refuse_colliding(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
@@ -165,7 +169,7 @@ def refuse_unfit(folder: Path) -> int:
         try:
             require_plain(file)
         except PackageError as error:
-            raise PackageError(f"no package was made: {str(error).replace(f'{folder}/', '')}") from None
+            raise PackageError(f"no package was written: {str(error).replace(f'{folder}/', '')}") from None
     return len(files)
 
 

@@ -1,4 +1,4 @@
-"""One set of results on disk, as `timedrun run` leaves it: read whole and judged fit to be packaged, or refused."""
+"""Read a result set from disk, as `timedrun run` leaves it, and refuse it if it cannot be packaged."""
 
 from __future__ import annotations
 
@@ -33,95 +33,95 @@ NONE_RECORDED: Final = "none recorded"
 
 @dataclass(frozen=True, kw_only=True)
 class ResultFolder:
-    """A set of runs of one config on one system: the logs and, per run, the files beside them."""
+    """Set of runs of one config on one system: the logs and each run's other files."""
 
     folder: Path
     system: str
     benchmark: str
     submitter: str
     logged: dict[str, Any]
-    """What the logs agree on, by key."""
+    """Values shared by all logs, by key."""
     records: list[RunRecord]
     paths: list[ResultPaths]
     beside: dict[Path, bytes]
-    """The files beside the logs, as they were read once."""
+    """Contents of the files in run_N/, read once."""
     description: dict[str, Any]
-    """The system description of the first run, in MLPerf's keys."""
+    """System description of the first run, in MLPerf's keys."""
     configs: list[dict[str, Any]]
     provenances: list[dict[str, Any]]
-    """What each run recorded of its source, image and data; {} where it recorded nothing."""
+    """Source, image and data of each run; {} if it recorded none."""
     power: list[Path]
-    """Files of power readings, of the layout power/result_N/node_0.txt."""
+    """Power readings: power/result_N/node_0.txt."""
     score: Score
     left_out: list[str]
-    """Names of logs that are not packaged, where more runs were made than a submission has."""
+    """Names of logs that are not packaged, if there are more runs than a submission has."""
     notes: list[str]
 
     @property
     def package_name(self) -> str:
-        """Import name of the benchmark's code."""
+        """Import name of the benchmark package."""
         return str(self.configs[0]["benchmark"])
 
     @property
     def ranks(self) -> int:
-        """Processes that a run had, as it recorded itself; 1 where it did not."""
+        """Recorded number of ranks, 1 if it was not recorded."""
         return recorded_ranks(self.provenances[0])
 
     @property
     def threads(self) -> int:
-        """CPU threads a rank that a run was started with, 0 where that was left to torch."""
+        """Value of --threads in the recorded command, 0 if it was not given."""
         try:
             words = shlex.split(str(self.provenances[0].get("command", "")))
         except ValueError:
             return 0
-        said = [word.removeprefix("--threads=") for word in words if word.startswith("--threads=")]
-        said += [after for word, after in zip(words, words[1:], strict=False) if word == "--threads"]
-        return int(said[-1]) if said and re.fullmatch(r"[0-9]{1,4}", said[-1]) else 0
+        given = [word.removeprefix("--threads=") for word in words if word.startswith("--threads=")]
+        given += [after for word, after in zip(words, words[1:], strict=False) if word == "--threads"]
+        return int(given[-1]) if given and re.fullmatch(r"[0-9]{1,4}", given[-1]) else 0
 
     @property
     def methods(self) -> list[str]:
-        """The speed-up methods of the first run's log."""
+        """Speed-up methods by the first run's log."""
         return [str(event.value) for event in self.records[0].all(keys.METHOD)]
 
     def recorded(self, key: str) -> list[Any]:
-        """The different values of `key` that the runs recorded beside their logs, "none recorded" among them for those
-        that did not."""
+        """Return the distinct values of `key` in the runs' provenance.json; "none recorded" stands for a missing
+        one."""
         values = [one.get(key) if one.get(key) not in (None, "", {}) else NONE_RECORDED for one in self.provenances]
         return [json.loads(text) for text in dict.fromkeys(json.dumps(value, sort_keys=True) for value in values)]
 
-    def traces(self, words: Iterable[str]) -> list[Path]:
-        """The files to be packaged that hold one of `words`, such as paths of the machine where the runs were made."""
+    def files_with(self, words: Iterable[str]) -> list[Path]:
+        """Return the files to be packaged that contain one of `words`, such as paths of this machine."""
         sought = [word.encode() for word in words]
         logs = {record.path: content(record.path) for record in self.records}
         return [path for path, raw in (logs | self.beside).items() if any(word in raw for word in sought)]
 
     @property
     def commits(self) -> set[str]:
-        """The source commits that the runs recorded themselves."""
+        """Source commits recorded by the runs."""
         return {one["commit"] for one in self.provenances if isinstance(one.get("commit"), str)}
 
 
 def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
-    """Read the set in `folder` and everything beside its logs.
+    """Read the set in `folder`: logs and the files of each run.
 
     Raises:
-        PackageError: something is missing, unsafe or contradicts itself.
+        PackageError: a file is missing or unsafe, or files contradict each other.
     """
     if folder.is_symlink():
-        raise PackageError(f"{folder}: a symbolic link; name the folder itself.")
+        raise PackageError(f"{folder}: a symbolic link; pass the folder itself.")
     if not folder.is_dir():
-        raise PackageError(f"{folder}: no such folder; name one that `timedrun run` wrote.")
+        raise PackageError(f"{folder}: no such folder; pass one that `timedrun run` wrote.")
     refuse_strange_entries(folder)
     if (folder / "scaling.json").exists():
-        raise PackageError(f"{folder}/scaling.json: multiplies the score, and MLCommons' tools write it; remove it.")
+        raise PackageError(f"{folder}/scaling.json: scales the score, and only MLCommons' tools write it; remove it.")
     records = [_read(file) for file in _logs(folder)]
     logged = {key: _agreed(folder, records, key) for key in SHARED}
     where = f"{folder}: the logs' value of"
     system = safe_name(logged[keys.SUBMISSION_PLATFORM], f"{where} {keys.SUBMISSION_PLATFORM}")
     benchmark = safe_name(logged[keys.SUBMISSION_BENCHMARK], f"{where} {keys.SUBMISSION_BENCHMARK}")
     submitter = safe_name(logged[keys.SUBMISSION_ORG], f"{where} {keys.SUBMISSION_ORG}")
-    _refuse_strange_words(records)
-    _refuse_no_results(records)
+    _refuse_unprintable(records)
+    _refuse_invalid_runs(records)
     score, left_out = _score(records, submitter, system, benchmark, ruleset)
     records = [record for record in records if record.path.name not in left_out]
     paths = [ResultPaths(folder, int(record.path.stem.partition("_")[2])) for record in records]
@@ -129,7 +129,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     configs = [json_object(run.config, beside) for run in paths]
     for run, config in zip(paths, configs, strict=True):
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", str(config.get("benchmark", "")), re.ASCII):
-            raise PackageError(f"{run.config}: its 'benchmark' is not the import name of a benchmark package.")
+            raise PackageError(f"{run.config}: 'benchmark' is not the import name of a package.")
         if config["benchmark"] != configs[0]["benchmark"]:
             raise PackageError(f"{run.config}: of {config['benchmark']}, others are of {configs[0]['benchmark']}.")
     descriptions = [agreed_description(run.system, logged, beside) for run in paths]
@@ -151,9 +151,9 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         left_out=left_out,
         notes=differences(paths, descriptions, beside),
     )
-    for key, words in (("data", "digests of their data"), ("image_digest", "container images")):
+    for key, text in (("data", "digests of their data"), ("image_digest", "container images")):
         if len(opened.recorded(key)) > 1:
-            opened.notes.append(f"{folder}: its runs recorded different {words}; each is in its run's provenance.json.")
+            opened.notes.append(f"{folder}: its runs recorded different {text}; see each run's provenance.json.")
     return opened
 
 
@@ -176,28 +176,28 @@ def _logs(folder: Path) -> list[Path]:
         raise PackageError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from None
     if not named:
         deeper = sorted({path.parent for path in below})
-        hint = f" Its sets lie in {', '.join(map(str, deeper))}: name these." if deeper else ""
-        raise PackageError(f"{folder}: holds no result_N.txt, so there is nothing to package.{hint}")
+        hint = f" Its sets are in {', '.join(map(str, deeper))}: pass these." if deeper else ""
+        raise PackageError(f"{folder}: holds no result_N.txt; nothing was packaged.{hint}")
     for path in named:
         if not re.fullmatch(r"result_(0|[1-9][0-9]{0,8})\.txt", path.name):
-            raise PackageError(f"{path}: a result of a run is named result_N.txt with a number N; rename or remove it.")
+            raise PackageError(f"{path}: not named result_N.txt with a number N; rename or remove it.")
     return named
 
 
 def _agreed(folder: Path, records: list[RunRecord], key: str) -> Any:
-    """The one value of `key` in all logs that came to log it."""
-    seen: dict[str, str] = {}
+    """Return the one value of `key` in all logs that have it."""
+    seen: dict[str, tuple[Any, str]] = {}
     for record in records:
         if (value := record.value(key)) is not None:
-            seen.setdefault(repr(value), record.path.name)
+            seen.setdefault(repr(value), (value, record.path.name))
     if len(seen) > 1:
-        mixed = ", ".join(f"{value} in {name}" for value, name in seen.items())
-        raise PackageError(f"{folder}: results of mixed {key} ({mixed}) are no set; package them apart.")
-    return next((value for record in records if (value := record.value(key)) is not None), None)
+        mixed = ", ".join(f"{value} in {name}" for value, (_, name) in seen.items())
+        raise PackageError(f"{folder}: its results differ in {key} ({mixed}); package them separately.")
+    return next((value for value, _ in seen.values()), None)
 
 
-def _refuse_strange_words(records: Sequence[RunRecord]) -> None:
-    """Texts that enter a package's README files must be what they seem to be there."""
+def _refuse_unprintable(records: Sequence[RunRecord]) -> None:
+    """Raise PackageError if a text that enters a package's README could be misread there."""
     for record in records:
         for key in (keys.DATASET, keys.CONFIG_NAME, keys.METHOD, keys.SUBMISSION_DIVISION, keys.SUBMISSION_STATUS):
             for event in record.all(key):
@@ -209,27 +209,24 @@ def _refuse_strange_words(records: Sequence[RunRecord]) -> None:
                     )
 
 
-def _refuse_no_results(records: Sequence[RunRecord]) -> None:
-    """Runs that cannot be results, however they ended."""
+def _refuse_invalid_runs(records: Sequence[RunRecord]) -> None:
     for record in records:
         if event := record.first(keys.FAULT):
-            raise PackageError(
-                f"{record.path}, line {event.line}: a fault was asked for in this run, which was a test; run it again."
-            )
+            raise PackageError(f"{record.path}, line {event.line}: a fault was injected into this run; run it again.")
         if record.division == keys.CLOSED and (event := record.first(keys.RESUMED)):
             raise PackageError(
-                f"{record.path}, line {event.line}: the run was interrupted and resumed, and the closed division allows"
-                " no such run; run it again."
+                f"{record.path}, line {event.line}: the run was resumed, which the closed division forbids; run it"
+                " again."
             )
 
 
 def _score(
     records: list[RunRecord], submitter: str, system: str, benchmark: str, ruleset: str | None
 ) -> tuple[Score, list[str]]:
-    """The score of what is packaged, and the names of the logs that are left out of it.
+    """Return the score of the packaged runs, and the names of the logs that are left out.
 
-    Of more runs than a submission has, those are packaged that followed each other and whose score is the median of all
-    such windows (training_rules.adoc, "Benchmark Results").
+    If there are more runs than a submission has, the median window is packaged (training_rules.adoc, "Benchmark
+    Results").
     """
     score = partial(score_set, submitter=submitter, system=system, benchmark=benchmark, ruleset=ruleset)
     scored = score([summarize(record) for record in records], windows=True)
@@ -240,21 +237,21 @@ def _score(
 
 
 def _beside(paths: Sequence[ResultPaths]) -> dict[Path, bytes]:
-    """The bytes of the files beside the logs; all but provenance.json must be there."""
+    """Read the files of each run; all but provenance.json are required."""
     found = {}
     for run in paths:
         if run.side.is_symlink():
-            raise PackageError(f"{run.side}: a symbolic link; put the folder itself there.")
+            raise PackageError(f"{run.side}: a symbolic link; replace it with the folder.")
         for file in (run.config, run.system, run.environment, run.provenance):
             if file.is_file() or file.is_symlink():
                 found[file] = content(file)
             elif file != run.provenance:
-                raise PackageError(f"{file}: missing; without it run {run.number} cannot be repeated or described.")
+                raise PackageError(f"{file}: missing; run {run.number} cannot be repeated or described without it.")
     return found
 
 
 def _power(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
-    """The power readings of the packaged runs (submission_rules.adoc, "Training")."""
+    """Return the power readings of the packaged runs (submission_rules.adoc, "Training")."""
     found: list[Path] = []
     for record in records:
         of_run = folder / "power" / record.path.stem

@@ -1,4 +1,4 @@
-"""What may enter a package: plain files of safe names and bounded size, read once and copied as they were read."""
+"""Safe copies of files into a package: regular files with portable names and bounded size."""
 
 from __future__ import annotations
 
@@ -26,39 +26,36 @@ _KINDS = (
 
 
 class PackageError(TimedrunError):
-    """A package cannot be made of what was given: the message names the path and what is wrong with it."""
+    """Error raised if a package cannot be made; the message names the path and the problem."""
 
 
 def safe_name(name: object, what: str) -> str:
-    """`name`, if it can be a folder's name on any system and in git: MLCommons refuses spaces and leading dots.
+    """Return `name` if it is a portable folder name; MLCommons refuses spaces and leading dots.
+
+    Args:
+        what: origin of the name, for the message.
 
     Raises:
-        PackageError: it cannot; `what` says where it comes from.
+        PackageError: it is not.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,99}", name) or ".." in name:
         raise PackageError(
             f"{what} is {ascii(name)[:200]}, which cannot name a folder of a package: use up to 100 letters, digits "
-            "and . _ + = - that begin with a letter or digit and hold no '..'."
+            "and . _ + = -, beginning with a letter or digit and without '..'."
         )
     return name
 
 
 def refuse_name(name: str, where: object) -> None:
-    """Refuse a file name that a list, a shell or MLCommons' repository checker could misread.
-
-    Raises:
-        PackageError: `name` holds white space, a control character or bytes that are no UTF-8.
-    """
-    if " " in name or not name.isprintable():  # not printable: controls, separators, and the surrogates of stray bytes
+    """Raise PackageError if `name` holds white space, a control character or bytes that are not UTF-8, which a shell
+    or MLCommons' repository checker could misread."""
+    if " " in name or not name.isprintable():  # not printable: controls, separators, surrogates of undecodable bytes
         raise PackageError(f"{ascii(str(where))}: the name holds a space, a control character or no UTF-8; rename it.")
 
 
 def refuse_strange_entries(folder: Path) -> None:
-    """Nothing below `folder` may lead out of it, be other than a file or folder, or carry a name that can be misread.
-
-    Raises:
-        PackageError: something does, or a folder cannot be listed.
-    """
+    """Raise PackageError unless everything below `folder` is a regular file, a folder or a link inside of it, with a
+    safe name."""
     inside = os.path.realpath(folder)
 
     def unreadable(error: OSError) -> None:
@@ -71,30 +68,24 @@ def refuse_strange_entries(folder: Path) -> None:
             mode = entry.lstat().st_mode
             if stat.S_ISLNK(mode):
                 if os.path.isabs(os.readlink(entry)) or not Path(os.path.realpath(entry)).is_relative_to(inside):
-                    raise PackageError(
-                        f"{entry}: a symbolic link that leads out of the set; put the file itself there."
-                    )
+                    raise PackageError(f"{entry}: a symbolic link out of the set; replace it with the file.")
             elif not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                raise PackageError(f"{entry}: {_kind(mode)}; a set holds files and folders only. Remove it.")
+                raise PackageError(f"{entry}: {_kind(mode)}; a set holds only files and folders. Remove it.")
 
 
 def refuse_colliding(places: Iterable[str]) -> None:
-    """Paths in a package must differ in more than case or Unicode form: on some file systems they would be one file.
-
-    Raises:
-        PackageError: two do not.
-    """
+    """Raise PackageError if two paths differ only in case or Unicode form: some file systems treat them as one."""
     seen: dict[str, str] = {}
     for place in places:
         if (other := seen.setdefault(unicodedata.normalize("NFC", place).casefold(), place)) != place:
-            raise PackageError(f"{other} and {place} are one file where case is not told apart; rename one.")
+            raise PackageError(f"{other} and {place} are one file on file systems that ignore case; rename one.")
 
 
 def require_plain(path: Path) -> int:
-    """The size in bytes of `path`, a plain file that MLCommons takes.
+    """Return the size in bytes of the regular file `path`.
 
     Raises:
-        PackageError: it is missing, no plain file, or larger than `LARGEST_FILE`.
+        PackageError: it is missing, not a regular file, or larger than `LARGEST_FILE`.
     """
     try:
         status = path.lstat()
@@ -103,7 +94,7 @@ def require_plain(path: Path) -> int:
     except OSError as error:
         raise PackageError(f"{path}: cannot be read ({error.strerror}).") from None
     if not stat.S_ISREG(status.st_mode):
-        raise PackageError(f"{path}: {_kind(status.st_mode)}, not a file; a package holds plain files only.")
+        raise PackageError(f"{path}: {_kind(status.st_mode)}, not a file; a package holds only regular files.")
     if status.st_size > LARGEST_FILE:
         raise PackageError(
             f"{path} has {status.st_size / 2**20:.0f} MiB and MLCommons refuses files above "
@@ -113,39 +104,43 @@ def require_plain(path: Path) -> int:
 
 
 def content(path: Path) -> bytes:
-    """The bytes of the plain file `path`.
+    """Return the bytes of the regular file `path`.
 
     Raises:
         PackageError: as `require_plain`, or it cannot be read.
     """
     require_plain(path)
     try:
-        # A link or a pipe put there since is refused, not followed or waited for.
+        # Neither follow a link nor block on a pipe that replaced the file after the check.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             raw = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise PackageError(f"{path}: cannot be read ({error.strerror}).") from None
     if len(raw) > LARGEST_FILE:
-        raise PackageError(f"{path}: grows while it is read; package it when its run has ended.")
+        raise PackageError(f"{path}: is being written; package it after its run has ended.")
     return raw
 
 
 def copy(path: Path, to: Path, *, sha256: str | None = None) -> None:
-    """Write the bytes of the plain file `path` to `to`; its times and permissions stay behind.
+    """Write the bytes of the regular file `path` to `to`, without its times and permissions.
 
     Raises:
-        PackageError: as `content`; or its SHA-256 is another than `sha256`, so that another file was judged.
+        PackageError: as `content`, or the SHA-256 is not `sha256`, that of the file that was checked.
         OSError: `to` cannot be written.
     """
     raw = content(path)
     if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
-        raise PackageError(f"{path}: was changed while the package was made; package it when nothing writes to it.")
+        raise PackageError(f"{path}: was changed while the package was made; try again when it is complete.")
     write(to, raw)
 
 
 def write(to: Path, raw: bytes) -> None:
-    """Write a new file, a script so that whoever may read it may run it. Raises OSError."""
+    """Write a new file; make a .sh executable for everyone who can read it.
+
+    Raises:
+        OSError: it exists or cannot be written.
+    """
     to.parent.mkdir(parents=True, exist_ok=True)
     with open(to, "xb") as file:
         file.write(raw)
@@ -155,4 +150,4 @@ def write(to: Path, raw: bytes) -> None:
 
 
 def _kind(mode: int) -> str:
-    return next((words for is_kind, words in _KINDS if is_kind(mode)), "no plain file")
+    return next((name for is_kind, name in _KINDS if is_kind(mode)), "not a regular file")

@@ -1,4 +1,4 @@
-"""The source files that a package carries, so that its results can be repeated from the package alone."""
+"""Source files of a package, from which its results can be repeated."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from timedrun.errors import TimedrunError
 from timedrun.provenance.system import git
 
 FOLDERS = ("timedrun", "logging/mlevents", "mlevents", "scripts")
-"""What every benchmark needs; `mlevents` lies at the top where timedrun was installed from a wheel."""
+"""Folders that every benchmark needs; `mlevents` is at the top if timedrun was installed from a wheel."""
 
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 CACHE = "__pycache__"
 
 
 def source_files(source: Path, benchmark: str) -> dict[str, Path]:
-    """Files of timedrun and of the benchmark package `benchmark` by their place in the package, sorted.
+    """Return the files of timedrun and of the package `benchmark` by their path in the package, sorted.
 
-    Those that git tracks below `source`, and Python files that it neither tracks nor ignores, since runs may have
-    imported them; where git knows of none, all that are neither hidden nor caches. A benchmark package from elsewhere
-    is taken from where Python imports it.
+    These are the files that git tracks below `source`, and Python files that it neither tracks nor ignores, since runs
+    may have imported them; outside of git, all files except hidden ones and caches. A benchmark package from elsewhere
+    is taken from the import path.
 
     Args:
         benchmark: import name, such as "image_classification".
@@ -37,21 +37,22 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
     for name, file in found.items():
         folders = [file.parents[level] for level in range(name.count("/"))]
         if link := next((path for path in (file, *folders) if path.is_symlink()), None):
-            raise TimedrunError(f"{link}: the source holds a symbolic link ({name}) and a package only plain files.")
+            raise TimedrunError(f"{link}: the source holds a symbolic link ({name}); a package holds only files.")
     return dict(sorted(found.items()))
 
 
 def uncommitted(source: Path, files: Mapping[str, Path]) -> list[str]:
-    """Those of `files` that lie below `source` in a git tree without being tracked, by their place, sorted."""
-    tracked = (git(source, "ls-files", "-z") or "").split("\0")
-    if not any(tracked):
+    """Return the `files` below `source` that git does not track, by their path in the package, sorted; none outside of
+    git."""
+    tracked = set((git(source, "ls-files", "-z") or "").split("\0")) - {""}
+    if not tracked:
         return []
-    return sorted(place for place, file in files.items() if file == source / place and place not in set(tracked))
+    return sorted(place for place, file in files.items() if file == source / place and place not in tracked)
 
 
 def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
     names = _listed(root, "--", *folders, *files)
-    # Of a tree that was never committed git lists no code: then what lies there is the source.
+    # git lists no code of a tree that was never committed: take all files.
     if not any(name.endswith(".py") for name in names):
         names = [name for folder in folders for name in _walk(root, folder)]
         names += [name for name in files if (root / name).is_file()]
@@ -65,7 +66,7 @@ def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iter
 
 
 def _listed(root: Path, *arguments: str) -> list[str]:
-    """The names that `git ls-files` gives; none where git cannot tell."""
+    """Return the names that `git ls-files` prints; none if git fails."""
     return [name for name in (git(root, "ls-files", "-z", *arguments) or "").split("\0") if name]
 
 
@@ -73,7 +74,7 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
     if (root / folder).is_symlink():
         yield folder
     for parent, folders, names in os.walk(root / folder):
-        links = [name for name in folders if Path(parent, name).is_symlink()]  # not followed: named, to be refused
+        links = [name for name in folders if Path(parent, name).is_symlink()]  # not followed, but listed to be refused
         for name in (*names, *links):
             yield (Path(parent) / name).relative_to(root).as_posix()
 
@@ -84,7 +85,7 @@ def _is_hidden_or_cache(name: str) -> bool:
 
 
 def _import_root(source: Path, benchmark: str) -> Path:
-    """The folder on the import path that holds the package `benchmark`."""
+    """Return the folder on the import path that holds the package `benchmark`."""
     try:
         spec = importlib.util.find_spec(benchmark)
     except (ImportError, ValueError):
@@ -92,7 +93,7 @@ def _import_root(source: Path, benchmark: str) -> Path:
     locations = spec.submodule_search_locations if spec else None
     if not locations:
         raise TimedrunError(
-            f"{source} has no folder {benchmark.replace('.', '/')} and Python finds no package {benchmark}: its source "
-            "cannot be packaged. Package where the runs were made."
+            f"{source} has no folder {benchmark.replace('.', '/')} and no package {benchmark} is installed: its source "
+            "cannot be packaged. Package on the machine of the runs."
         )
     return Path(next(iter(locations))).resolve().parents[benchmark.count(".")]

@@ -1,1 +1,1 @@
-"""Claims and recorded runs, reproduced."""
+"""Reproduction of claimed scores and recorded runs."""

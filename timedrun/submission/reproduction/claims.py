@@ -1,4 +1,4 @@
-"""What somebody claims of results: scores, qualities and ratios, read from a package's manifest or a list of claims."""
+"""Claimed scores, qualities and ratios, read from a package's manifest or a list of claims."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from mlevents.package_checker.files import MANIFEST
 from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_text
 
-MOST_DECIMALS: Final = 9
-"""Digits beyond which a figure is compared no further: a float's last ones depend on the order of a sum."""
-
-
-LARGEST: Final = Decimal("1e12")  # no minutes, quality or ratio is as large
+MAX_DECIMALS: Final = 9
+"""Decimals that are compared: further ones depend on the order of a floating-point sum."""
+LARGEST: Final = Decimal("1e12")  # above any minutes, quality or ratio
 
 
 class ClaimError(TimedrunError):
-    """Claims cannot be read: the message names the file, the entry and what is wrong with it."""
+    """Error raised for unreadable claims; the message names the file, the entry and the problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What is claimed of one set of runs. Figures are text, whose digits say how precise they are meant.
+    """Claimed figures of one set of runs, as text, whose digits give the precision. None: not claimed.
 
     `minutes` is the score, `quality` the geometric mean of the final quality, `ratio` the score of the system
-    `ratio_to` on the same benchmark divided by this one's; with `ratio_to` alone that is computed and not compared.
-    None: not claimed. `scored` is whether there is a score by the claim; a manifest may say that there is none.
+    `ratio_to` on the same benchmark divided by this one's; `ratio_to` alone is computed but not compared. `scored` is
+    False if a manifest says that the set has no score.
     """
 
     system: str
@@ -45,7 +43,7 @@ class Claim:
     note: str = ""
 
     def names(self, submitter: str, system: str, benchmark: str) -> bool:
-        """Whether this is a claim about that set."""
+        """Return True if this is a claim about that set."""
         return (self.submitter, self.system, self.benchmark) in (
             (submitter, system, benchmark),
             (None, system, benchmark),
@@ -54,7 +52,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Package:
-    """A package on disk by its manifest: what it claims, and the SHA-256 that each file had when it was made."""
+    """Manifest of a package on disk: its claims, and the SHA-256 of each file when it was made."""
 
     folder: Path
     claims: tuple[Claim, ...]
@@ -62,33 +60,32 @@ class Package:
 
 
 def read_claims(path: Path) -> list[Claim]:
-    """The claims in `path`, a JSON list of objects with Claim's fields by name; `system` and `benchmark` are needed,
-    and at least one of minutes, quality, ratio and ratio_to.
+    """Read the claims in `path`, a JSON list of objects with Claim's fields; `system` and `benchmark` are required, and
+    at least one of minutes, quality, ratio and ratio_to.
 
     Raises:
-        ClaimError: unreadable, or an entry is no claim.
+        ClaimError: the file is unreadable, or an entry is not a claim.
     """
     entries = _read(path)
     if not isinstance(entries, list) or not entries:
-        raise ClaimError(
-            f"{path}: not a list of claims; nothing was compared. Write [{{submitter, system, ...}}, ...]."
-        )
+        raise ClaimError(f"{path}: not a list of claims [{{submitter, system, ...}}, ...]; nothing was compared.")
     fields = ("submitter", "system", "benchmark", "minutes", "quality", "ratio", "ratio_to", "source", "note")
     found = []
     for number, entry in enumerate(entries, 1):
         where = f"{path}: claim {number}"
         if not isinstance(entry, dict) or any(not isinstance(value, str) for value in entry.values()):
             raise ClaimError(f"{where} is not an object of texts and numbers; nothing was compared.")
-        if strange := sorted(entry.keys() - set(fields)):
+        if unknown := sorted(entry.keys() - set(fields)):
             raise ClaimError(
-                f"{where} has {', '.join(strange)}; a claim has {', '.join(fields)}. Nothing was compared."
+                f"{where} has unknown fields {', '.join(unknown)}; valid ones are {', '.join(fields)}. Nothing was"
+                " compared."
             )
         if missing := [name for name in ("system", "benchmark") if not entry.get(name)]:
             raise ClaimError(f"{where} has no {' and no '.join(missing)}; nothing was compared.")
         if not {"minutes", "quality", "ratio", "ratio_to"} & entry.keys():
             raise ClaimError(f"{where} claims nothing: give minutes, quality, ratio or ratio_to.")
         if "ratio" in entry and "ratio_to" not in entry:
-            raise ClaimError(f"{where} has a ratio but no ratio_to, the system that it is a ratio to.")
+            raise ClaimError(f"{where} has a ratio but no ratio_to, the system of the other score.")
         for name in ("minutes", "quality", "ratio"):
             if name in entry:
                 decimals(entry[name], f"{where}: {name}")
@@ -97,11 +94,11 @@ def read_claims(path: Path) -> list[Claim]:
 
 
 def packages(folder: Path) -> list[Package]:
-    """Every package in or below `folder`: a folder whose manifest.json lists scores and files. One that lies inside
-    another is the outer one's content.
+    """Find every package in or below `folder`: a folder whose manifest.json lists scores and files. A package inside
+    another is part of the outer one's content.
 
     Raises:
-        ClaimError: a manifest of that shape whose scores are not, or one of a submission that cannot be read.
+        ClaimError: the scores of a manifest are malformed, or the manifest of a submission is unreadable.
     """
     found = []
     for parent, folders, names in os.walk(folder):
@@ -113,18 +110,18 @@ def packages(folder: Path) -> list[Package]:
 
 
 def decimals(figure: str, where: str) -> int:
-    """How many digits after the point `figure` is given with, at most MOST_DECIMALS; below 0 for "1e3".
+    """Return the number of decimals of `figure`, at most MAX_DECIMALS; negative for "1e3".
 
     Raises:
-        ClaimError: it is no finite number; `where` begins the message.
+        ClaimError: it is not a finite number; the message begins with `where`.
     """
     try:
         exponent = Decimal(figure).as_tuple().exponent
     except InvalidOperation:
         exponent = "n"
     if not isinstance(exponent, int) or len(figure) > 40 or abs(Decimal(figure)) >= LARGEST:
-        raise ClaimError(f"{where} is {figure[:60]!r}, which is no number; nothing was compared.")
-    return min(-exponent, MOST_DECIMALS)
+        raise ClaimError(f"{where} is {figure[:60]!r}, not a number; nothing was compared.")
+    return min(-exponent, MAX_DECIMALS)
 
 
 def _package(folder: Path) -> Package | None:
@@ -132,18 +129,18 @@ def _package(folder: Path) -> Package | None:
     try:
         manifest = _read(folder / MANIFEST)
         if not isinstance(manifest, dict):
-            raise ClaimError(f"{where} is no JSON object; nothing was compared.")
+            raise ClaimError(f"{where} is not a JSON object; nothing was compared.")
     except ClaimError:
         if (folder / "systems").is_dir() and (folder / "results").is_dir():
-            raise  # the manifest of a submission: what it claimed is lost, which is not the same as no claim
-        return None  # other programs have files of that name
+            raise  # a submission's claims are unreadable, which differs from no claims
+        return None  # another program's file
     if not {"scores", "files"} <= manifest.keys():
         return None
     scores, files = manifest["scores"], manifest["files"]
     if not isinstance(scores, list) or not all(isinstance(score, dict) for score in scores):
-        raise ClaimError(f"{where}: 'scores' is no list of objects; nothing was compared.")
+        raise ClaimError(f"{where}: 'scores' is not a list of objects; nothing was compared.")
     if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-        raise ClaimError(f"{where}: 'files' is no list of paths with their SHA-256; nothing was compared.")
+        raise ClaimError(f"{where}: 'files' does not map paths to their SHA-256; nothing was compared.")
     return Package(folder, tuple(_claim(score, where, folder.resolve().name) for score in scores), files)
 
 
@@ -151,26 +148,26 @@ def _claim(score: dict[str, Any], where: str, folder: str) -> Claim:
     named = [score.get(name) for name in ("submitter", "system", "benchmark")]
     figures = [score.get(name) for name in ("score_minutes", "quality")]
     if not all(isinstance(value, str) for value in named) or any(not isinstance(v, str | None) for v in figures):
-        raise ClaimError(f"{where}: a score is not text and numbers in the right places; nothing was compared.")
+        raise ClaimError(f"{where}: a score has fields of wrong types; nothing was compared.")
     for figure in figures:
         if figure is not None:
             decimals(figure, f"{where}: a figure")
     submitter, system, benchmark = map(str, named)
     minutes, quality = figures
     return Claim(
-        submitter=folder,  # so are its logs' sets, and a package may have been unpacked under another name
+        submitter=folder,  # as for its sets of logs: a package may have been unpacked under another name
         system=system,
         benchmark=benchmark,
         minutes=minutes,
         quality=quality,
         scored=minutes is not None,
         source=MANIFEST,
-        note="" if submitter == folder else f"the manifest names the submitter {submitter}, the folder is {folder}",
+        note="" if submitter == folder else f"the manifest's submitter is {submitter}, the folder is {folder}",
     )
 
 
 def _read(path: Path) -> Any:
-    """The JSON in `path` with every number as the text that stands there, so that its precision is known."""
+    """Read the JSON in `path` with numbers as text, which keeps their precision."""
     try:
         return json.loads(read_text(path), parse_float=str, parse_int=str, parse_constant=str)
     except (OSError, ValueError, RecursionError) as error:

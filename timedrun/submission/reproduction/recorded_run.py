@@ -1,4 +1,4 @@
-"""Results that can be run again: each log with the config, system, environment and provenance that belong to it."""
+"""Recorded runs that can be repeated: a log with its config, system, environment and provenance."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NAMES_THE_SYSTEM = frozenset({"submitter", "division", "status", "system_name", 
 
 
 @dataclass(frozen=True)
-class Original:
-    """One result: its log and the folders in which what belongs to it lies, the run's own first."""
+class RecordedRun:
+    """One result: its log, the run's own folder, the folder shared by the runs of its system, and its system file."""
 
     log: Path
     side: Path
@@ -29,33 +29,33 @@ class Original:
 
     @property
     def number(self) -> int:
-        """N of result_N.txt, 0 where it is named otherwise."""
+        """N of result_N.txt, 0 for another name."""
         found = re.fullmatch(r"result_(\d{1,9})\.txt", self.log.name)
         return int(found[1]) if found else 0
 
     @property
     def config(self) -> Path:
-        """The run's whole config."""
+        """Path of the run's config."""
         return self.side / "config.json"
 
-    def beside(self, name: str) -> Path | None:
-        """The file `name` of this run, or the one that all runs of its system share; None where there is neither."""
+    def file(self, name: str) -> Path | None:
+        """Return the file `name` of this run, or else the one shared by the runs of its system, or None."""
         return next((folder / name for folder in (self.side, self.shared) if (folder / name).is_file()), None)
 
     def problem(self, record: RunRecord) -> str:
-        """Why this result cannot be run again as it was; empty where it can."""
+        """Return why this run cannot be repeated, or "" if it can."""
         if not self.config.is_file():
-            return f"{self.log.name} has no {self.side.name}/config.json, so nobody knows how it was run"
+            return f"{self.log.name} has no {self.side.name}/config.json, so its settings are unknown"
         try:
             values = read_json(self.config)
         except TimedrunError as error:
-            return f"{self.side.name}/{self.config.name} is no config ({error})"
+            return f"{self.side.name}/{self.config.name} is not a config ({error})"
         benchmark = values.get("benchmark") if isinstance(values, dict) else None
         if not isinstance(benchmark, str) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", benchmark):
             return f"{self.side.name}/config.json names no benchmark package"
         logged = record.value(keys.CONFIG_DIGEST)
         if logged is None:
-            return f"{self.log.name} logs no {keys.CONFIG_DIGEST}, so its config may be another"
+            return f"{self.log.name} logs no {keys.CONFIG_DIGEST}, so its config cannot be verified"
         if digest_of(values) != logged:
             return f"{self.side.name}/config.json is not the config of {self.log.name}: it was changed after the run"
         if record.seed != values.get("seed"):
@@ -64,24 +64,24 @@ class Original:
 
 
 def digest_of(values: dict[str, Any]) -> str:
-    """The digest that a run with the dumped config `values` logged: timedrun.config.digest, whatever settings configs
-    have gained since."""
+    """Return the digest that a run with the dumped config `values` logged: timedrun.config.digest, without settings
+    added since."""
     plain = values | {"seed": 0}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def originals(path: Path) -> dict[str, list[Original]]:
-    """The sets of results at `path`, by a name for each: folders that `run` wrote, those of a race, or of a package.
+def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
+    """Find the result sets at `path` (folders of `run`, a race or a package), each by a unique name.
 
-    A set that lies there twice (a race holds its package too) is taken once.
+    Copies of a set (a race also holds its package) are skipped.
 
     Raises:
         FileNotFoundError: `path` does not exist.
     """
-    folders: dict[Path, list[Original]] = {}
+    folders: dict[Path, list[RecordedRun]] = {}
     for log in result_files(path):
-        folders.setdefault(log.parent, []).append(original_of(log))
-    found: dict[str, list[Original]] = {}
+        folders.setdefault(log.parent, []).append(recorded_run_of(log))
+    found: dict[str, list[RecordedRun]] = {}
     seen: set[frozenset[str]] = set()
     for results in sorted(folders.values(), key=lambda results: not all(one.config.is_file() for one in results)):
         content = frozenset(hashlib.sha256(one.log.read_bytes()).hexdigest() for one in results)
@@ -91,37 +91,37 @@ def originals(path: Path) -> dict[str, list[Original]]:
     return found
 
 
-def result(folder: Path, number: int) -> Original:
-    """Result `number` in `folder`, as `timedrun run` leaves it."""
+def recorded_run(folder: Path, number: int) -> RecordedRun:
+    """Return run `number` in the results folder `folder` of `timedrun run`."""
     side = folder / f"run_{number}"
-    return Original(folder / f"result_{number}.txt", side, side, side / "system.json")
+    return RecordedRun(folder / f"result_{number}.txt", side, side, side / "system.json")
 
 
-def ranks_of(original: Original) -> int:
-    """How many processes the run had; 1 where that is not known."""
+def ranks_of(original: RecordedRun) -> int:
+    """Return the number of ranks of the run, 1 if unknown."""
     return recorded_ranks(provenance_of(original))
 
 
 def recorded_ranks(provenance: dict[str, Any]) -> int:
-    """How many processes a run says in its `provenance` that it had; 1 where it says nothing."""
+    """Return the number of ranks in a run's `provenance`, 1 if it has none."""
     ranks = provenance.get("ranks")
     return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 0 else 1
 
 
-def provenance_of(original: Original) -> dict[str, Any]:
-    """What the run recorded of where it came from; empty where that is missing or unreadable."""
-    path = original.beside("provenance.json")
+def provenance_of(original: RecordedRun) -> dict[str, Any]:
+    """Return the run's provenance; empty if it is missing or unreadable."""
+    path = original.file("provenance.json")
     return _object(path) if path else {}
 
 
-def differences(old: Original, new: Original) -> dict[str, dict[str, list[Any]]]:
-    """What differs between two results in hardware, versions and origin, as {group: {name: [old, new]}}.
+def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[Any]]]:
+    """Return the differences of two runs in hardware, versions and origin, as {group: {name: [old, new]}}.
 
-    Only what both sides know is compared. The origin has commit, dirty, difference, image_digest, ranks and data.
+    Only what both sides recorded is compared. The origin has commit, dirty, difference, image_digest, ranks and data.
     """
     systems = [_object(one.system) for one in (old, new)]
     both = [key for key in systems[0] if systems[0][key] and systems[1].get(key)]
-    environments = [_environment(one.beside("environment.txt")) for one in (old, new)]
+    environments = [_environment(one.file("environment.txt")) for one in (old, new)]
     origins = [provenance_of(one) for one in (old, new)]
     return {
         "hardware": _differing(
@@ -134,8 +134,8 @@ def differences(old: Original, new: Original) -> dict[str, dict[str, list[Any]]]
     }
 
 
-def original_of(log: Path) -> Original:
-    """The result `log` and where what belongs to it lies: beside it, or in a package's benchmarks/ and systems/."""
+def recorded_run_of(log: Path) -> RecordedRun:
+    """Return the run of `log`, with its files next to it, or in a package's benchmarks/ and systems/."""
     log = log.resolve()
     number = log.stem.partition("_")[2]
     side = log.parent / f"run_{number}"
@@ -143,11 +143,11 @@ def original_of(log: Path) -> Original:
     if not side.is_dir() and results.name == "results":
         package = results.parent
         shared = package / "benchmarks" / benchmark.name / "implementations" / system.name
-        return Original(log, shared / "runs" / side.name, shared, package / "systems" / f"{system.name}.json")
-    return Original(log, side, side, side / "system.json")
+        return RecordedRun(log, shared / "runs" / side.name, shared, package / "systems" / f"{system.name}.json")
+    return RecordedRun(log, side, side, side / "system.json")
 
 
-def _name(one: Original) -> str:
+def _name(one: RecordedRun) -> str:
     folder = one.log.parent
     in_package = one.shared != one.side
     return f"{folder.parent.name}_{folder.name}" if in_package else folder.name
@@ -171,8 +171,7 @@ def _data(origin: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(path: Path | None) -> tuple[dict[str, str], dict[str, str]]:
-    """What environment.txt says of the machine and of installed versions, by name;
-    see timedrun.provenance.system."""
+    """Parse environment.txt (see timedrun.provenance.system) into machine and versions, by name."""
     machine: dict[str, str] = {}
     versions: dict[str, str] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path else []:
@@ -187,8 +186,7 @@ def _environment(path: Path | None) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _differing(old: dict[str, Any], new: dict[str, Any], names: list[str]) -> dict[str, list[Any]]:
-    """The values of `names` in both where they differ; what only one side has comes last, and is None on the other,
-    unless the other has nothing at all."""
+    """Return the values of `names` that differ, those missing on one side (None) last; nothing if a side is empty."""
     if not old or not new:
         return {}
     found = {name: [old.get(name), new.get(name)] for name in dict.fromkeys(names) if old.get(name) != new.get(name)}

@@ -1,4 +1,4 @@
-"""Recomputes every score from its logs and says of each claim whether it comes out, to the digits it was given with."""
+"""Recompute every score from its logs and compare it with the claims, to their number of digits."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from mlevents.record import result_files
 from mlevents.terminal_escape import printable
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.reproduction.claims import Claim, Package, decimals, packages
-from timedrun.submission.scoring.score import NOTICE, UNVERIFIED, Score, score
-from timedrun.submission.scoring.score_table import columns
+from timedrun.submission.scoring.score import Score, score
+from timedrun.submission.scoring.score_table import DEMONSTRATION, NOTICE, UNVERIFIED, columns
 
-Verdict = Literal["reproduced", "differs", "cannot be scored", "not found", "not claimed"]
-LISTED: Final = 10  # changed files that are named in words; the JSON names all
+ClaimStatus = Literal["reproduced", "differs", "cannot be scored", "not found", "not claimed"]
+MAX_LISTED: Final = 10  # changed files listed in the text; the JSON lists all
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure of one set of runs: what the logs give, what was claimed, and how the two compare."""
+    """One figure of one set of runs: recomputed from the logs, claimed, and how the two compare."""
 
     submitter: str
     system: str
     benchmark: str
     what: str
     """ "score" (minutes), "quality" or "ratio to <system>"."""
-    verdict: Verdict
+    verdict: ClaimStatus
     recomputed: float | None
     claimed: str | None
     words: str
@@ -40,7 +40,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedFile:
-    """A file of a package that is not what its manifest says."""
+    """File of a package that differs from its manifest."""
 
     package: str
     file: str
@@ -49,20 +49,20 @@ class ChangedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """Everything that was compared at one path."""
+    """All figures and changed files at one path."""
 
     figures: tuple[Figure, ...]
     files: tuple[ChangedFile, ...]
 
     @property
     def reproduced(self) -> bool:
-        """Whether every claim came out and no file was changed; without any claim, whether every set has a score."""
+        """True if every claim is reproduced and no file was changed; without claims, if every set has a score."""
         claimed = [figure for figure in self.figures if figure.verdict != "not claimed" and figure.claimed is not None]
-        judged = claimed or list(self.figures)
-        return not self.files and all(figure.verdict in ("reproduced", "not claimed") for figure in judged)
+        relevant = claimed or list(self.figures)
+        return not self.files and all(figure.verdict in ("reproduced", "not claimed") for figure in relevant)
 
     def as_dict(self) -> dict[str, Any]:
-        """The comparison as plain JSON values."""
+        """Return the comparison as JSON values."""
         return {
             "reproduced": self.reproduced,
             "verified": False,
@@ -73,7 +73,7 @@ class Reproduction:
 
     @property
     def text(self) -> str:
-        """The comparison in words: a table, then what needs saying of a line of it."""
+        """Format the comparison as a table with remarks below it."""
         lines = columns(_HEADER, [_row(figure) for figure in self.figures])
         sources = dict.fromkeys(figure.source for figure in self.figures if figure.source)
         lines += [f"[{number}] {printable(source)}" for number, source in enumerate(sources, 1)]
@@ -88,30 +88,30 @@ class Reproduction:
         ]
         for package in dict.fromkeys(file.package for file in self.files):
             mine = [file for file in self.files if file.package == package]
-            lines.append(f"{printable(package)}: not what {MANIFEST} says that they were when it was made:")
-            lines += [f"    {file.change}: {printable(file.file)}" for file in mine[:LISTED]]
-            lines += [f"    and {len(mine) - LISTED} more (--json names them)"] * (len(mine) > LISTED)
+            lines.append(f"{printable(package)}: files that differ from {MANIFEST}:")
+            lines += [f"    {file.change}: {printable(file.file)}" for file in mine[:MAX_LISTED]]
+            lines += [f"    and {len(mine) - MAX_LISTED} more (listed by --json)"] * (len(mine) > MAX_LISTED)
         if any(figure.demonstration for figure in self.figures):
-            lines.append("A demonstration ran on other data than its benchmark's: no MLPerf result compares with it.")
+            lines.append(DEMONSTRATION)
         return "\n".join([*lines, self.conclusion, NOTICE, ""])
 
     @property
     def conclusion(self) -> str:
-        """The verdict over everything, as one sentence."""
+        """Format the overall verdict as one sentence."""
         claimed = [figure for figure in self.figures if figure.claimed is not None]
         fine = sum(figure.verdict == "reproduced" for figure in claimed)
         if not claimed:
-            return "Nothing was claimed: these are the figures that the logs give." + _changed(self.files)
+            return "Nothing was claimed: these figures are recomputed from the logs." + _changed(self.files)
         verdict = "Reproduced" if self.reproduced else "Not reproduced"
-        return f"{verdict}: {fine} of {len(claimed)} claimed figures come out of the logs." + _changed(self.files)
+        return f"{verdict}: {fine} of {len(claimed)} claimed figures agree with the logs." + _changed(self.files)
 
 
 def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
-    """Score everything at `path` (a log, results, packages, a round) and compare it with `claims`, or where there are
-    none with what the manifests of the packages there claim. Files of packages are compared with their manifests.
+    """Score everything at `path` (a log, results, packages, a round) and compare it with `claims`, by default those of
+    the packages' manifests. Files of packages are compared with their manifests.
 
     Raises:
-        ClaimError: a package's manifest cannot be read.
+        ClaimError: a package's manifest is unreadable.
         FileNotFoundError: `path` does not exist.
     """
     found = packages(path) if path.is_dir() else []
@@ -128,7 +128,7 @@ def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction
 
 
 def compared(scores: Sequence[Score], claims: Sequence[Claim]) -> list[Figure]:
-    """A figure for everything claimed, and for each score that nobody claims."""
+    """Return a figure for every claim, and for each score without a claim."""
     figures: list[Figure] = []
     for one in scores:
         mine = [claim for claim in claims if claim.names(one.submitter, one.system, one.benchmark)]
@@ -143,11 +143,11 @@ def compared(scores: Sequence[Score], claims: Sequence[Claim]) -> list[Figure]:
     return figures
 
 
-def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple[Verdict, str]:
-    """Whether `recomputed` is `claimed` to the digits that were given, rounded or cut off, and by how much it is not.
+def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple[ClaimStatus, str]:
+    """Compare `recomputed` with `claimed`, rounded or truncated to its digits; return the status and a description.
 
     Raises:
-        ClaimError: `claimed` is no number.
+        ClaimError: `claimed` is not a number.
     """
     places = decimals(claimed, what)
     step = Decimal(1).scaleb(-places)
@@ -156,12 +156,12 @@ def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple
     if wanted in (value.quantize(step, ROUND_HALF_UP), value.quantize(step, ROUND_HALF_EVEN)):
         return "reproduced", "reproduced"
     if wanted == value.quantize(step, ROUND_DOWN):
-        return "reproduced", "reproduced; the claim is cut off, not rounded"
+        return "reproduced", "reproduced; the claim is truncated, not rounded"
     return "differs", f"differs by {value - wanted:+.{min(max(places, 3), 6)}f}"
 
 
 def changed_files(package: Package) -> list[ChangedFile]:
-    """The files of `package` that are not what its manifest lists. The manifest itself is on no list."""
+    """Return the files of `package` that differ from its manifest, which does not list itself."""
     there = {name: digest for name, digest in digests(package.folder).items() if name != MANIFEST}
     changes: list[ChangedFile] = []
     for name in sorted(there.keys() | package.files.keys()):
@@ -170,7 +170,7 @@ def changed_files(package: Package) -> list[ChangedFile]:
             change = "missing"
         elif name not in package.files:
             change = "added"
-        elif there[name] != package.files[name] or not there[name]:  # a link is no file of a package
+        elif there[name] != package.files[name] or not there[name]:  # "" is a link, which no package holds
             change = "changed"
         else:
             continue
@@ -179,7 +179,7 @@ def changed_files(package: Package) -> list[ChangedFile]:
 
 
 def _figures(one: Score, claim: Claim, others: Iterable[Score]) -> list[Figure]:
-    """What `claim` says of `one`; the note stands with the last of its figures."""
+    """Return the figures of `claim` on `one`; the last of them has the note."""
     found = []
     if claim.minutes is not None or not claim.scored:
         found.append(_score_figure(one, claim))
@@ -195,9 +195,9 @@ def _figures(one: Score, claim: Claim, others: Iterable[Score]) -> list[Figure]:
 
 
 def _score_figure(one: Score, claim: Claim | None) -> Figure:
-    why = one.reason or "no reason is known"
+    why = one.reason or "unknown reason"
     if claim and claim.minutes is None and one.score_minutes is None:
-        return _new(one, claim, "score", "reproduced", None, "none", f"no score, as claimed, because {why}")
+        return _new(one, claim, "score", "reproduced", None, "none", f"no score, as claimed: {why}")
     if claim and claim.minutes is None:
         return _new(one, claim, "score", "differs", one.score_minutes, "none", "has a score where none was claimed")
     return _figure(one, claim, "score", one.score_minutes, claim.minutes if claim else None, why)
@@ -205,7 +205,7 @@ def _score_figure(one: Score, claim: Claim | None) -> Figure:
 
 def _figure(one: Score, claim: Claim | None, what: str, value: float | None, claimed: str | None, why: str) -> Figure:
     if value is None:
-        return _new(one, claim, what, "cannot be scored", None, claimed, f"cannot be scored because {why}")
+        return _new(one, claim, what, "cannot be scored", None, claimed, f"cannot be scored: {why}")
     if claimed is None:
         return _new(one, claim, what, "not claimed", value, None, "not claimed")
     verdict, words = agreement(value, claimed, f"{one.system} {one.benchmark}: {what}")
@@ -213,7 +213,13 @@ def _figure(one: Score, claim: Claim | None, what: str, value: float | None, cla
 
 
 def _new(
-    one: Score, claim: Claim | None, what: str, verdict: Verdict, value: float | None, claimed: str | None, words: str
+    one: Score,
+    claim: Claim | None,
+    what: str,
+    verdict: ClaimStatus,
+    value: float | None,
+    claimed: str | None,
+    words: str,
 ) -> Figure:
     return Figure(
         submitter=one.submitter,
@@ -241,7 +247,7 @@ def _not_found(claim: Claim) -> list[Figure]:
             verdict="not found",
             recomputed=None,
             claimed=claimed,
-            words="claimed, but no log of that system and benchmark is here",
+            words="claimed, but there is no log of that system and benchmark",
             source=claim.source,
         )
         for what, claimed in named.items()

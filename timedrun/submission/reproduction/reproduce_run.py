@@ -1,4 +1,4 @@
-"""Judges results that were run again from their own configs: quality, samples to target, quality course and time."""
+"""Compare repeated runs with the original ones: quality, samples to target, quality at every evaluation, and time."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.submission.compare import Ratio, compare
-from timedrun.submission.reproduction.recorded_run import Original, differences
+from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.scoring.olympic import as_summarized
 from timedrun.submission.scoring.run_status import reached, rules_of
 from timedrun.submission.scoring.score import ruleset_of_round
 from timedrun.submission.scoring.student_t import quantile
 
 TIME_TOLERANCE: Final = 0.05
-"""How much slower a result may be on the hardware and versions that it was made on: the spread that MLCommons states
-for results other than imaging (results page of MLPerf Training v2.1, "Metric")."""
-SHOWN: Final = 8  # differences of a kind that are written out; the JSON has all
+"""Accepted slow-down on equal hardware and versions: the spread that MLCommons states for results other than imaging
+(results page of MLPerf Training v2.1, "Metric")."""
+MAX_SHOWN: Final = 8  # differences of a kind in the text; the JSON has all
 
 Agreement = Literal["equal", "within the spread", "differs", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What came of one run: its time where it reached its target, where it stood at its end, and its last quality."""
+class RunResult:
+    """Result of one run: time if it reached its target, progress and quality of the last evaluation."""
 
     reached: bool
     minutes: float | None
@@ -38,12 +38,12 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """One result and what came of running it again. `problem` says why there is no `again`."""
+    """One run and its repetition. `problem` says why there is no `again`."""
 
     number: int
     seed: int | None
-    original: Outcome
-    again: Outcome | None
+    original: RunResult
+    again: RunResult | None
     course: Literal["equal", "differs", "unknown"]
     words: str
     problem: str
@@ -51,7 +51,7 @@ class Repeat:
 
 @dataclass(frozen=True, kw_only=True)
 class SetVerdict:
-    """A set of results against the same results made again."""
+    """Comparison of a set of runs with their repetitions."""
 
     name: str
     unit: str
@@ -60,20 +60,20 @@ class SetVerdict:
     to_target: Agreement
     courses_equal: int
     time: Ratio | None
-    """Original time / time now, over the runs that reached the target both times."""
+    """RecordedRun time / time now, over the runs that reached the target both times."""
     same_machine: bool
-    """Whether nothing that is known of hardware, versions and ranks differs."""
+    """True if no difference in hardware, versions and ranks is known."""
     differs: dict[str, dict[str, list[Any]]]
     failures: tuple[str, ...]
 
     @property
     def reproduced(self) -> bool:
-        """Whether every run was made again and came out as before."""
+        """True if every run was repeated with the same result."""
         return not self.failures
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
+        """Format the verdict as one sentence."""
         done = [run for run in self.runs if run.again]
         if not done:
             return f"Not reproduced: {'; '.join(self.failures)}."
@@ -81,14 +81,12 @@ class SetVerdict:
         parts = []
         if self.quality == "equal":
             all_reached = all(run.original.reached for run in done)
-            parts.append(
-                "the target was reached again" if all_reached else "the target was reached where it was before"
-            )
+            parts.append("the target was reached again" if all_reached else "the same runs reached the target")
         if self.to_target in ("equal", "within the spread"):
             how = "are equal run by run" if self.to_target == "equal" else "agree within the spread of the set"
             parts.append(f"{unit} to target {how}")
         if self.courses_equal:
-            parts.append(f"the quality of {self.courses_equal} of {len(done)} runs is the same at every evaluation")
+            parts.append(f"the quality of {self.courses_equal} of {len(done)} runs is equal at every evaluation")
         parts += self.failures
         if self.time:
             parts.append(f"{speed(self.time)} {self._where}")
@@ -99,56 +97,61 @@ class SetVerdict:
     @property
     def _where(self) -> str:
         if self.same_machine:
-            return "on hardware and versions that do not differ as far as they are known"
+            return "on equal hardware and versions, as far as recorded"
         kinds = [kind for kind in ("hardware", "versions") if self.differs[kind]]
         names = [name for kind in kinds for name in list(self.differs[kind])[:3]]
-        return f"on other {' and '.join(kinds) or 'ranks'}" + (f" ({', '.join(names)}, ...)" if names else "")
+        return f"on different {' and '.join(kinds) or 'ranks'}" + (f" ({', '.join(names)}, ...)" if names else "")
 
     def as_dict(self) -> dict[str, Any]:
-        """The verdict as plain JSON values."""
+        """Return the verdict as JSON values."""
         return {**asdict(self), "reproduced": self.reproduced, "sentence": self.sentence}
 
     @property
     def text(self) -> str:
-        """The sentence, the runs and what differs."""
+        """Format the sentence, the runs and the differences as text."""
         lines = [f"{self.name}: {self.sentence}"]
         lines += [f"    run {run.number} (seed {run.seed}): {run.problem or run.words}" for run in self.runs]
         for kind, names in self.differs.items():
             shown = [
-                f"{name}: {_said(old, '-')} -> {_said(new, '-')}" for name, (old, new) in list(names.items())[:SHOWN]
+                f"{name}: {_text(old, '-')} -> {_text(new, '-')}"
+                for name, (old, new) in list(names.items())[:MAX_SHOWN]
             ]
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
             if shown:
-                lines.append(f"    {kind} then -> now: {'; '.join(shown)}{more}")
+                lines.append(f"    {kind} old -> new: {'; '.join(shown)}{more}")
         return "\n".join(map(printable, lines))
 
 
-def judge(
-    name: str, results: Sequence[tuple[Original, Original | None, str]], rest: Sequence[Original] = ()
+def compare_runs(
+    name: str, results: Sequence[tuple[RecordedRun, RecordedRun | None, str]], rest: Sequence[RecordedRun] = ()
 ) -> SetVerdict:
-    """The verdict on a set from (original, the same made again, why it could not be) of each of its runs; `rest` are
-    originals that were not to be made again, which show the spread of the set."""
+    """Compare the runs of a set with their repetitions.
+
+    Args:
+        results: for each run the original, its repetition, and why there is none.
+        rest: runs that were not to be repeated; they add to the spread of the set.
+    """
     unit = ""
     runs: list[Repeat] = []
     differs: dict[str, dict[str, list[Any]]] = {"hardware": {}, "versions": {}, "origin": {}}
-    untouched = [outcome(summarize(read(original.log))) for original in rest]
-    points = [one.progress for one in untouched if one.reached and one.progress is not None]
+    not_repeated = [run_result(summarize(read(original.log))) for original in rest]
+    points = [one.progress for one in not_repeated if one.reached and one.progress is not None]
     intervals: list[float] = []
     for original, again, problem in results:
         old = summarize(read(original.log))
         rules, _ = rules_of(old.benchmark or "", _round(old))
         unit = unit or (rules.unit if rules else "")
         intervals.append(_interval(old))
-        then = outcome(old)
+        then = run_result(old)
         now, course, words = None, "unknown", ""
         if again is not None and not problem:
             new = summarize(read(again.log))
-            now = outcome(new)
+            now = run_result(new)
             course, words = compared_courses(old, new, unit)
-            for groups in (differences(original, again), _undescribed(original)):
+            for groups in (differences(original, again), _not_recorded(original)):
                 for kind, names in groups.items():
                     differs[kind] |= names
-            if old.config_digest != new.config_digest:  # the file is the same: this source knows other settings
+            if old.config_digest != new.config_digest:  # same file: this source has other settings
                 differs["origin"].setdefault("config_digest", [old.config_digest, new.config_digest])
         if then.progress is not None and then.reached:
             points.append(then.progress)
@@ -166,11 +169,11 @@ def judge(
     return _verdict(name, unit, runs, differs, points, min(intervals, default=0.0))
 
 
-def outcome(run: RunSummary) -> Outcome:
-    """What came of a run, by the score's rules for what has reached its target."""
+def run_result(run: RunSummary) -> RunResult:
+    """Return the result of a run; the target is reached by the rules of scores."""
     fine = reached(run, _round(run))
     last = run.quality[-1] if run.quality else None
-    return Outcome(
+    return RunResult(
         reached=fine,
         minutes=as_summarized(run.minutes) if fine and run.minutes is not None else None,
         progress=last.progress if last else None,
@@ -179,37 +182,37 @@ def outcome(run: RunSummary) -> Outcome:
 
 
 def compared_courses(old: RunSummary, new: RunSummary, unit: str) -> tuple[Literal["equal", "differs"], str]:
-    """Whether two runs measured the same quality at the same points, and in words where they first did not."""
+    """Compare the qualities of two runs at every evaluation; also describe the first difference."""
     before = [(point.progress, point.value) for point in old.quality]
     after = [(point.progress, point.value) for point in new.quality]
     if before == after:
         end = f"{unit} {before[-1][0]:,.0f}, {before[-1][1]:.5f}" if before else "no evaluation"
-        return "equal", f"the same quality at every evaluation (last: {end})"
+        return "equal", f"equal quality at every evaluation (last: {end})"
     place, then, now = next(
         ((a or b)[0], a, b)  # type: ignore[index]
         for a, b in zip([*before, None], [*after, None], strict=False)
         if a != b
     )
-    said = [f"{point[1]:.5f} at {unit} {point[0]:,.0f}" if point else "no evaluation" for point in (then, now)]
-    return "differs", f"quality differs from {unit} {place:,.0f} on: {said[0]} then, {said[1]} now"
+    texts = [f"{point[1]:.5f} at {unit} {point[0]:,.0f}" if point else "no evaluation" for point in (then, now)]
+    return "differs", f"quality differs from {unit} {place:,.0f} on: originally {texts[0]}, now {texts[1]}"
 
 
 def speed(time: Ratio) -> str:
-    """The ratio of times in words, as "1.31 times slower [1.25, 1.37]"."""
+    """Format the ratio of times as "1.31 times slower [1.25, 1.37]"."""
     ratio, low, high = time.ratio, time.low, time.high
     word = "faster"
     if ratio < 1:
         ratio, low, high = 1 / ratio, high and 1 / high, low and 1 / low
         word = "slower"
     if low is None or high is None:
-        return f"{ratio:.2f} times {word}, one run and so no interval"
-    unsure = ", which shows no difference," if low < 1 < high else ""
-    return f"{ratio:.2f} times {word} [{low:.2f}, {high:.2f}]{unsure}"
+        return f"{ratio:.2f} times {word} (one run, no interval)"
+    not_significant = ", no significant difference" if low < 1 < high else ""
+    return f"{ratio:.2f} times {word} [{low:.2f}, {high:.2f}]{not_significant}"
 
 
 def within_spread(then: Sequence[float], now: Sequence[float], interval: float) -> bool:
-    """Whether the mean of `now` is one that runs like `then` have in 95 of 100 cases (Student's t), give or take half
-    an evaluation `interval`, since where between two evaluations a run reached its target is not known."""
+    """Return True if the mean of `now` is within the 95 % prediction interval of runs like `then` (Student's t), plus
+    half an evaluation `interval`: a run reaches its target somewhere between two evaluations."""
     if len(then) < 2 or not now:
         return False
     error = stdev(then) * math.sqrt(1 / len(then) + 1 / len(now))
@@ -224,15 +227,20 @@ def _verdict(
     points: list[float],
     interval: float,
 ) -> SetVerdict:
-    """`points`: progress to target of the originals; `interval`: progress from one of their evaluations to the next."""
-    failures = [f"run {run.number} could not be made again: {run.problem}" for run in runs if run.problem]
+    """Combine the comparisons of runs.
+
+    Args:
+        points: progress to target of the originals.
+        interval: progress between their evaluations.
+    """
+    failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
     done = [(run, run.original, run.again) for run in runs if run.again]
     quality: Agreement = "unknown"
     to_target: Agreement = "unknown"
     other = [
         f"run {run.number} {'reached' if now.reached else 'did not reach'} its target now, "
-        f"{'reached' if then.reached else 'did not reach'} it then"
-        f" (quality {_said(now.quality)}, {_said(then.quality)})"
+        f"but {'reached' if then.reached else 'did not reach'} it originally"
+        f" (quality {_text(now.quality)}, {_text(then.quality)})"
         for run, then, now in done
         if then.reached != now.reached
     ]
@@ -249,23 +257,21 @@ def _verdict(
         to_target = "within the spread" if within_spread(points, now_points, interval) else "differs"
         if to_target == "differs":
             failures.append(
-                f"{unit or 'samples'} to target differ: {fmean(points):,.1f} in the mean of {len(points)} runs then, "
-                f"{fmean(now_points):,.1f} of {len(now_points)} now"
+                f"{unit or 'samples'} to target differ: mean {fmean(points):,.1f} of {len(points)} original runs, "
+                f"{fmean(now_points):,.1f} of {len(now_points)} new runs"
             )
     same_machine = not differs["hardware"] and not differs["versions"] and not differs["origin"].get("ranks")
     equal = [run for run, _, _ in done if run.course == "equal"]
     if same_machine and len(equal) * 2 > len(done):
         failures += [
-            f"the quality that run {run.number} logged does not come out, although that of {len(equal)} others does to "
+            f"the logged quality of run {run.number} is not reproduced, although that of {len(equal)} others is, to "
             f"every digit ({run.words})"
             for run, _, _ in done
             if run.course == "differs"
         ]
     time = _time(finished, paired=to_target == "equal")
     if time and same_machine and time.high is not None and time.high < 1 - TIME_TOLERANCE:
-        failures.append(
-            "the original's times do not come out; if nothing else kept this machine busy, they are doubtful"
-        )
+        failures.append("the original times are not reproduced; unless this machine was busy, they are doubtful")
     return SetVerdict(
         name=name,
         unit=unit,
@@ -280,15 +286,15 @@ def _verdict(
     )
 
 
-def _time(finished: Sequence[tuple[Repeat, Outcome, Outcome]], *, paired: bool) -> Ratio | None:
-    """The ratio of times then and now; run by run where each did the same work again."""
+def _time(finished: Sequence[tuple[Repeat, RunResult, RunResult]], *, paired: bool) -> Ratio | None:
+    """Return original time / new time, paired if each run did the same work again."""
     times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
     return compare([a for a, _ in times], [b for _, b in times], paired=paired) if times else None
 
 
-def _undescribed(original: Original) -> dict[str, dict[str, list[Any]]]:
-    """What nobody wrote down of the original: it may be another, and so counts as a difference."""
-    known = {"hardware": original.system.is_file(), "versions": original.beside("environment.txt") is not None}
+def _not_recorded(original: RecordedRun) -> dict[str, dict[str, list[Any]]]:
+    """Return the kinds that the original did not record: they count as different."""
+    known = {"hardware": original.system.is_file(), "versions": original.file("environment.txt") is not None}
     return {kind: {"description": [None, "known"]} for kind, there in known.items() if not there}
 
 
@@ -297,11 +303,11 @@ def _round(run: RunSummary) -> str | None:
 
 
 def _interval(run: RunSummary) -> float:
-    """The least progress from one evaluation to the next, 0 where there is one evaluation only."""
+    """Return the smallest progress between two evaluations, 0 if there is only one."""
     points = [point.progress for point in run.quality]
     return min((b - a for a, b in zip(points, points[1:], strict=False) if b > a), default=0.0)
 
 
-def _said(value: object, nothing: str = "unknown") -> str:
-    text = nothing if value is None else f"{value:.5f}" if isinstance(value, float) else str(value)
+def _text(value: object, missing: str = "unknown") -> str:
+    text = missing if value is None else f"{value:.5f}" if isinstance(value, float) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

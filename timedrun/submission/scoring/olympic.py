@@ -1,4 +1,4 @@
-"""The olympic mean of MLPerf's results, which runs it drops, and the window of runs that stands for more than asked."""
+"""Olympic mean of MLPerf's results, and the median window of more runs than a submission has."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ Times = Sequence[float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Olympic:
-    """An olympic mean and the runs that made it, as indexes into the times it was taken of."""
+    """Olympic mean and its runs, as indexes into the times."""
 
     mean: float
     fastest: tuple[int, ...]  # dropped
-    slowest: tuple[int, ...]  # dropped; the runs that reached no target are among them
+    slowest: tuple[int, ...]  # dropped, including runs that did not reach the target
     counted: tuple[int, ...]  # in rising order of their times
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The runs that a score is taken of where there are more than asked for."""
+    """Median window: the runs that are scored if there are more than a submission has."""
 
     chosen: tuple[int, ...]  # indexes, in the order of their starts
-    windows: int  # how many there were to choose from
-    mean: float | None  # None: the median window holds too many runs that did not reach the target
+    windows: int  # number of windows to choose from
+    mean: float | None  # None: too many runs of the window did not reach the target
 
 
 def olympic(times: Times, dropped: int) -> Olympic | None:
-    """The mean of `times` without the `dropped` fastest and the `dropped` slowest; None where there is no such mean.
+    """Return the mean of `times` without the `dropped` fastest and the `dropped` slowest, or None if it is undefined.
 
-    A run without a time counts as slower than any other, and only as one to be dropped (training_rules.adoc, "Benchmark
-    Results"). The sum runs over rising times, as in mlperf_logging's result_summarizer, so that all digits agree.
+    A run without a time counts as slower than any other and must be among the dropped ones (training_rules.adoc,
+    "Benchmark Results"). Times are summed in rising order, as in mlperf_logging's result_summarizer, so that all digits
+    agree.
     """
     order = sorted(range(len(times)), key=lambda index: _slowness(times[index]))
     last = len(order) - dropped
@@ -53,18 +54,17 @@ def olympic(times: Times, dropped: int) -> Olympic | None:
 
 
 def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropped: int) -> Window:
-    """Of all `runs` runs that were started one after the other, those whose olympic mean is the median.
+    """Return the window of `runs` consecutively started runs whose olympic mean is the median of all windows.
 
-    MLPerf forbids to pick the best of more runs than a submission has; who ran more submits the runs that followed each
-    other and whose score is the median of all such windows. A window with too many runs that did not reach the target
-    counts as slower than any. Of an even number of windows the slower one in the middle is taken, since the rules say
-    nothing of it and a mean of two windows is no result.
+    MLPerf forbids picking the best of more runs than a submission has; a submitter with more runs submits this window.
+    A window with too many runs that did not reach the target counts as slower than any other. Of an even number of
+    windows the slower middle one is taken: the rules do not cover it, and a mean of two windows is not a result.
 
     Raises:
         ValueError: there are fewer than `runs` times.
     """
     if len(times) < runs:
-        raise ValueError(f"{len(times)} runs hold no window of {runs}")
+        raise ValueError(f"{len(times)} runs have no window of {runs}")
     order = sorted(range(len(times)), key=lambda index: started_ms[index])
     windows = [order[first : first + runs] for first in range(len(order) - runs + 1)]
     means = [found.mean if (found := olympic([times[i] for i in one], dropped)) else None for one in windows]
@@ -74,10 +74,10 @@ def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropp
 
 
 def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of `times` by Student's t; None for fewer than two.
+    """Return the 95 % confidence interval of the mean of `times` by Student's t, None for fewer than two.
 
-    Its lower end is cut at 0: no mean of times lies below, so that nothing that the interval should cover is lost. (An
-    interval made of the logarithms would never need it, but is one of another quantity, the geometric mean.)
+    Its lower end is clipped at 0, since no mean of times is below. (An interval of the logarithms would not need this,
+    but is one of the geometric mean.)
     """
     if len(times) < 2:
         return None
@@ -87,12 +87,12 @@ def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
 
 
 def milliseconds(minutes: float) -> float:
-    """The milliseconds between two events of a log, which are whole or have a few digits, from their minutes."""
+    """Convert minutes between two log events to milliseconds, which are whole or have a few digits."""
     return round(minutes * 60_000, 3)
 
 
 def as_summarized(minutes: float) -> float:
-    """`minutes` to the last bit as mlperf_logging's result_summarizer divides them out of milliseconds."""
+    """Round `minutes` to the bit as mlperf_logging's result_summarizer, which divides milliseconds."""
     return milliseconds(minutes) / 60 / 1000
 
 

@@ -1,4 +1,4 @@
-"""The energy of a run from the power files beside its log, computed as MLCommons' summarizer does."""
+"""Energy of a run from its power files, computed as MLCommons' summarizer does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mlevents.record import read
 from mlevents.summary import RunSummary
 from timedrun.submission.scoring.olympic import milliseconds
 
-LEAST_READINGS: Final = 60  # power_measurement.adoc, "Measure max(a run, 60 power samples)"
+MIN_READINGS: Final = 60  # power_measurement.adoc, "Measure max(a run, 60 power samples)"
 
 
 class PowerError(ValueError):
-    """Power files of which no energy can be computed: the message names the file and what it lacks."""
+    """Error raised for power files without a valid measurement; the message names the file and what it lacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnergy:
-    """The energy of one run over all its nodes and interconnects, and what the power rules hold against it."""
+    """Energy of one run over all its nodes and interconnects, with notes on broken power rules."""
 
     joules: float
     nodes: int
@@ -32,16 +32,16 @@ class RunEnergy:
 
 
 def has_power(folder: Path) -> bool:
-    """Whether a set of results was measured: a folder power/ lies beside its logs."""
+    """Return True if the folder of a result set has a folder power/."""
     return (folder / "power").is_dir()
 
 
 def set_energies(
     summaries: Sequence[RunSummary], times: Sequence[float | None], notes: list[str]
 ) -> list[float | None]:
-    """The joules of every run that has a time (minutes), in the order of `summaries`; empty where none is known.
+    """Return the joules of every run that has a time (minutes), in the order of `summaries`; empty if none is known.
 
-    What is missing, and what the power rules hold against the files, is added to `notes`.
+    Missing files and broken power rules are added to `notes`.
     """
     measured: list[RunEnergy | None] = []
     for one, minutes in zip(summaries, times, strict=True):
@@ -51,22 +51,22 @@ def set_energies(
         try:
             measured.append(run_energy(one.path, started_ms=one.started_ms, minutes=minutes))
         except PowerError as error:
-            notes.append(f"no energy is computed, because {error}")
+            notes.append(f"no energy is computed: {error}")
             return []
     found = [one for one in measured if one is not None]
     if len({(one.nodes, one.switches) for one in found}) > 1:
-        notes.append("no energy is computed, because not every run has the same number of power files")
+        notes.append("no energy is computed: the runs differ in their number of power files")
         return []
     notes += dict.fromkeys(note for one in found for note in one.notes)
     return [one.joules if one else None for one in measured]
 
 
 def run_energy(result: Path, *, started_ms: float, minutes: float) -> RunEnergy:
-    """The energy of the run whose log is `result`, from power/<name of the log>/node_<i>.txt and sw_<i>.txt.
+    """Compute the energy of the run with the log `result` from power/<name of the log>/node_<i>.txt and sw_<i>.txt.
 
-    Every reading is held back to the one before it; the mean power of the measurement times the time to train is the
-    energy (mlperf_logging, result_summarizer.py, `_compute_power_node`; power_measurement.adoc, "Scoring"). An
-    interconnect has one estimate of its power in place of readings (`_compute_power_sw`).
+    Each reading is the power since the one before it; the energy is the mean power of the measurement times the time
+    to train (mlperf_logging, result_summarizer.py, `_compute_power_node`; power_measurement.adoc, "Scoring"). An
+    interconnect has one power estimate instead of readings (`_compute_power_sw`).
 
     Raises:
         PowerError: a file is missing or holds no measurement.
@@ -74,7 +74,7 @@ def run_energy(result: Path, *, started_ms: float, minutes: float) -> RunEnergy:
     folder = result.parent / "power" / result.name.split(".")[0]
     nodes, switches = (_numbered(folder, kind) for kind in ("node", "sw"))
     if not nodes:
-        raise PowerError(f"power/{folder.name} holds no node_0.txt, so the run was not measured")
+        raise PowerError(f"power/{folder.name} holds no node_0.txt")
     time_ms, joules, notes = milliseconds(minutes), 0.0, list[str]()
     for file in nodes:
         joules += _node(file, time_ms, started_ms, notes)
@@ -101,16 +101,16 @@ def _node(file: Path, time_ms: float, started_ms: float, notes: list[str]) -> fl
     if begin is None:
         raise PowerError(f"power/{name} holds no power_measurement_start")
     if end is None:
-        notes.append(f"power/{name} holds no power_measurement_stop; its last reading is taken for it")
+        notes.append(f"power/{name} holds no power_measurement_stop; its last reading is used instead")
         end = last if last is not None else begin
     if end <= begin:
-        raise PowerError(f"power/{name} holds no measurement of any length")
-    if readings < LEAST_READINGS:
-        notes.append(f"power/{name} holds {readings} readings, the rules ask for {LEAST_READINGS}")
+        raise PowerError(f"power/{name} holds an empty measurement")
+    if readings < MIN_READINGS:
+        notes.append(f"power/{name} holds {readings} readings, the rules require {MIN_READINGS}")
     if readings < math.floor((end - begin) / 1000):
-        notes.append(f"power/{name} holds less than one reading a second, which the rules ask for")
+        notes.append(f"power/{name} holds less than one reading per second, as the rules require")
     if begin > started_ms or end < started_ms + time_ms:
-        notes.append(f"power/{name} does not measure the whole time to train, which the rules ask for")
+        notes.append(f"power/{name} does not cover the whole time to train, as the rules require")
     return efficiency * held * time_ms / (end - begin) / 1000
 
 
@@ -134,17 +134,14 @@ def _events(file: Path) -> tuple[Event, ...]:
 
 def _value(event: Event, name: str) -> float:
     if not is_number(event.value):
-        raise PowerError(f"power/{name}, line {event.line}: the value of {event.key} is no number")
+        raise PowerError(f"power/{name}, line {event.line}: the value of {event.key} is not a number")
     return event.value
 
 
 def _numbered(folder: Path, kind: str) -> list[Path]:
-    """The files of a kind in the order of their numbers, which run from 0 (package_checker's power_checker.py)."""
-    found = {int(match[1]): file for file in folder.glob(f"{kind}_*.txt") if (match := _number(kind, file))}
+    """Return the files of a kind by number; numbers start from 0 (package_checker's power_checker.py)."""
+    pattern = re.compile(rf"{kind}_([0-9]+)\.txt")
+    found = {int(match[1]): file for file in folder.glob(f"{kind}_*.txt") if (match := pattern.fullmatch(file.name))}
     if sorted(found) != list(range(len(found))):
-        raise PowerError(f"power/{folder.name} holds {kind}_*.txt not numbered from 0 without a gap")
+        raise PowerError(f"the numbers of {kind}_*.txt in power/{folder.name} do not run from 0 without a gap")
     return [found[number] for number in sorted(found)]
-
-
-def _number(kind: str, file: Path) -> re.Match[str] | None:
-    return re.fullmatch(rf"{kind}_([0-9]+)\.txt", file.name)

@@ -1,4 +1,4 @@
-"""Which runs of a set its score is taken of, and why their number or their failures allow none."""
+"""Selection of the runs that a set is scored on."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ from timedrun.submission.scoring.olympic import Times, median_window, olympic
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountedRuns:
-    """The olympic mean of a set before any scaling, or the reason for none. Runs are indexes into the set's."""
+class RunSelection:
+    """Olympic mean of a set before scaling, or the reason for none. Runs are indexes into the set's."""
 
-    chosen: tuple[int, ...]  # the runs the score is of; all, or those of the median window
-    windows: int | None = None  # how many windows there were
+    chosen: tuple[int, ...]  # the scored runs: all, or those of the median window
+    windows: int | None = None  # number of windows, if one was chosen
     minutes: float | None = None
     fastest: tuple[int, ...] = ()  # dropped
-    slowest: tuple[int, ...] = ()  # dropped, runs that failed among them
+    slowest: tuple[int, ...] = ()  # dropped, including failed runs
     averaged: tuple[int, ...] = ()
     reason: str | None = None
 
 
-def count(
+def select_runs(
     summaries: Sequence[RunSummary],
     times: Times,
     rules: BenchmarkRules,
     *,
     demonstration: bool,
     windows: bool,
-) -> CountedRuns:
-    """The olympic mean of `times`, as the rules count runs.
+) -> RunSelection:
+    """Select the runs that count by the rules, and compute their olympic mean.
 
     Args:
         times: of `summaries`, minutes; None for a run that failed.
-        demonstration: any number of runs is enough of which the olympic mean leaves one to average.
-        windows: of more runs than a submission has, take the window of consecutive ones whose score is the median.
+        demonstration: accept any number of runs of which the olympic mean leaves one to average.
+        windows: if there are more runs than a submission has, select the window of consecutive runs with the median
+            score.
     """
     chosen, number = tuple(range(len(times))), None
     least = 2 * rules.dropped + 1
     if demonstration and len(times) < least:
-        return CountedRuns(chosen=chosen, reason=f"it has {len(times)} runs and an olympic mean needs {least}")
+        return RunSelection(chosen=chosen, reason=f"it has {len(times)} runs and an olympic mean needs {least}")
     if not demonstration and len(times) != rules.runs:
-        has = f"it has {len(times)} runs and a submission of {rules.name} has exactly {rules.runs}"
+        counts = f"it has {len(times)} runs and a submission of {rules.name} has exactly {rules.runs}"
         if len(times) < rules.runs or not windows:
-            return CountedRuns(chosen=chosen, reason=has)
+            return RunSelection(chosen=chosen, reason=counts)
         starts = [one.started_ms for one in summaries if one.started_ms is not None]
         if len(starts) < len(times):
-            return CountedRuns(
-                chosen=chosen, reason=f"{has}; without a run_start in each log no windows of consecutive runs are known"
+            return RunSelection(
+                chosen=chosen, reason=f"{counts}; windows of consecutive runs need a run_start in each log"
             )
         window = median_window(times, starts, runs=rules.runs, dropped=rules.dropped)
         chosen, number = window.chosen, window.windows
@@ -59,8 +60,8 @@ def count(
         whose = "its" if number is None else "the median window's"
         may = "only one may" if rules.dropped == 1 else f"only {rules.dropped} may"
         reason = f"{failed} of {whose} {len(chosen)} runs did not reach the target and {may} be dropped as the slowest"
-        return CountedRuns(chosen=chosen, windows=number, reason=reason)
-    return CountedRuns(
+        return RunSelection(chosen=chosen, windows=number, reason=reason)
+    return RunSelection(
         chosen=chosen,
         windows=number,
         minutes=found.mean,

@@ -1,4 +1,4 @@
-"""Whether logs are the runs of one set: found together, alike in what all runs of a set share, none a copy."""
+"""Sets of runs: group logs into sets, and check that the runs of a set agree and that none is a copy."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ SetName = tuple[str, str, str]
 
 
 def is_packaged(folder: Path, benchmarks: Sequence[str | None] = ()) -> bool:
-    """Whether `folder` is <ORG>/results/<system>/<benchmark>, where logs that are not of one submission cannot lie."""
+    """Return True if `folder` is <ORG>/results/<system>/<benchmark>, which holds logs of one submission only."""
     known = {name for rules in RULESETS.values() for name in rules.benchmarks} | {*benchmarks}
     results = folder.parent.parent
     return results.name == "results" and (folder.name in known or (results.parent / "systems").is_dir())
 
 
 def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[RunSummary]]:
-    """The runs of one folder by set, each in the natural order of their files.
+    """Group the runs of one folder by set, each in the natural order of their files.
 
-    In the layout of packages the folders name the set; elsewhere the logs do, and a log that says nothing of itself
-    belongs to the only set of its folder.
+    In the layout of packages the folders name the set; elsewhere the logs do, and a log without names belongs to the
+    only set of its folder.
     """
     summaries = sorted(found, key=lambda summary: natural(summary.path.name))
     if is_packaged(folder, [one.benchmark for one in summaries]):
@@ -47,10 +47,10 @@ def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[Run
 
 
 def only_set(path: Path) -> list[RunSummary]:
-    """The runs of the only set at `path`.
+    """Return the runs of the only set at `path`.
 
     Raises:
-        UsageError: nothing is there, no result, or several sets.
+        UsageError: `path` does not exist, or holds no result or several sets.
     """
     folders: dict[Path, list[RunSummary]] = {}
     for file in existing(path):
@@ -62,16 +62,16 @@ def only_set(path: Path) -> list[RunSummary]:
         raise UsageError(f"no result_*.txt in {path}.")
     if len(sets) > 1:
         named = ", ".join(f"{system} {benchmark} in {runs[0].path.parent}" for (_, system, benchmark), runs in sets)
-        raise UsageError(f"{path} holds {len(sets)} sets; name one: {named}.")
+        raise UsageError(f"{path} holds {len(sets)} sets; pass one of them: {named}.")
     return sets[0][1]
 
 
 def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], benchmark: str) -> str | None:
-    """Why the runs are no set: they differ in what all runs of a set share. None where they do not.
+    """Return in which shared setting the runs differ and so are not one set, or None if they agree.
 
     Args:
-        finished: those that reached their target; a run that failed early may not have logged all of it.
-        benchmark: what their folder says they are of.
+        finished: runs that reached their target; a run that failed early may lack some settings.
+        benchmark: name of the benchmark by their folder.
     """
     for what, of in _SHARED.items():
         logged = [of(one) for one in finished] + [v for one in summaries if (v := of(one)) is not None]
@@ -84,11 +84,11 @@ def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], be
 
 
 def copied(summaries: Sequence[RunSummary], ruleset: str, notes: list[str]) -> str | None:
-    """Why a log is no run of its own: it is another's copy. None where there is none.
+    """Return the finding that a log is a copy of another, or None.
 
-    A seed used twice becomes one of `notes`: the open division need not even log seeds.
+    A seed used twice is added to `notes` only: the open division need not log seeds.
     """
-    findings = check_set([one for one in summaries if one.events], ruleset)  # empty files are alike, and no runs
+    findings = check_set([one for one in summaries if one.events], ruleset)  # empty files are equal, but not runs
     notes += [one.message for one in findings if one.rule == "repeated-seed"]
     return next((one.message for one in findings if one.rule == "copied-log" and one.level == "error"), None)
 

@@ -1,4 +1,4 @@
-"""What became of one run: whether it reached its target, and why not."""
+"""Status of one run: reached its target, or the reason why not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mlevents.summary import RunSummary
 
 
 def target(summary: RunSummary, ruleset: str | None = None) -> float | None:
-    """The quality that a run had to reach: as logged; else the benchmark's, unless the data are not the benchmark's."""
+    """Return the quality target of a run: as logged, else the benchmark's own, unless it is a demonstration."""
     if summary.quality_target is not None:
         return summary.quality_target
     rules, _ = rules_of(summary.benchmark or "", ruleset)
@@ -18,30 +18,30 @@ def target(summary: RunSummary, ruleset: str | None = None) -> float | None:
 
 
 def reached(summary: RunSummary, ruleset: str | None = None) -> bool:
-    """Whether a run has a time, ended in success and its last evaluation met its target.
+    """Return True if a run has a time, ended in success and its last evaluation met its target.
 
-    A run on the benchmark's own data must meet the benchmark's target too, whatever lower one it set itself. False
-    where no rules are known for the benchmark, since then not even the direction of its metric is.
+    A run on the benchmark's own data must also meet the benchmark's target. False if no rules are known for the
+    benchmark, since the direction of its metric is then unknown.
     """
     return failure(summary, ruleset) is None
 
 
 def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
-    """Why a run did not reach its target, as words that follow its name; None where it did."""
+    """Return why a run did not reach its target, as a phrase that follows its name, or None if it did."""
     if not summary.events:
-        return "is no MLPerf log"
+        return "is not an MLPerf log"
     rules, _ = rules_of(summary.benchmark or "", ruleset)
     if rules is None:
-        return f"is of {short(summary.benchmark)}, for which no rules are known here"
+        return f"is of {short(summary.benchmark)}, for which no rules are known"
     if summary.minutes is None:
-        return "has no time to train: run_start or run_stop is missing, or time runs back between them"
+        return "has no time to train: run_start or run_stop is missing, or run_stop is before run_start"
     if summary.status != keys.SUCCESS:
         return "was aborted" if summary.status == keys.ABORTED else f"ended with status {short(summary.status)}"
     quality, wanted = summary.final_quality, target(summary, ruleset)
     if quality is None:
-        return "has no evaluation before its run_stop that says a number"
+        return "has no evaluation with a number before its run_stop"
     if wanted is None:
-        return "names no target for data that are not its benchmark's own"
+        return "logs no target although its data are not its benchmark's own"
     if not rules.reached(quality, wanted):
         return f"ended at {quality:g} and its target is {wanted:g}"
     if summary.is_demonstration:
@@ -57,7 +57,7 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
 
 
 def rules_of(benchmark: str, ruleset: str | None) -> tuple[BenchmarkRules | None, str | None]:
-    """The rules of `benchmark` in `ruleset`, default its own, and that ruleset's name; None where there are none.
+    """Return the rules of `benchmark` in `ruleset` (default: its own) and that ruleset's name; None if there are none.
 
     Raises:
         ValueError: no such ruleset.

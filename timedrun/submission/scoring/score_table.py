@@ -1,4 +1,4 @@
-"""Scores for people and for other programs: a table, details, JSON, CSV. None without saying that it is unverified."""
+"""Scores as a table, with details, as JSON and as CSV, each marked as unverified."""
 
 from __future__ import annotations
 
@@ -7,31 +7,36 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mlevents.terminal_escape import printable
-
-if TYPE_CHECKING:
-    from timedrun.submission.scoring.score import Score
+from timedrun.submission.scoring.score import Score
 
 UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."
-FORMULA: Final = ("=", "+", "-", "@")
-LONGEST: Final = 32  # characters of a name in the table; the details have all of it
+FORMULA_PREFIXES: Final = ("=", "+", "-", "@")
+DEMONSTRATION: Final = "A demonstration used data other than its benchmark's: do not compare it with MLPerf results."
+MAX_NAME_WIDTH: Final = 32  # characters of a name in the table; the details show all of it
 
 
 def duration(minutes: float) -> str:
-    """A time to train in MLPerf's minutes; below one minute in seconds too, which is how one would say it."""
+    """Format a time to train in minutes, as MLPerf does; below one minute also in seconds."""
     return f"{minutes:.3f} min" if minutes >= 1 else f"{minutes:.4f} min, {minutes * 60:.2f} s"
 
 
+def label(one: Score) -> str:
+    """Format a score, always marked as unverified; "no score" if there is none."""
+    kind = f"{UNVERIFIED}, demonstration" if one.demonstration else UNVERIFIED
+    return f"no score ({kind})" if one.score_minutes is None else f"{duration(one.score_minutes)} ({kind})"
+
+
 def as_json(scores: Sequence[Score]) -> str:
-    """The scores as a JSON list; each says that it is not verified."""
+    """Format scores as a JSON list, each marked as not verified."""
     return json.dumps([{"verified": False, "notice": NOTICE} | asdict(one) for one in scores], indent=2) + "\n"
 
 
 def as_csv(scores: Sequence[Score]) -> str:
-    """The scores as CSV with a header, one line a set; lists are joined by spaces, names of files and notes by "; "."""
+    """Format scores as CSV with a header, one row per set; numbers in a cell are joined by " ", texts by "; "."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     rows = [{"verified": False, "notice": NOTICE} | asdict(one) for one in scores]
@@ -43,10 +48,10 @@ def as_csv(scores: Sequence[Score]) -> str:
 
 
 def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
-    """A plain text table of the scores, "unverified" beside every one; below it why some have none, and the notice.
+    """Format scores as a plain text table, followed by the reasons for missing scores and MLCommons' notice.
 
     Args:
-        detailed: say below the table all that is known of each.
+        detailed: print `details` of each score below the table.
     """
     several = len({one.submitter for one in scores}) > 1
     header = ["system", "benchmark", "runs", "score", "95 % of the mean"]
@@ -60,14 +65,14 @@ def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
             lines += ["", *details(one)]
         lines.append("")
     else:
-        lines += [f"{_name(one)}: no score, because {printable(one.reason)}." for one in scores if one.reason]
+        lines += [f"{_name(one)}: no score: {printable(one.reason)}." for one in scores if one.reason]
     if any(one.demonstration for one in scores):
-        lines.append("A demonstration ran on other data than its benchmark's: no MLPerf result compares with its time.")
+        lines.append(DEMONSTRATION)
     return "\n".join([*lines, NOTICE, ""])
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a plain text table, each column as wide as its widest cell."""
+    """Format a plain text table as lines, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -76,19 +81,19 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def details(one: Score) -> list[str]:
-    """All that is known of one set, in lines."""
+    """Format everything known of one set as lines."""
     rules = f"rules {one.ruleset}" if one.ruleset else "no rules"
     lines = [f"{printable(one.submitter)} {_name(one)} ({printable(one.division)}, {printable(one.dataset)}, {rules})"]
 
     def line(name: str, text: str) -> None:
         lines.append(f"  {name:<8} {text}")
 
-    line("score", f"none, because {printable(one.reason)}" if one.reason else one.label)
+    line("score", f"none: {printable(one.reason)}" if one.reason else label(one))
     scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
     times = " ".join("-" if time is None else f"{time * scale:.3f}" for time in one.runs)
     line("runs", f"{times} {unit}")
     if one.window is not None:
-        line("window", f"{', '.join(map(printable, one.window))}: the median of {one.windows} windows of runs in a row")
+        line("window", f"{', '.join(map(printable, one.window))}: the median of {one.windows} consecutive windows")
     if one.fastest or one.slowest:
         dropped = [f"{printable(name)} (fastest)" for name in one.fastest]
         line("dropped", ", ".join([*dropped, *(f"{printable(name)} (slowest)" for name in one.slowest)]))
@@ -103,8 +108,8 @@ def details(one: Score) -> list[str]:
     if span := _progress(one):
         line("to reach", span)
     shares = [("evaluation", one.evaluation_share), ("cold first epoch", one.first_epoch_share)]
-    if told := [f"{what} {share:.1%}" for what, share in shares if share is not None]:
-        line("share", ", ".join(told))
+    if texts := [f"{what} {share:.1%}" for what, share in shares if share is not None]:
+        line("share", ", ".join(texts))
     if one.first_throughput is not None:
         later = f", later {one.later_throughput:,.1f}" if one.later_throughput is not None else ""
         line("training", f"first epoch or block {one.first_throughput:,.1f} samples/s{later}")
@@ -114,8 +119,8 @@ def details(one: Score) -> list[str]:
     if caches:
         line("caches", ", ".join(caches))
     outside = [("initialization", one.init_minutes), ("gap before run_start", one.gap_minutes)]
-    if told := [f"{what} {minutes:.3f} min" for what, minutes in outside if minutes is not None]:
-        line("untimed", ", ".join(told))
+    if texts := [f"{what} {minutes:.3f} min" for what, minutes in outside if minutes is not None]:
+        line("untimed", ", ".join(texts))
     if one.energy_joules is not None:
         line("energy", f"{one.energy_joules:,.0f} J ({UNVERIFIED})")
     for note in one.notes:
@@ -131,7 +136,7 @@ def _row(one: Score) -> list[str]:
         _short(one.system),
         _short(one.benchmark),
         f"{len(finished)} of {len(one.runs)}",
-        one.label,
+        label(one),
         interval,
     ]
 
@@ -150,7 +155,7 @@ def _name(one: Score) -> str:
 
 def _short(name: str) -> str:
     shown = printable(name)
-    return shown if len(shown) <= LONGEST else shown[: LONGEST - 3] + "..."
+    return shown if len(shown) <= MAX_NAME_WIDTH else shown[: MAX_NAME_WIDTH - 3] + "..."
 
 
 def _cell(value: object) -> object:
@@ -164,6 +169,6 @@ def _cell(value: object) -> object:
 
 
 def _inert(text: str) -> str:
-    """Text out of logs as a cell that no spreadsheet takes for a formula."""
+    """Escape text from logs so that no spreadsheet evaluates it as a formula."""
     shown = printable(text)
-    return f"'{shown}" if shown.startswith(FORMULA) else shown
+    return f"'{shown}" if shown.startswith(FORMULA_PREFIXES) else shown

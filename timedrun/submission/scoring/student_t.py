@@ -1,4 +1,4 @@
-"""Student's t distribution: the quantiles that confidence intervals of few runs need, without a numerical library."""
+"""Quantiles of Student's t distribution, without scipy, whose import takes a second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 
 def tail(t: float, degrees: float) -> float:
-    """The probability of a value beyond `t` >= 0 on either side, with `degrees` > 0 degrees of freedom.
+    """Return the two-sided tail probability beyond `t` >= 0 with `degrees` > 0 degrees of freedom.
 
     It is the regularized incomplete beta function I_x(degrees / 2, 1 / 2) at x = degrees / (degrees + t²)
     (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.1 and 26.5.27).
@@ -26,10 +26,10 @@ def tail(t: float, degrees: float) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(degrees: float, confidence: float = 0.95) -> float:
-    """The t that a value stays within, on both sides of zero, with probability `confidence`.
+    """Return the t such that a value is within -t..t with probability `confidence`.
 
     Raises:
-        ValueError: `degrees` is not above 0, or `confidence` not between 0 and 1.
+        ValueError: `degrees` is not above 0, or `confidence` is not between 0 and 1.
     """
     if not degrees > 0 or not 0 < confidence < 1:
         raise ValueError(f"Student's t needs degrees > 0 and 0 < confidence < 1, not {degrees} and {confidence}")
@@ -43,7 +43,7 @@ def quantile(degrees: float, confidence: float = 0.95) -> float:
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of the incomplete beta function (Handbook, 26.5.8), evaluated by Lentz's method."""
+    """Evaluate the continued fraction of the incomplete beta function (Handbook, 26.5.8) by Lentz's method."""
     tiny, precision = 1e-300, 1e-16
     c, d = 1.0, 1 - (a + b) * x / (a + 1)
     d = 1 / (d if abs(d) > tiny else tiny)

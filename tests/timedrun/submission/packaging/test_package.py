@@ -163,7 +163,7 @@ def test_what_git_tracks_or_runs_may_have_imported_is_packaged(tmp_path: Path, m
     assert packaged == {"__init__.py", "model.py", "added.py"}
     there = {path.name for path in report.folder.rglob("*")}
     assert not there & {"notes.txt", ".gitignore"}
-    assert any("git does not track them: image_classification/added.py, logging/" in note for note in report.notes)
+    assert any("not tracked by git: image_classification/added.py, logging/" in note for note in report.notes)
     recorded = json.loads((report.folder / "manifest.json").read_text())["source"]
     assert len(recorded["commit"]) == 40 and recorded["dirty"] is True
     assert any("record commit unknown, the source is" in note for note in report.notes)
@@ -177,7 +177,7 @@ def test_what_differs_between_runs_is_noted_and_kept(tmp_path: Path, make_set: M
     path.write_text(json.dumps(json.loads(path.read_text()) | {"cooling": "", "hw_notes": "warm"}))
     report = _package([folder], tmp_path / "out", source)
     about = [note for note in report.notes if not note.startswith("container image")]
-    assert len(about) == 3 and "run_1/provenance.json: names a folder" in about[2]
+    assert len(about) == 3 and "run_1/provenance.json: contains a path" in about[2]
     assert "environment.txt: differs" in about[0] and "cooling, hw_notes" in about[1]
     kept = report.folder / "benchmarks/resnet/implementations/1xCPU-baseline/runs/run_2/environment.txt"
     assert kept.read_text() == "torch==1.0\n"
@@ -213,12 +213,15 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another submitter": (lambda s: _edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
     "resumed, in the closed division": (
         lambda s: [_logged(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
-        "result_0.txt, line .*the closed division allows no such run",
+        "result_0.txt, line .*the closed division forbids",
     ),
-    "a fault on purpose": (lambda s: _logged(s / "result_2.txt", "fault", "open"), "result_2.txt.*was a test"),
+    "a fault on purpose": (
+        lambda s: _logged(s / "result_2.txt", "fault", "open"),
+        "result_2.txt.*a fault was injected",
+    ),
     "unknown package": (
         lambda s: [_edit(s / f"run_{n}" / "config.json", benchmark="no_such_benchmark") for n in range(5)],
-        "Python finds no package no_such_benchmark",
+        "no package no_such_benchmark is installed",
     ),
 }
 
@@ -259,12 +262,12 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
         ([one, one], "are the same set"),
         ([one, same], "both have the system id"),
         ([one, bert], "different rounds .*resnet of 2.0.0, bert of 2.1.0"),
-        ([one, digits], "one of them is a demonstration"),
+        ([one, digits], "only one of them is a demonstration"),
         ([chess], "no rules .* 'chess'"),
-        ([mixed], "results of mixed submission_benchmark"),
-        ([], "nothing to package"),
+        ([mixed], "results differ in submission_benchmark"),
+        ([], "nothing was packaged"),
         ([tmp_path / "nowhere"], "no such folder"),
-        ([tmp_path], "name these"),
+        ([tmp_path], "pass these"),
     ):
         with pytest.raises(PackageError, match=match):
             _package(sets, tmp_path / "out", source)
@@ -278,7 +281,7 @@ def test_what_exists_is_left_as_it_is(tmp_path: Path, make_set: MakeSet, source:
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("out", "link"):
-        with pytest.raises(PackageError, match=f"{name}: exists already"):
+        with pytest.raises(PackageError, match=f"{name}: exists and is not overwritten"):
             _package([folder], tmp_path / name, source)
     assert list((tmp_path / "out").iterdir()) == []
 

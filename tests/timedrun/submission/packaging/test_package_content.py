@@ -83,13 +83,15 @@ def test_answers_fill_the_description_and_never_contradict_it(tmp_path: Path, ma
     path = folder / "run_0" / "system.json"
     path.write_text(json.dumps(_json(path) | {"cooling": ""}))
     given = Answers(path=Path("answers.json"), given={"cooling": "air", "hw_notes": "warm"}, override={})
-    assert any("rules ask for: cooling" in note for note in _package([folder], tmp_path / "open", source).notes)
+    assert any(
+        "rules require answers for cooling" in note for note in _package([folder], tmp_path / "open", source).notes
+    )
     report = _package([folder], tmp_path / "out", source, answers=given)
     description = _json(report.folder / "systems" / "1xCPU-baseline.json")
     assert description["cooling"] == "air" and description["hw_notes"] == "warm" and len(description) == 33
-    assert not any("rules ask for" in note for note in report.notes)
+    assert not any("rules require" in note for note in report.notes)
     wrong = Answers(path=Path("answers.json"), given={"framework": "Other 1.0"}, override={})
-    with pytest.raises(UsageError, match="set: answers.json: framework was measured as 'PyTorch"):
+    with pytest.raises(UsageError, match="set: answers.json: framework was detected as 'PyTorch"):
         _package([folder], tmp_path / "refused", source, answers=wrong)
     assert not (tmp_path / "refused").exists()
 

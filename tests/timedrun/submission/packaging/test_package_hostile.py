@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         "config.json: cannot be read",
     ),
     "list as provenance": (lambda s: (s / "run_0" / "provenance.json").write_text("[]"), "provenance.json: not a JSON"),
-    "scaling.json": (lambda s: (s / "scaling.json").write_text("{}"), "scaling.json: multiplies the score"),
+    "scaling.json": (lambda s: (s / "scaling.json").write_text("{}"), "scaling.json: scales the score"),
     "system up": (
         lambda s: _logged(s, keys.SUBMISSION_PLATFORM, "../../x"),
         r"'\.\./\.\./x', which cannot name a folder",
@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
                 json.loads((s / "run_0" / "system.json").read_text()) | {"other_software_stack": {"a": {"b": 1}}}
             )
         ),
-        "holds text only",
+        "not text",
     ),
 }
 
@@ -149,10 +149,10 @@ def test_a_package_inside_a_set_is_refused_and_one_beside_it_made(
     folder = make_set(tmp_path / "race" / "set", times=(1.0,))
     (tmp_path / "link").symlink_to("race")
     for out in (folder / "out", folder / "deep" / "out", tmp_path / "link" / "set" / "out"):
-        with pytest.raises(PackageError, match="lies inside the set"):
+        with pytest.raises(PackageError, match="is inside the set"):
             _package([folder], out, source)
     assert not (folder / "deep").exists()
-    with pytest.raises(PackageError, match="exists already"):
+    with pytest.raises(PackageError, match="exists and is not overwritten"):
         _package([folder], tmp_path / "race", source)
     assert _package([folder], tmp_path / "race" / "out", source).files
 
@@ -249,7 +249,7 @@ def test_a_full_disk_leaves_nothing(
 
     for module in (safe_files, package_layout):
         monkeypatch.setattr(module, "write", until_full)
-    with pytest.raises(PackageError, match="nothing is left of it .No space left"):
+    with pytest.raises(PackageError, match="not made .No space left"):
         _package([folder], tmp_path / "new" / "out", source)
     assert sorted(tmp_path.iterdir()) == before and len(written) == files
 

@@ -13,7 +13,7 @@ from image_classification.configs import synthetic_smoke
 from mlevents import keys
 from mlevents.record import read
 from timedrun.config import digest, dump
-from timedrun.submission.reproduction.recorded_run import Original, differences, digest_of, originals, ranks_of
+from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, digest_of, ranks_of, recorded_runs
 
 CONFIG = {"benchmark": "image_classification", "name": "smoke", "optimizer": {"peak_lr": 0.1}}
 SYSTEM = {"system_name": "box", "host_processor_model_name": "old processor", "framework": "PyTorch 2", "cooling": ""}
@@ -44,8 +44,8 @@ def results(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
     return folder
 
 
-def first(path: Path) -> Original:
-    (found,) = originals(path).values()
+def first(path: Path) -> RecordedRun:
+    (found,) = recorded_runs(path).values()
     return found[0]
 
 
@@ -64,8 +64,8 @@ def test_a_set_is_found_in_its_folder_in_a_race_and_once_where_its_package_lies_
     package.mkdir(parents=True)
     for log in results.glob("result_*.txt"):
         shutil.copy(log, package)
-    assert list(originals(race)) == ["set"]
-    assert [one.number for one in originals(results)["set"]] == [0, 1]
+    assert list(recorded_runs(race)) == ["set"]
+    assert [one.number for one in recorded_runs(results)["set"]] == [0, 1]
     assert first(results).problem(read(first(results).log)) == ""
     assert ranks_of(first(results)) == 2
 
@@ -83,10 +83,10 @@ def test_a_packages_run_has_its_config_under_benchmarks_and_shares_its_systems_e
         for name in ("config.json", "provenance.json"):
             shutil.copy(results / f"run_{number}" / name, shared / "runs" / f"run_{number}")
     (shared / "environment.txt").write_text(ENVIRONMENT)
-    one = originals(package)["box_resnet"][1]
+    one = recorded_runs(package)["box_resnet"][1]
     assert one.problem(read(one.log)) == ""
-    assert one.beside("environment.txt") == shared / "environment.txt"
-    same = differences(one, originals(results)["set"][1])
+    assert one.file("environment.txt") == shared / "environment.txt"
+    same = differences(one, recorded_runs(results)["set"][1])
     assert same == {"hardware": {}, "versions": {}, "origin": {}}
 
 
@@ -111,11 +111,11 @@ def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(
     (results / "run_0" / "config.json").write_text("{")
     assert "cannot be read as JSON" in first(results).problem(read(first(results).log))
     (results / "run_0" / "config.json").write_text("[" * 100_000)
-    assert "is no config" in first(results).problem(read(first(results).log))
+    assert "is not a config" in first(results).problem(read(first(results).log))
     (results / "run_0" / "config.json").write_text("[1]")
     assert "names no benchmark" in first(results).problem(read(first(results).log))
     (results / "run_0" / "config.json").unlink()
-    assert "nobody knows how it was run" in first(results).problem(read(first(results).log))
+    assert "its settings are unknown" in first(results).problem(read(first(results).log))
     other = results.parent / "other"
     write_run(other, 0)
     shutil.copytree(results / "run_1", other / "run_0")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from timedrun.submission.reproduction.claims import Claim, read_claims
 from timedrun.submission.reproduction.reproduce import Figure, agreement, reproduce
-from timedrun.submission.scoring.score import NOTICE, score
+from timedrun.submission.scoring.score import score
+from timedrun.submission.scoring.score_table import NOTICE
 
 CLAIMS = Path(__file__).parents[4] / "results" / "published" / "mosaicml.json"
 WriteRun = Callable[..., Path]
@@ -62,11 +63,11 @@ def make_manifest(folder: Path) -> Path:
     [
         (23.788506, "23.8", "reproduced"),
         (23.788506, "23.789", "reproduced"),
-        (23.788506, "23.788", "cut off"),
-        (23.788506, "23.7", "cut off"),
+        (23.788506, "23.788", "truncated"),
+        (23.788506, "23.7", "truncated"),
         (23.788506, "23.9", "differs by -0.111"),
         (23.788506, "11.894", "differs by +11.895"),
-        (4.6456, "4.645", "cut off"),
+        (4.6456, "4.645", "truncated"),
         (0.125, "0.13", "reproduced"),
         (0.125, "0.12", "reproduced"),
         (1234.5, "1.2e3", "reproduced"),
@@ -173,7 +174,7 @@ def test_a_package_whose_logs_were_made_faster_is_found_out_by_score_and_by_file
     assert slow.recomputed == pytest.approx(6, rel=0.05)
     changes = {(file.change, Path(file.file).name) for file in found.files}
     assert changes == {("changed", log.name) for log in logs} | {("missing", "README.md"), ("added", "extra.txt")}
-    assert "Example: not what manifest.json says that they were" in found.text
+    assert "Example: files that differ from manifest.json" in found.text
     assert "7 files of packages were changed." in found.text
 
 
@@ -227,4 +228,4 @@ def test_the_claims_of_a_package_are_found_under_another_name_of_its_folder(roun
     (round_folder / "Example").rename(round_folder / "copy")
     found = reproduce(round_folder / "copy")
     assert found.reproduced and {one.verdict for one in found.figures} == {"reproduced"}
-    assert "names the submitter Example, the folder is copy" in found.text
+    assert "manifest's submitter is Example, the folder is copy" in found.text

@@ -14,13 +14,13 @@ from scipy import stats
 
 from mlevents import keys
 from timedrun.submission.compare import compare
-from timedrun.submission.reproduction.recorded_run import Original, result
-from timedrun.submission.reproduction.reproduce_run import SetVerdict, judge, speed, within_spread
+from timedrun.submission.reproduction.recorded_run import RecordedRun, recorded_run
+from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs, speed, within_spread
 
 Course = tuple[float, ...]
 SHORT: Course = (0.3, 0.6, 0.761)
 LONG: Course = (0.3, 0.6, 0.7, 0.761)
-MakeRuns = Callable[..., list[Original]]
+MakeRuns = Callable[..., list[RecordedRun]]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
         processor: str = "one",
         data: str = "d1",
         **logged: Any,
-    ) -> list[Original]:
+    ) -> list[RecordedRun]:
         folder = tmp_path / name
         for number, (time, course) in enumerate(zip(minutes, courses, strict=True)):
             write_run(folder, number, minutes=time, qualities=course, **logged)
@@ -44,13 +44,15 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
             (side / "system.json").write_text(json.dumps({"host_processor_model_name": processor}))
             (side / "environment.txt").write_text("numpy==1\n")
             (side / "provenance.json").write_text(json.dumps({"ranks": 1, "data": {"sha256": data}}))
-        return [result(folder, number) for number in range(len(minutes))]
+        return [recorded_run(folder, number) for number in range(len(minutes))]
 
     return make
 
 
-def judged(old: list[Original], new: Sequence[Original | None]) -> SetVerdict:
-    return judge("set", [(a, b, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)])
+def judged(old: list[RecordedRun], new: Sequence[RecordedRun | None]) -> SetVerdict:
+    return compare_runs(
+        "set", [(a, b, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)]
+    )
 
 
 def test_equal_runs_on_the_same_machine_are_reproduced(make_runs: MakeRuns) -> None:
@@ -60,7 +62,7 @@ def test_equal_runs_on_the_same_machine_are_reproduced(make_runs: MakeRuns) -> N
     assert found.same_machine
     assert (found.quality, found.to_target, found.courses_equal) == ("equal", "equal", 3)
     assert found.sentence.startswith("Reproduced: the target was reached again; epochs to target are equal run by run;")
-    assert "on hardware and versions that do not differ as far as they are known" in found.sentence
+    assert "on equal hardware and versions, as far as recorded" in found.sentence
     assert "unverified" in found.sentence
     assert json.loads(json.dumps(found.as_dict()))["reproduced"] is True
 
@@ -73,8 +75,8 @@ def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_inter
     expected = statistics.geometric_mean((1.31, 14.2 / 11, 16 / 12))
     assert 1 / found.time.ratio == pytest.approx(expected, rel=1e-3)
     assert f"{expected:.2f} times slower [" in found.sentence
-    assert "on other hardware (host_processor_model_name, ...)" in found.sentence
-    assert "hardware then -> now: host_processor_model_name: one -> two" in found.text
+    assert "on different hardware (host_processor_model_name, ...)" in found.sentence
+    assert "hardware old -> new: host_processor_model_name: one -> two" in found.text
 
 
 def test_times_that_the_same_machine_does_not_reach_are_doubted(make_runs: MakeRuns) -> None:
@@ -82,7 +84,7 @@ def test_times_that_the_same_machine_does_not_reach_are_doubted(make_runs: MakeR
     found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
     assert not found.reproduced
     assert "2.01 times slower [1.95, 2.06]" in found.sentence
-    assert "the original's times do not come out" in found.sentence
+    assert "the original times are not reproduced" in found.sentence
 
 
 def test_times_are_not_doubted_where_nobody_wrote_down_the_machine(make_runs: MakeRuns) -> None:
@@ -91,7 +93,7 @@ def test_times_are_not_doubted_where_nobody_wrote_down_the_machine(make_runs: Ma
         original.system.unlink()
     found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
     assert found.reproduced
-    assert "on other hardware (description, ...)" in found.sentence
+    assert "on different hardware (description, ...)" in found.sentence
 
 
 def test_a_quality_that_does_not_come_out_where_others_do_to_every_digit_is_named(make_runs: MakeRuns) -> None:
@@ -99,8 +101,8 @@ def test_a_quality_that_does_not_come_out_where_others_do_to_every_digit_is_name
     found = judged(edited, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
     assert not found.reproduced
     assert found.failures == (
-        "the quality that run 1 logged does not come out, although that of 2 others does to every digit (quality"
-        " differs from epoch 2 on: 0.65000 at epoch 2 then, 0.60000 at epoch 2 now)",
+        "the logged quality of run 1 is not reproduced, although that of 2 others is, to every digit (quality"
+        " differs from epoch 2 on: originally 0.65000 at epoch 2, now 0.60000 at epoch 2)",
     )
 
 
@@ -117,7 +119,7 @@ def test_a_target_that_is_not_reached_again_is_named_with_its_quality(make_runs:
     found = judged(old, new)
     assert not found.reproduced
     assert found.quality == "differs"
-    assert "run 1 did not reach its target now, reached it then (quality 0.70000, 0.76100)" in found.sentence
+    assert "run 1 did not reach its target now, but reached it originally (quality 0.70000, 0.76100)" in found.sentence
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns) -> None:
@@ -126,9 +128,9 @@ def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns
     assert not found.reproduced
     assert found.courses_equal == 2
     assert found.time is not None
-    assert "run 2 could not be made again: its run ended with exit code 1" in found.sentence
+    assert "run 2 could not be repeated: its run ended with exit code 1" in found.sentence
     assert "(2 of 3 runs; unverified)" in found.sentence
-    assert judged(old, [None] * 3).sentence.startswith("Not reproduced: run 0 could not be made again")
+    assert judged(old, [None] * 3).sentence.startswith("Not reproduced: run 0 could not be repeated")
 
 
 @pytest.mark.parametrize(
@@ -148,8 +150,8 @@ def test_samples_to_target_agree_within_the_spread_of_the_set(
 def test_runs_that_are_not_made_again_show_the_spread_too(make_runs: MakeRuns) -> None:
     first, *rest = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
     (new,) = make_runs("new", (10,), [LONG], processor="two")
-    assert judge("set", [(first, new, "")], rest).to_target == "within the spread"
-    assert judge("set", [(first, new, "")]).to_target == "differs"
+    assert compare_runs("set", [(first, new, "")], rest).to_target == "within the spread"
+    assert compare_runs("set", [(first, new, "")]).to_target == "differs"
 
 
 def test_other_data_are_named_as_a_reason_for_other_samples_to_target(make_runs: MakeRuns) -> None:
@@ -166,9 +168,9 @@ def test_a_source_that_knows_other_settings_is_named(make_runs: MakeRuns) -> Non
 
 
 def test_one_run_has_no_interval() -> None:
-    assert speed(compare([10.0], [20.0], paired=False)) == "2.00 times slower, one run and so no interval"
+    assert speed(compare([10.0], [20.0], paired=False)) == "2.00 times slower (one run, no interval)"
     assert speed(compare([20.0, 22.0], [10.0, 11.0], paired=True)) == "2.00 times faster [2.00, 2.00]"
-    assert "which shows no difference" in speed(compare([20.0, 25.0], [21.0, 24.0], paired=False))
+    assert "no significant difference" in speed(compare([20.0, 25.0], [21.0, 24.0], paired=False))
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.timedrun.submission.scoring.power_files import START, steady, write_power
 from timedrun.submission.scoring import score as scores
+from timedrun.submission.scoring import score_table
 from timedrun.submission.scoring.power import PowerError, run_energy
 
 WriteRun = Callable[..., Path]
@@ -38,8 +39,8 @@ def test_a_reading_holds_back_to_the_one_before_it(tmp_path: Path) -> None:
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)
     found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=0.05)
     assert found.joules == pytest.approx((10 * 3 + 50 * 1) / 5 * 3)
-    assert any("2 readings, the rules ask for 60" in note for note in found.notes)
-    assert any("less than one reading a second" in note for note in found.notes)
+    assert any("2 readings, the rules require 60" in note for note in found.notes)
+    assert any("less than one reading per second" in note for note in found.notes)
 
 
 @settings(max_examples=30)
@@ -58,8 +59,8 @@ def test_energy_lies_between_the_lowest_and_the_highest_power(
     ("events", "why"),
     [
         ([("power_reading", START, 1.0)], "no power_measurement_start"),
-        ([("power_measurement_start", START, None)], "no measurement of any length"),
-        ([("power_measurement_start", START, None), ("power_reading", START + 9, "warm")], "line 2.*is no number"),
+        ([("power_measurement_start", START, None)], "an empty measurement"),
+        ([("power_measurement_start", START, None), ("power_reading", START + 9, "warm")], "line 2.*is not a number"),
     ],
 )
 def test_a_file_without_a_measurement_is_named(
@@ -74,7 +75,7 @@ def test_missing_and_misnumbered_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(PowerError, match="power/result_0 holds no node_0.txt"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
     write_power(tmp_path / "power" / "result_0" / "node_1.txt", steady(1.0, 60))
-    with pytest.raises(PowerError, match="not numbered from 0"):
+    with pytest.raises(PowerError, match="do not run from 0"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
 
 
@@ -88,17 +89,15 @@ def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, 
     (one,) = scores.score([tmp_path])
     assert one.energy_joules == pytest.approx(100 * 180) and one.energies[1] == pytest.approx(100 * 120)
     assert not any("power" in note for note in one.notes)
-    text = scores.table([one], detailed=True)
+    text = score_table.table([one], detailed=True)
     assert "energy   18,000 J (unverified)" in text
     (tmp_path / "power" / "result_1" / "node_0.txt").unlink()
     (one,) = scores.score([tmp_path])
     assert one.energy_joules is None and one.score_minutes is not None
-    assert any("no energy is computed, because power/result_1 holds no node_0.txt" in note for note in one.notes)
+    assert any("no energy is computed: power/result_1 holds no node_0.txt" in note for note in one.notes)
 
 
 def test_a_measurement_shorter_than_the_run_is_noted(tmp_path: Path) -> None:
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", steady(1.0, 90))
     found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
-    assert found.notes == (
-        "power/result_0/node_0.txt does not measure the whole time to train, which the rules ask for",
-    )
+    assert found.notes == ("power/result_0/node_0.txt does not cover the whole time to train, as the rules require",)

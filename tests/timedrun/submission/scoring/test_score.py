@@ -12,6 +12,7 @@ import pytest
 from mlevents import keys
 from mlevents.record import read
 from mlevents.summary import summarize
+from timedrun.submission.scoring import run_status, score_table
 from timedrun.submission.scoring import score as scores
 
 WriteRun = Callable[..., Path]
@@ -26,7 +27,7 @@ def test_published_scores_are_reproduced(published: Path) -> None:
         ("bert", "baseline"): (21.371, 0.72030, 0.129, "591,360 to 689,920 samples"),
         ("bert", "methods"): (7.896, 0.72028, 0.107, "591,360 to 689,920 samples"),
     }
-    text = scores.table(list(found.values()), detailed=True)
+    text = score_table.table(list(found.values()), detailed=True)
     for name, (minutes, quality, share, progress) in expected.items():
         one = found[name]
         assert one.score_minutes == pytest.approx(minutes, abs=5e-4)
@@ -58,10 +59,10 @@ def test_what_is_told_of_caches_is_the_least_favourable_of_the_runs(tmp_path: Pa
     log.write_text(log.read_text().replace('"key": "cache_clear", "value": true', '"key": "cache_clear", "value": 0'))
     (one,) = scores.score([tmp_path])
     assert (one.caches_dropped, one.page_cache_resident) == (False, 0.5)
-    assert "caches   not dropped, 50.0% of the data in the page cache before the clock" in scores.table(
+    assert "caches   not dropped, 50.0% of the data in the page cache before the clock" in score_table.table(
         [one], detailed=True
     )
-    (told,) = json.loads(scores.as_json([one]))
+    (told,) = json.loads(score_table.as_json([one]))
     assert (told["caches_dropped"], told["page_cache_resident"], told["first_throughput"]) == (False, 0.5, None)
 
 
@@ -104,7 +105,7 @@ def test_fewer_runs_than_asked_for_have_no_score(tmp_path: Path, write_run: Writ
         write_run(tmp_path, number, minutes=10 + number)
     (one,) = scores.score([tmp_path])
     assert one.score_minutes is None and one.reason and "exactly 5" in one.reason
-    assert one.label == "no score (unverified)"
+    assert score_table.label(one) == "no score (unverified)"
     assert one.mean is not None, "what was measured is told all the same"
 
 
@@ -115,9 +116,9 @@ def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, 
     (one,) = scores.score([tmp_path])
     assert one.demonstration and one.target == 0.95 and one.dataset == "digits"
     assert one.score_minutes == pytest.approx(0.2)
-    assert one.label == "0.2000 min, 12.00 s (unverified, demonstration)"
-    text = scores.table([one])
-    assert "no MLPerf result compares" in text and "submission" not in text
+    assert score_table.label(one) == "0.2000 min, 12.00 s (unverified, demonstration)"
+    text = score_table.table([one])
+    assert "do not compare it with MLPerf results" in text and "submission" not in text
     (tmp_path / "result_2.txt").unlink()
     (one,) = scores.score([tmp_path])
     assert one.score_minutes is None and one.reason and "needs 3" in one.reason
@@ -147,7 +148,7 @@ def test_runs_that_differ_or_repeat_are_no_set(tmp_path: Path, write_run: WriteR
     assert one.reason == "its runs differ in global batch size (64, 65)"
     shutil.copy(tmp_path / "result_0.txt", tmp_path / "result_4.txt")
     (one,) = scores.score([tmp_path])
-    assert one.reason and one.reason.startswith("result_0.txt, result_4.txt are the same file")
+    assert one.reason and one.reason.startswith("result_0.txt, result_4.txt are identical files")
 
 
 def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, write_run: WriteRun) -> None:
@@ -168,8 +169,8 @@ def test_a_log_that_says_nothing_belongs_to_its_folder(tmp_path: Path, write_run
 def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun) -> None:
     path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
     (one,) = scores.score([tmp_path])
-    assert one.runs == [None] and one.reason == "no rules are known here for a benchmark 'chess'"
-    assert scores.target(summarize(read(path))) == 0.1 and not scores.reached(summarize(read(path)))
+    assert one.runs == [None] and one.reason == "no rules are known for a benchmark 'chess'"
+    assert run_status.target(summarize(read(path))) == 0.1 and not run_status.reached(summarize(read(path)))
 
 
 def test_every_score_is_told_as_unverified(tmp_path: Path, write_run: WriteRun) -> None:
@@ -177,15 +178,15 @@ def test_every_score_is_told_as_unverified(tmp_path: Path, write_run: WriteRun) 
         for number in range(runs):
             write_run(tmp_path / folder, number, minutes=9.8 + number / 10, platform=f"sys-{folder}")
     found = scores.score([tmp_path])
-    text = scores.table(found)
+    text = score_table.table(found)
     lines = text.splitlines()
     assert all("unverified" in line for line in lines[2:4])
     assert lines[-1] == "Result not verified by MLCommons Association."
-    assert "sys-b resnet: no score, because it has 2 runs" in text
-    told = json.loads(scores.as_json(found))
+    assert "sys-b resnet: no score: it has 2 runs" in text
+    told = json.loads(score_table.as_json(found))
     assert [(one["verified"], one["notice"]) for one in told] == [(False, lines[-1])] * 2
     assert told[0]["score_minutes"] == pytest.approx(10.0) and told[1]["score_minutes"] is None
-    assert str(tmp_path) not in scores.as_json(found)
+    assert str(tmp_path) not in score_table.as_json(found)
 
 
 def test_bad_arguments_are_refused(tmp_path: Path, write_run: WriteRun) -> None:

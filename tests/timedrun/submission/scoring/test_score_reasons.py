@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
 from mlevents.summary import summarize
-from timedrun.submission.scoring.score import as_csv, as_json, failure, score, score_set, table
+from timedrun.submission.scoring.run_status import failure
+from timedrun.submission.scoring.score import score, score_set
+from timedrun.submission.scoring.score_table import as_csv, as_json, table
 
 WriteRun = Callable[..., Path]
 MINUTES = (10.0, 11.0, 12.5, 13.0, 14.5)
@@ -31,13 +33,13 @@ def written(folder: Path, write_run: WriteRun, **change: object) -> Path:
     ("change", "why"),
     [
         ({"status": "aborted"}, "was aborted"),
-        ({"qualities": ()}, "has no evaluation before its run_stop that says a number"),
-        ({"qualities": (0.3, None)}, "has no evaluation before its run_stop that says a number"),
+        ({"qualities": ()}, "has no evaluation with a number before its run_stop"),
+        ({"qualities": (0.3, None)}, "has no evaluation with a number before its run_stop"),
         ({"qualities": (0.3, 0.7)}, "ended at 0.7 and its target is 0.759"),
         ({"quality_target": 0.6, "qualities": (0.3, 0.7)}, "ended at 0.7 and its benchmark's target is 0.759"),
         ({"quality_target": 0.8, "qualities": (0.3, 0.77)}, "ended at 0.77 and its target is 0.8"),
-        ({"dataset": "digits"}, "names no target for data that are not its benchmark's own"),
-        ({"benchmark": "chess"}, "is of 'chess', for which no rules are known here"),
+        ({"dataset": "digits"}, "logs no target although its data are not its benchmark's own"),
+        ({"benchmark": "chess"}, "is of 'chess', for which no rules are known"),
     ],
 )
 def test_why_a_run_did_not_reach_its_target(
@@ -63,7 +65,7 @@ def test_every_part_of_a_quality_must_reach_its_target(tmp_path: Path, write_run
 
 def test_an_open_run_below_the_target_is_remarked(tmp_path: Path, write_run: WriteRun) -> None:
     (one,) = score([written(tmp_path, write_run, qualities=(0.2, 0.7))])
-    assert one.score_minutes is None and any("may stop by any criterion" in note for note in one.notes)
+    assert one.score_minutes is None and any("allows any stopping criterion" in note for note in one.notes)
 
 
 @pytest.mark.parametrize("quality", [1.79e308, 1e300])
@@ -99,7 +101,7 @@ def test_a_log_of_nothing_and_one_without_an_end_have_no_time(tmp_path: Path, wr
     other.write_text(other.read_text().replace('"success"', '"done"'))
     assert failure(summarize(read(other))) == "ended with status 'done'"
     path.write_text("nothing")
-    assert failure(summarize(read(path))) == "is no MLPerf log"
+    assert failure(summarize(read(path))) == "is not an MLPerf log"
 
 
 def test_a_lower_is_better_metric_is_judged_by_its_direction(tmp_path: Path, write_run: WriteRun) -> None:
@@ -179,7 +181,7 @@ def test_too_few_and_scattered_runs_are_remarked(tmp_path: Path, write_run: Writ
         write_run(tmp_path, number, minutes=minutes, dataset="digits", quality_target=0.5)
     (one,) = score([tmp_path])
     assert one.interval and one.interval[0] == 0
-    assert "the runs are too few and too far apart to bound their mean from below" in one.notes
+    assert "the runs are too few and vary too much to bound their mean from below" in one.notes
 
 
 def test_the_round_of_the_folder_sets_the_rules(tmp_path: Path, write_run: WriteRun) -> None:

@@ -181,7 +181,7 @@ def test_closed_scaling_is_applied_and_open_scaling_is_not(
         ("all_missed resnet", "5 of its 5 runs did not reach the target"),
         ("six_files resnet", "it has 6 runs and a submission of resnet has exactly 5"),
         ("four_files resnet", "it has 4 runs and a submission of resnet has exactly 5"),
-        ("copies resnet", "are the same file, byte for byte"),
+        ("copies resnet", "are identical files"),
     ],
 )
 def test_what_the_rules_forbid_has_no_score_though_the_summarizer_gives_one(both: Both, name: str, why: str) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from timedrun.submission.scoring.score import score, table
+from timedrun.submission.scoring.score import score
+from timedrun.submission.scoring.score_table import table
 
 WriteRun = Callable[..., Path]
 MINUTES = [3.0, 30.0, 31.0, 32.0, 33.0, 34.0, 90.0]  # in the order of their starts
@@ -28,7 +29,7 @@ def test_the_median_window_is_scored_and_named(tmp_path: Path, write_run: WriteR
     assert one.window == [f"result_{number}.txt" for number in (5, 4, 3, 2, 1)]
     assert len(one.runs) == 7 and one.mean == pytest.approx(32.0), "what stands behind a score is of its runs"
     assert (one.fastest, one.slowest) == (["result_5.txt"], ["result_1.txt"])
-    assert "the median of 3 windows" in table([one], detailed=True)
+    assert "the median of 3 consecutive windows" in table([one], detailed=True)
 
 
 def test_a_package_of_more_runs_is_no_submission(tmp_path: Path, write_run: WriteRun) -> None:
@@ -56,4 +57,4 @@ def test_failed_runs_may_sink_the_median_window(tmp_path: Path, write_run: Write
 def test_without_starts_there_are_no_windows(tmp_path: Path, write_run: WriteRun) -> None:
     (written(tmp_path, write_run) / "result_0.txt").write_bytes(b"")
     (one,) = score([tmp_path])
-    assert one.score_minutes is None and "without a run_start in each log" in (one.reason or "")
+    assert one.score_minutes is None and "need a run_start in each log" in (one.reason or "")

@@ -1,0 +1,27 @@
+"""Runs in child processes: exit code, output and SIGINT."""
+
+import os
+import signal
+
+import pytest
+
+from timedrun.commands.child_run import run_child
+
+pytestmark = pytest.mark.processes
+
+
+def test_sigint_ends_the_run_and_is_reported() -> None:
+    # The child interrupts its parent, as Ctrl-C does, and ends only when it gets the signal itself.
+    handler = signal.getsignal(signal.SIGINT)
+    script = "trap 'echo stopped >&2; exit 75' INT; kill -INT $PPID; while :; do sleep 0.05; done"
+    assert run_child(["sh", "-c", script], keep_output=True) == (75, "stopped", True)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_the_last_lines_are_returned_and_the_process_group_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    script = "ps -o pgid= -p $$ >&2; for n in $(seq 20); do echo line $n >&2; done; exit 3"
+    code, output, interrupted = run_child(["sh", "-c", script], keep_output=True)
+    assert (code, interrupted) == (3, False)
+    assert output.startswith("line 9 line 10") and output.endswith("line 20")
+    shown = capsys.readouterr().err.splitlines()
+    assert int(shown[0]) != os.getpgid(0) and len(shown) == 21

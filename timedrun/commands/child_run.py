@@ -1,0 +1,76 @@
+"""A timed run in a child process, as `race` and `reproduce --run` start it."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+from collections import deque
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from mlevents.terminal_escape import printable
+from timedrun import stdio
+from timedrun.distributed import parent_death_signal
+from timedrun.distributed.launcher import module_command
+
+LAST_LINES: Final = 12
+"""Lines of a run's standard error that are kept for the report of its failure."""
+
+
+def run_command(
+    arguments: argparse.Namespace, benchmark: str, config: str, *, results: Path, number: int, label: str, ranks: int
+) -> list[str]:
+    """Return the `timedrun run` command line of one run, with the launch options of `arguments`."""
+    command = [
+        *module_command("timedrun", "run", benchmark, config),
+        *("--results", str(results), "--number", str(number), f"--label={label}"),
+        *("--ranks", str(ranks), "--threads", str(arguments.threads)),
+        *("--checkpoint-minutes", str(arguments.checkpoint_minutes), "--restarts", str(arguments.restarts)),
+    ]
+    return [*command, "--data-folder", arguments.data_folder] if arguments.data_folder else command
+
+
+def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, str, bool]:
+    """Run `command` to its end, its progress shown on standard error. Call it from the main thread.
+
+    The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT: the run
+    gets one signal per Ctrl-C, and also gets it if SIGINT was sent to this process alone.
+
+    Args:
+        keep_output: return the last lines of standard error; progress is then printed line by line.
+
+    Returns:
+        The exit code, the last lines, and whether SIGINT was received.
+    """
+    received: list[int] = []
+    child: subprocess.Popen[str] | None = None
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    previous = signal.signal(signal.SIGINT, forward)
+    try:
+        with subprocess.Popen(
+            command,
+            env=parent_death_signal.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if keep_output else None,
+            text=True,
+            errors="replace",
+            process_group=0,
+        ) as child:
+            if received:  # before `child` was assigned
+                child.send_signal(signal.SIGINT)
+            for line in child.stderr or ():
+                stdio.write(printable(line.removesuffix("\n")) + "\n")
+                last.append(line.strip())
+            child.wait()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    return child.returncode, " ".join(filter(None, last)), bool(received)

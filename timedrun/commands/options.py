@@ -1,0 +1,233 @@
+"""Command-line options of every verb. Imports nothing heavy, so that `--help` does not wait for torch."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
+
+from timedrun.distributed.launch_env import LAUNCHERS
+
+RULESET_HELP = "ruleset such as 2.0.0 (default: that of the benchmark's round)"
+
+
+def positive(text: str) -> int:
+    """Parse an integer of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise ArgumentTypeError(f"{value} is below 1")
+    return value
+
+
+def not_negative_int(text: str) -> int:
+    """Parse an integer of at least 0."""
+    value = int(text)
+    if value < 0:
+        raise ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
+def not_negative(text: str) -> float:
+    """Parse a finite number of at least 0."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ArgumentTypeError(f"{text} is not a finite number of at least 0")
+    return value
+
+
+def add_list(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun list`."""
+    parser.add_argument("benchmark", nargs="?", help="list this benchmark only")
+
+
+def add_show(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun show`."""
+    _add_config(parser, optional=True)
+    _add_methods(parser)
+    parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
+
+
+def add_prepare(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun prepare`."""
+    _add_config(parser, optional=True)
+    _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
+    parser.add_argument("--decode", action="store_true", help="read every sample and report the broken ones")
+    _add_workers(parser, "worker processes")
+    parser.add_argument(
+        "--images", nargs="+", default=[], metavar="PATH", help="folder with train/ and val/, or ImageNet's tar files"
+    )
+    parser.add_argument(
+        "--validation-labels",
+        metavar="FILE",
+        help="for ImageNet's tar files: the devkit, or a file with a file name and a class per line",
+    )
+    parser.add_argument("--skip-broken", action="store_true", help="skip images that cannot be decoded and list them")
+    parser.add_argument("--text", nargs="+", default=[], metavar="PATH", help="training text")
+    parser.add_argument(
+        "--evaluation-text", nargs="+", default=[], metavar="PATH", help="default: part of the training text"
+    )
+    parser.add_argument(
+        "--vocabulary", metavar="FILE", help="vocab.txt or encoder.json (default: built from the training text)"
+    )
+    parser.add_argument("--merges", metavar="FILE", help="vocab.bpe that belongs to encoder.json")
+
+
+def add_run(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun run`."""
+    _add_config(parser)
+    _add_methods(parser)
+    _add_launch(parser, "runs/<benchmark>/<config>")
+    parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
+    parser.add_argument("--resume", action="store_true", help="resume a run that a signal stopped")
+    parser.add_argument("--label", help="name of this run in progress lines")
+    parser.add_argument("--nodes", type=positive, metavar="M", help="number of nodes, each started with --ranks ranks")
+    parser.add_argument("--node-rank", type=not_negative_int, metavar="K", help="rank of this node, from 0")
+    parser.add_argument("--master", metavar="HOST:PORT", help="rendezvous address on node 0")
+    parser.add_argument(
+        "--launcher",
+        choices=LAUNCHERS,
+        default="auto",
+        help="launcher whose environment variables give this process its rank (default: detected; none: a run of its"
+        " own)",
+    )
+
+
+def add_preflight(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun preflight`."""
+    _add_config(parser)
+    _add_methods(parser)
+    parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
+    _add_data_folder(parser)
+    parser.add_argument("--ruleset", help=RULESET_HELP)
+    parser.add_argument("--answers", metavar="FILE", help="answers for the system description")
+
+
+def add_race(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun race`."""
+    _add_config(parser, several=True)
+    _add_launch(parser, "runs/<benchmark>/race_N")
+    parser.add_argument("--runs", type=positive, default=5, help="runs of each config (default 5)")
+    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
+
+
+def add_check(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun check`."""
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
+    parser.add_argument("--ruleset", help=RULESET_HELP)
+    parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
+
+
+def add_score(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun score`."""
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs, package or round")
+    parser.add_argument("--ruleset", help=RULESET_HELP)
+    parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
+
+
+def add_compare(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun compare`."""
+    parser.add_argument("first", metavar="FIRST", help="result set")
+    parser.add_argument("second", metavar="SECOND", help="result set")
+    parser.add_argument("--paired", action="store_true", help="pair result_N with result_N of interleaved runs")
+    parser.add_argument(
+        "--allow",
+        nargs="+",
+        default=[],
+        metavar="KIND",
+        help="compare despite differences of this kind: hardware, data, target",
+    )
+
+
+def add_system(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun system`."""
+    parser.add_argument("--answers", metavar="FILE", help="answers given so far")
+    parser.add_argument("--out", metavar="FILE", help="write the open questions to FILE, to be filled in")
+
+
+def add_package(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun package`."""
+    parser.add_argument("sets", nargs="+", metavar="RESULTS", help="folder written by run or race")
+    parser.add_argument("--out", required=True, help="folder to create")
+    parser.add_argument("--submitter", help="default: the organization that the logs name")
+    parser.add_argument("--ruleset", help=RULESET_HELP)
+    parser.add_argument("--answers", metavar="FILE", help="the file of `timedrun system --out`, filled in")
+
+
+def add_bench(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun bench`."""
+    parser.add_argument("what", choices=["loader"])
+    _add_config(parser, optional=True)
+    parser.add_argument("--images", nargs="+", default=[], metavar="PATH", help="as for prepare (default: synthetic)")
+    parser.add_argument("--stores", metavar="FOLDER", help="folder of prepared stores, created or reused")
+    _add_data_folder(parser, "store of text, for language benchmarks")
+    parser.add_argument("--loaders", nargs="+", default=[], metavar="NAME", help="default: all available loaders")
+    parser.add_argument("--sizes", nargs="+", type=positive, default=[224, 88], metavar="PIXELS")
+    parser.add_argument("--count", type=positive, default=2000, help="images per pass (default 2000)")
+    parser.add_argument("--batch", type=positive, default=128, help="images or sequences per batch (default 128)")
+    parser.add_argument("--repeats", type=positive, default=5, help="passes per loader (default 5)")
+    _add_workers(parser, "threads or processes per loader")
+    parser.add_argument("--out", metavar="FILE", help="write all measurements to FILE as JSON")
+
+
+def add_reproduce(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun reproduce`."""
+    parser.add_argument("path", metavar="PATH", help="package, or results written by run or race")
+    parser.add_argument("--claims", metavar="FILE", help="claimed scores (default: those of the package's manifest)")
+    parser.add_argument("--run", action="store_true", help="repeat the runs, each from its own config")
+    parser.add_argument("--runs", type=positive, help="number of runs to repeat per set (default: all)")
+    _add_launch(parser, "runs/reproduced/<name>_N", ranks=None)
+
+
+def add_plot(parser: ArgumentParser) -> None:
+    """Add the options of `timedrun plot`."""
+    parser.add_argument("sets", nargs="+", metavar="RESULTS", help="result set")
+    parser.add_argument("--out", required=True, help="a .png, .svg or .pdf file")
+
+
+def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:
+    parser.add_argument("benchmark", help="import name of the benchmark, such as image_classification")
+    if several:
+        parser.add_argument("configs", nargs="+", metavar="CONFIG")
+    else:
+        nargs = "?" if optional else None
+        parser.add_argument("config", nargs=nargs, default="baseline", help="baseline, methods, ...")
+    parser.add_argument("--data", help="dataset: the first part of a config's name")
+
+
+def _add_methods(parser: ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="keep only these methods")
+    parser.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="leave these methods out")
+
+
+def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
+    parser.add_argument("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
+    default = ranks or "as many as the original run had"
+    parser.add_argument("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {default})")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads per rank (default: torch's choice)")
+    _add_data_folder(parser)
+    parser.add_argument(
+        "--checkpoint-minutes",
+        type=not_negative,
+        default=0.0,
+        metavar="MINUTES",
+        help="interval of checkpoints (default: a checkpoint only when a signal stops the run)",
+    )
+    parser.add_argument(
+        "--restarts",
+        type=not_negative_int,
+        default=0,
+        metavar="K",
+        help="on rank failure, restart from the last checkpoint, at most K times (default 0; not allowed in the closed"
+        " division)",
+    )
+
+
+def _add_data_folder(parser: ArgumentParser, text: str = "folder of the dataset") -> None:
+    parser.add_argument(
+        "--data-folder", default=os.environ.get("TIMEDRUN_DATA"), help=f"{text} (default: $TIMEDRUN_DATA)"
+    )
+
+
+def _add_workers(parser: ArgumentParser, text: str) -> None:
+    parser.add_argument(
+        "--workers", type=positive, default=os.cpu_count() or 1, help=f"{text} (default: one per processor)"
+    )
