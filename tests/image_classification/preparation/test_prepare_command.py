@@ -95,11 +95,11 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Pat
         (RAW, None, {"images": [images]}, UsageError, "--images needs --data-folder"),
         (RAW, tmp_path, {"skip_broken": True}, UsageError, "go with --images"),
         (RAW, tmp_path, {"validation_labels": labels}, UsageError, "go with --images"),
-        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read where it lies"),
+        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read in place"),
         (FOLDER, tmp_path, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
         (FOLDER, tmp_path / "none", {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
         (FOLDER, None, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
-        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read where it"),
+        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read in place"),
         (RAW, images, {}, DataError, f"--images {images} --data-folder STORE(.|\n)*--data.store.format folder"),
         (RAW, tmp_path / "store", {"images": [images], "validation_labels": labels}, UsageError, "has no use"),
     ]
