@@ -26,8 +26,8 @@ from torch import nn
 
 from image_classification.batches import Batch, ImageBatches
 from image_classification.configs import imagenet_methods
-from image_classification.loaders import registry
 from image_classification.loaders.loader import LoaderName
+from image_classification.loaders.registry import LOADERS
 from image_classification.model import RESNET50, ModelConfig, build_model
 from image_classification.prepare import prepare
 from image_classification.settings import DataConfig
@@ -281,10 +281,10 @@ def main() -> None:
     device = torch.device(arguments.device)
     step = arguments.step or ("model" if device.type == "cuda" else "sleep")
     settings = Settings(arguments.size, arguments.small, arguments.batch, arguments.workers, device, step)
-    usual = [name for name in STORES if not registry.unavailable(name) and (name != "dali" or device.type == "cuda")]
+    usual = [name for name in STORES if not LOADERS[name].unavailable() and (name != "dali" or device.type == "cuda")]
     loaders: list[LoaderName] = arguments.loaders or usual
     for name in loaders:
-        if words := registry.unavailable(name):
+        if words := LOADERS[name].unavailable():
             parser.error(f"{name}: {words}")
     print(f"loaders: {', '.join(loaders)}; not here: {', '.join(sorted(set(STORES) - set(loaders))) or 'none'}")
     with TemporaryDirectory() as scratch:

@@ -1,4 +1,4 @@
-"""What the timed loop costs over a bare PyTorch loop: same model, batches and optimizer, interleaved, with spread.
+"""Measure the cost of the timed loop over a bare PyTorch loop: same model, batches and optimizer, interleaved.
 
 Usage: python benchmarks/loop_overhead.py [--config digits_baseline] [--rounds 15] [--epochs 2] [--json FILE]
 """

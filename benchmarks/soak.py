@@ -49,7 +49,7 @@ POLL_SECONDS = 0.02
 
 @dataclass
 class Kill:
-    """One kill and what came of it."""
+    """One kill and its consequences."""
 
     target: str
     at_seconds: float
@@ -70,7 +70,7 @@ class Kill:
 
 @dataclass
 class Trial:
-    """A run, its kills, and how it compares with the undisturbed one."""
+    """A run, its kills, and its comparison with the undisturbed one."""
 
     number: int
     kills: list[Kill] = field(default_factory=list)
@@ -88,14 +88,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Job:
-    """How to start a run."""
+    """Command line of a run."""
 
     arguments: tuple[str, ...]
     ranks: int
     checkpoint_minutes: float
 
     def start(self, folder: Path, number: int, *, resume: bool = False) -> subprocess.Popen[str]:
-        """The command, at the head of a process group of its own."""
+        """Start the command as leader of its own process group."""
         command = [sys.executable, "-m", "timedrun", "run", *self.arguments, "--ranks", str(self.ranks)]
         command += ["--results", str(folder), "--number", str(number)]
         command += ["--checkpoint-minutes", str(self.checkpoint_minutes), *(["--resume"] if resume else [])]
@@ -110,7 +110,7 @@ class Job:
 
 
 def ranks_of(launcher: int) -> dict[int, psutil.Process]:
-    """The rank processes below `launcher`, by their rank."""
+    """Return the rank processes below `launcher` by rank."""
     found: dict[int, psutil.Process] = {}
     try:
         children = psutil.Process(launcher).children(recursive=True)
@@ -127,7 +127,7 @@ def ranks_of(launcher: int) -> dict[int, psutil.Process]:
 
 
 def strike(target: str, launcher: subprocess.Popen[str]) -> None:
-    """Do what `target` says to the processes under `launcher`."""
+    """Send the signal of `target` to the processes under `launcher`."""
     ranks = ranks_of(launcher.pid)
     if target == "SIGTERM":
         launcher.terminate()
@@ -143,7 +143,8 @@ def strike(target: str, launcher: subprocess.Popen[str]) -> None:
 
 
 def wait_until_gone(launcher: subprocess.Popen[str], family: list[psutil.Process]) -> tuple[float, list[int]]:
-    """Seconds until `launcher` and all of `family` had ended, and who had not after `LIMIT_SECONDS`, and was killed."""
+    """Return the seconds until `launcher` and all of `family` had ended, and the ids of those that had not after
+    `GONE_SECONDS` and were killed."""
     began = time.monotonic()
     launcher.wait(timeout=LIMIT_SECONDS)
     _, alive = psutil.wait_procs(family, timeout=GONE_SECONDS)
@@ -153,7 +154,7 @@ def wait_until_gone(launcher: subprocess.Popen[str], family: list[psutil.Process
 
 
 def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resume: bool) -> tuple[Kill, list[str]]:
-    """Start (or resume) the run, strike after `seconds`, and see how it ends."""
+    """Start or resume the run, kill `target` after `seconds`, and return how it ended and the problems."""
     kill = Kill(target, seconds)
     process = job.start(paths.folder, paths.number, resume=resume)
     problems: list[str] = []
@@ -182,7 +183,7 @@ def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resu
 
 
 def unreadable(log: Path) -> list[str]:
-    """What of `log` is no whole line of an MLPerf log."""
+    """Return a description of the lines of `log` that are no complete events, if any."""
     data = log.read_bytes()
     run = record.read(log)
     lines = data.count(b"\n")
@@ -192,26 +193,26 @@ def unreadable(log: Path) -> list[str]:
 
 
 def evaluations(log: Path) -> list[tuple[Any, Any]]:
-    """Place and value of every evaluation."""
+    """Return place and value of every evaluation."""
     events = record.read(log).all(keys.EVAL_ACCURACY)
     return [(event.metadata.get("epoch_num"), event.value) for event in events]
 
 
 def errors(log: Path) -> list[str]:
-    """The rules that the strict checks find broken."""
+    """Return the rules that the strict checks find broken."""
     return sorted({finding.rule for finding in check(log).findings if finding.level == "error"})
 
 
 def state(paths: ResultPaths) -> str:
-    """SHA-256 of what training had changed when it ended."""
+    """Return the SHA-256 of the trained state at the end of the run."""
     return str(read_json(paths.provenance)["final_state"]["sha256"])
 
 
 def trial(
     job: Job, number: int, folder: Path, whole: ResultPaths, times: tuple[float, float], chance: random.Random
 ) -> Trial:
-    """One run killed once or twice, resumed to its end, and compared with the run `whole`, whose clock started and
-    which ended after `times` seconds."""
+    """Kill a run once or twice, resume it to its end, and compare it with the run `whole`, whose clock started, and
+    which ended, after `times` seconds."""
     found = Trial(number)
     paths = ResultPaths(folder, next_number(folder))
     kills, resume = chance.randint(1, 2), False
@@ -259,14 +260,14 @@ def trial(
 
 
 def ended(log: Path) -> bool:
-    """Whether the run of `log` came to its own end."""
+    """Return True if the run of `log` ended by itself."""
     run = record.read(log)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else None
     return run.status == keys.SUCCESS or reason == "target not reached"
 
 
 def main() -> None:
-    """Run the trials and print how they ended."""
+    """Run the trials and print their results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--kills", type=int, default=50)
@@ -307,7 +308,7 @@ def main() -> None:
 
 
 def results(job: Job, took: list[tuple[float, float]], trials: list[Trial], seed: int) -> dict[str, Any]:
-    """Everything that was found, without a place of this machine."""
+    """Return all results as JSON, without paths of this machine."""
     described = system.describe("", "", ranks=job.ranks, device="cpu")
     return {
         "command": f"python benchmarks/soak.py --kills N --ranks {job.ranks} --seed {seed}",
@@ -321,7 +322,7 @@ def results(job: Job, took: list[tuple[float, float]], trials: list[Trial], seed
 
 
 def summary(trials: list[Trial]) -> None:
-    """One row for each kind of kill."""
+    """Print one row for each kind of kill."""
     kills = [kill for one in trials for kill in one.kills if kill.hit]
     rows = []
     for target in TARGETS:

@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import torch
 
+from image_classification.batches import open_source
 from image_classification.configs import ImageRunConfig, imagenet_baseline
-from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
+from image_classification.loaders.registry import LOADERS
 from image_classification.prepare import prepare
 from image_classification.settings import DataConfig
-from image_classification.stores.manifest import MANIFEST, Manifest, StoreConfig, read_manifest
+from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, read_manifest, store_problems
 from image_classification.synthetic_images import SyntheticImages, write_images
 from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.errors import UsageError
@@ -69,7 +70,7 @@ def choice(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         raise UsageError(f"no loader {', '.join(unknown)}; loaders: {', '.join(CONTESTANTS)}.")
     missing = {name: "--loaders leaves it out." for name in CONTESTANTS if names and name not in names}
     for name in CONTESTANTS.keys() - missing.keys():
-        if reason := registry.unavailable(CONTESTANTS[name][0]):
+        if reason := LOADERS[CONTESTANTS[name][0]].unavailable():
             missing[name] = reason
     return [name for name in CONTESTANTS if name not in missing], missing
 
@@ -80,7 +81,7 @@ class Stores:
 
     folder: Path
     """Parent of the stores' folders, which have their names."""
-    manifests: dict[str, Manifest]
+    manifests: dict[str, ImageManifest]
     source: str
     """Description of the images."""
 
@@ -114,7 +115,7 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
             print(f"preparing {name}", file=sys.stderr, flush=True)
             store.mkdir(parents=True, exist_ok=True)
             prepare(config, store, decode=False, workers=options.workers, images=images)
-        if found := " ".join(registry.store_problems(config.data, store)):
+        if found := " ".join(store_problems(store, config.data.store, config.data.eval_resize)):
             raise UsageError(f"--stores: {found}")
         manifests[name] = read_manifest(store)
     if len({manifest.source_sha256 for manifest in manifests.values()}) > 1:
@@ -127,12 +128,12 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
 
 def config_of(store: StoreConfig, *, workers: int, loader: LoaderName | None = None) -> ImageRunConfig:
     """Return a config of that store and of `loader`, by default the first that reads it."""
-    readers = [loader] if loader else [name for name, formats in registry.READS.items() if store.format in formats]
+    readers = [loader] if loader else [name for name, known in LOADERS.items() if store.format in known.formats]
     base = imagenet_baseline()
     return replace(base, data=replace(base.data, loader=readers[0], store=store, workers=workers))
 
 
-def facts_of(manifest: Manifest) -> dict[str, Any]:
+def facts_of(manifest: ImageManifest) -> dict[str, Any]:
     """Return the facts of a store for the JSON report."""
     train = manifest.splits["train"]
     return {
@@ -161,7 +162,7 @@ def opened(
     if contestant.name == "raw_host":
         source = host_part(data, folder, device)
     else:
-        source = registry.open_loader(data, folder, train=True, seed=SEED, device=device)
+        source = open_source(data, folder, device, train=True, seed=SEED)
     try:
         yield lambda part, epoch: source.batches(parts_of(part, batch), epoch, size)
     finally:

@@ -11,12 +11,18 @@ from typing import Any
 from image_classification import cifar10, image_folder
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import facts, require_folder
-from image_classification.loaders.registry import store_problems
 from image_classification.preparation.builder import build_store
-from image_classification.preparation.formats import effective, source_split
+from image_classification.preparation.formats import effective_settings, source_split
 from image_classification.preparation.inspection import CORRUPT, start_inspecting
-from image_classification.preparation.sources import Source, of_index, open_source, unreadable_files
-from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, read_manifest, verify
+from image_classification.preparation.sources import Source, of_index, open_source
+from image_classification.stores.manifest import (
+    MANIFEST,
+    ImageManifest,
+    SplitCounts,
+    read_manifest,
+    store_problems,
+    verify,
+)
 from mlevents.terminal_escape import printable
 from timedrun.errors import DataError, UsageError
 from timedrun.storage.worker_pool import TaskProgress, results
@@ -99,7 +105,7 @@ def make_store(
     built = build_store(
         lambda cache: open_source(images, validation_labels, cache, to_standard_error),
         folder,
-        effective(config.data.store, config.data.eval_resize),
+        effective_settings(config.data.store, config.data.eval_resize),
         workers=workers,
         skip_broken=skip_broken,
         report=to_standard_error,
@@ -122,12 +128,12 @@ def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[s
             "(--data.store.format folder, with --data.loader turbojpeg or pillow)."
         )
     manifest = verify(folder) if decode else read_manifest(folder)
-    if found := store_problems(config.data, folder):
+    if found := store_problems(folder, config.data.store, config.data.eval_resize):
         raise DataError("\n".join(found))
     return store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
 
 
-def store_facts(config: ImageRunConfig, folder: Path, manifest: Manifest) -> dict[str, Any]:
+def store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
     """Return the facts of a store as plain values."""
     values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format}
     values |= _counts(manifest.classes, manifest.splits)
@@ -141,7 +147,7 @@ def store_facts(config: ImageRunConfig, folder: Path, manifest: Manifest) -> dic
     return values | {"sha256": manifest.digest}
 
 
-def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitFacts]) -> list[str]:
+def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> list[str]:
     """Return notes on likely mistakes: another number of classes than the config's, empty classes."""
     notes = []
     if len(classes) != config.model.classes:
@@ -163,12 +169,10 @@ def list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: 
     Raises:
         DataError: the layout is wrong, or images cannot be decoded; they are named and no index was written.
     """
-    try:
-        index = image_folder.make_index(folder)
-    except DataError:
-        if unreadable := unreadable_files(folder):
-            raise DataError(_about(unreadable, f"{len(unreadable):,} images cannot be read")) from None
-        raise
+    unreadable: list[str] = []
+    index = image_folder.make_index(folder, unreadable)
+    if unreadable:
+        raise DataError(_about(unreadable, f"{len(unreadable):,} images cannot be read"))
     kinds = decode_all(of_index(index, folder), workers) if decode else {}
     image_folder.write_index(index, folder)
     found = {f"found {kind}": count for kind, count in sorted(kinds.items())}
@@ -222,7 +226,7 @@ def _reported(lines: Sequence[str]) -> dict[str, Any]:
     return {"notes": list(lines)} if lines else {}
 
 
-def _counts(classes: Sequence[str], splits: Mapping[str, SplitFacts]) -> dict[str, Any]:
+def _counts(classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> dict[str, Any]:
     values: dict[str, Any] = {"classes": len(classes)}
     for split, known in splits.items():
         values |= {split: known.images, f"{split}_bytes": known.bytes}

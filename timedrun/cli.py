@@ -12,7 +12,7 @@ from typing import Final
 from timedrun import stdio
 from timedrun.commands import options
 from timedrun.distributed import parent_death_signal
-from timedrun.errors import in_words
+from timedrun.errors import describe
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code)
     except (Exception, KeyboardInterrupt) as error:
-        said = in_words(error)
+        said = describe(error)
         if said is None:
             raise
         if said[1]:

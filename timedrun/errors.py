@@ -1,4 +1,4 @@
-"""Errors that end a command with words instead of a traceback, each with the exit code that it stands for."""
+"""Errors that end a command with a message instead of a traceback, and the exit codes."""
 
 import os
 import traceback
@@ -8,7 +8,7 @@ from mlevents.terminal_escape import printable, printable_lines
 
 
 class ExitCode(IntEnum):
-    """What a `timedrun` command's exit status means."""
+    """Exit status of a `timedrun` command."""
 
     OK = 0
     ERROR = 1
@@ -23,19 +23,19 @@ class ExitCode(IntEnum):
 
 
 class TimedrunError(Exception):
-    """Something went wrong that the user can act on: the message says what, where, what was prevented, what to do."""
+    """Error that the user can act on: the message says what happened, where, what was prevented and what to do."""
 
     exit_code: ExitCode = ExitCode.ERROR
 
 
 class UsageError(TimedrunError):
-    """The command line or a config asks for something that does not exist or cannot be."""
+    """Command line or config that asks for something impossible or unknown."""
 
     exit_code = ExitCode.USAGE
 
 
 class PreflightError(TimedrunError):
-    """The run would fail or would not count; found before the clock started."""
+    """Run that would fail or not count, found before the clock started."""
 
     def __init__(self, failures: list[str]) -> None:
         self.failures = failures
@@ -44,32 +44,32 @@ class PreflightError(TimedrunError):
 
 
 class RankLost(TimedrunError):
-    """A rank of the run died, stopped or got stuck; the message names it, the cause and its last step."""
+    """Rank that failed, hangs or is unreachable; the message names it, the cause and its last step."""
 
     exit_code = ExitCode.RANK_LOST
 
 
 class NonFiniteLoss(TimedrunError):
-    """The training loss became NaN or infinite."""
+    """Training loss that is NaN or infinite."""
 
 
 class DataError(TimedrunError):
-    """A dataset is missing, damaged or not what its manifest says."""
+    """Dataset that is missing, damaged or contradicts its manifest."""
 
 
 class DataFolderMissing(DataError):
-    """The folder that the data lie in was not given, or is not on this machine."""
+    """Data folder that was not given or does not exist on this machine."""
 
 
-def in_words(error: BaseException) -> tuple[ExitCode, str] | None:
-    """What a command that `error` ends exits with and says; None for one that nobody foresaw, whose traceback is all
-    there is to say."""
+def describe(error: BaseException) -> tuple[ExitCode, str] | None:
+    """Return the exit code and the message of a command that `error` ends, or None for an unexpected error, which
+    needs its traceback."""
     match error:
         case TimedrunError():
             return error.exit_code, printable_lines(str(error))
         case KeyboardInterrupt():
             return ExitCode.INTERRUPTED, "interrupted"
-        case BrokenPipeError():  # whoever read the output has enough of it, as `head` does
+        case BrokenPipeError():  # the reader of the output has ended, as `head` does
             return ExitCode.BROKEN_PIPE, ""
         case OSError():
             return ExitCode.ERROR, printable(f"{error.filename or _origin(error)}: {error.strerror or error}.")

@@ -1,5 +1,4 @@
-"""Standard input, output and error where they were closed, or where nobody reads them any more: no reason to end a
-run."""
+"""Standard input, output and error that are closed or have no reader, which must not end a run."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from typing import TextIO
 
 
 def open_closed() -> None:
-    """Have the null device where this process was started without (`>&-`): the next file that is opened, a result's
-    log, would be there, and what a library or a child prints would go into it."""
+    """Open the null device for each standard stream that the parent closed (`>&-`). The next file to be opened, a
+    result's log, would otherwise get its number, and with it the output of libraries and children."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -27,7 +26,7 @@ def open_closed() -> None:
 
 
 def write(text: str, stream: TextIO | None = None) -> None:
-    """Write `text` at once to `stream` (default: standard error), whether or not anybody reads it."""
+    """Write `text` to `stream` (default: standard error) and flush it; ignore a missing reader."""
     stream = sys.stderr if stream is None else stream
     try:
         stream.write(text)
@@ -37,13 +36,13 @@ def write(text: str, stream: TextIO | None = None) -> None:
 
 
 def say(text: str) -> None:
-    """A line of a run's own on standard error, whoever else prints there."""
+    """Write a line of the run itself to standard error."""
     write(f"timedrun run: {text}\n")
 
 
 def flush(stream: TextIO) -> None:
-    """Write what `stream` still holds. Where that cannot be, it goes to the null device from now on, or Python would
-    complain at the end and change the exit code."""
+    """Flush `stream`, or redirect it to the null device if that fails: at exit Python would complain and change the
+    exit code."""
     try:
         stream.flush()
     except (OSError, ValueError):
@@ -51,7 +50,7 @@ def flush(stream: TextIO) -> None:
 
 
 def abandon(stream: TextIO) -> None:
-    """Send what `stream` holds and will get to the null device."""
+    """Redirect `stream` and its buffered text to the null device."""
     with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())

@@ -17,15 +17,15 @@ from image_classification import bench, bench_cases
 from image_classification.bench import goals
 from image_classification.bench_cases import CONTESTANTS, choice, make_stores, parts_of
 from image_classification.configs import imagenet_baseline
-from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch
+from image_classification.loaders.registry import LOADERS, ImageLoader
 from image_classification.stores.beton import BetonImages
 from image_classification.synthetic_images import SyntheticImages, write_images
 from timedrun.bench.loader_benchmark import BenchOptions, LoaderPass, LoaderRates
 from timedrun.cli import main
 from timedrun.errors import DataError, ExitCode, UsageError
 
-HERE = [name for name in ("pillow", "turbojpeg", "raw", "raw_host") if not registry.unavailable(CONTESTANTS[name][0])]
+HERE = [name for name in ("pillow", "turbojpeg", "raw", "raw_host") if not LOADERS[CONTESTANTS[name][0]].unavailable()]
 SMALL = BenchOptions(count=12, batch=5, repeats=1, sizes=(24,), workers=1, loaders=("pillow",))
 
 
@@ -104,7 +104,9 @@ def test_a_store_made_with_other_settings_is_refused(images: Path, tmp_path: Pat
 
 
 def test_a_loader_that_is_not_installed_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "unavailable", lambda name: "it is not installed." if name == "ffcv" else "")
+    monkeypatch.setattr(
+        ImageLoader, "unavailable", lambda loader: "it is not installed." if loader.name == "ffcv" else ""
+    )
     chosen, missing = choice([])
     assert missing == {"ffcv": "it is not installed.", "ffcv_own": "it is not installed."}
     assert chosen == [name for name in CONTESTANTS if name not in missing]
@@ -116,7 +118,7 @@ def test_an_unknown_loader_is_refused_with_the_known_ones(capsys: pytest.Capture
 
 
 def test_no_loader_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "unavailable", lambda name: "it is not installed.")
+    monkeypatch.setattr(ImageLoader, "unavailable", lambda loader: "it is not installed.")
     with pytest.raises(DataError, match="none of the loaders can run here"):
         bench.loader(imagenet_baseline(), SMALL)
 

@@ -36,7 +36,7 @@ def test_an_index_lists_images_by_class_with_their_bytes(tree: Path) -> None:
     train = index.splits["train"]
     assert list(train.names()) == ["train/ant/deep/3.png", "train/bee/10.JPEG", "train/bee/2.jpg"]
     assert train.labels.tolist() == [0, 1, 1]
-    assert train.column("bytes").tolist() == [3, 1, 2]
+    assert train.rows["bytes"].tolist() == [3, 1, 2]
     facts = index.facts["train"]
     assert (facts.images, facts.per_class, facts.bytes) == (3, (1, 2, 0), 6)
     assert index.facts["evaluation"].per_class == (0, 1, 0)

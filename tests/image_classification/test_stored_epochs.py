@@ -68,7 +68,7 @@ def test_a_store_that_loses_a_file_is_an_error_by_the_next_epoch(
 def test_a_stored_epoch_can_be_entered_at_any_step_with_any_loader(
     prepared: dict[Format, Path], name: LoaderName, prefetch: int
 ) -> None:
-    if words := registry.unavailable(name):
+    if words := registry.LOADERS[name].unavailable():
         pytest.skip(words)
     store = LOADERS[name]
     config = replace(FOLDER, loader=name, store=store, prefetch=prefetch, workers=1 if name != "pillow" else 0)
@@ -91,7 +91,7 @@ def test_a_stored_epoch_can_be_entered_at_any_step_with_any_loader(
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_ranks_divide_a_stored_epoch_exactly(prepared: dict[Format, Path], name: LoaderName) -> None:
-    if words := registry.unavailable(name):
+    if words := registry.LOADERS[name].unavailable():
         pytest.skip(words)
     store = LOADERS[name]
     config = replace(FOLDER, loader=name, store=store, order="quasi_random", order_block=3, order_window=2)

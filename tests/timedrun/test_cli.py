@@ -240,7 +240,7 @@ def test_a_restart_by_torchrun_without_a_checkpoint_is_refused(tmp_path: Path) -
         ranks_of(process)["1"].kill()
         _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "the run cannot be resumed: not every rank has a whole checkpoint" in errors
+    assert "the run cannot be resumed: not every rank has a valid checkpoint" in errors
     assert [path.name for path in tmp_path.glob("result_*")] == ["result_0.txt"]
 
 

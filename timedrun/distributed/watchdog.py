@@ -94,7 +94,8 @@ class Watchdog:
         self._status_folder = Path(environment[STATUS_FILES]) if environment.get(STATUS_FILES) else None
         self._clock = clock
         self._changed = threading.Condition()
-        self._returned = self._stopping = self._left = False  # the trainer called `failed` or `stop`; all ranks know
+        self._returned = False  # the training thread has called `failed` or `stop`
+        self._stopping = self._left = False  # it has called `stop`; the other ranks were informed
         self._own_failure: tuple[RunFailure, bool] | None = None
         self._thread: threading.Thread | None = None
         self._connections: dict[int, Connection] = {}

@@ -1,4 +1,4 @@
-"""The course of a run: the blocks between evaluations, and where in them training stands."""
+"""Blocks of training between evaluations, progress within them, and the end of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from timedrun.errors import ExitCode
 
 @dataclass(frozen=True)
 class Block:
-    """The stretch of training between two evaluations, both ends included, in the benchmark's unit, counted from 1."""
+    """Training between two evaluations, both ends included, in the benchmark's unit, counted from 1."""
 
     first: int
     last: int
@@ -24,7 +24,7 @@ class Block:
 
 @dataclass
 class TrainProgress:
-    """Where training stands: steps and samples of the whole run, the epoch under way (from 1) and steps done in it."""
+    """Steps and samples of the whole run so far, the current epoch (from 1) and the steps done in it."""
 
     epoch: int = 1
     step_in_epoch: int = 0
@@ -52,17 +52,18 @@ class Outcome(Enum):
 
 @dataclass
 class Measurement:
-    """What the evaluation at the end of a block found; the evaluation sets `value` before it ends."""
+    """Result of an evaluation, which sets `value` before it ends."""
 
     value: float | None = None
 
 
 def plan_blocks(total: int, every: int, first: int, multiple: int = 1) -> list[Block]:
-    """Blocks of a run of `total` units evaluated at `first`, `first + every`, ... and at the end; each of these moves
-    up to the next `multiple`, since an optimizer step is not interrupted.
+    """Return the blocks of a run of `total` units that is evaluated at `first`, `first + every`, ... and at the end.
+
+    Each end is rounded up to a `multiple`, since an optimizer step is not interrupted.
 
     Raises:
-        ValueError: a number below 1.
+        ValueError: a number is below 1.
     """
     if min(total, every, first, multiple) < 1:
         raise ValueError(f"cannot plan evaluations: total {total}, every {every}, first {first} must all be at least 1")

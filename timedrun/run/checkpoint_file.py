@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent: written aside, digested, renamed into place, and checked before use."""
+"""Checkpoint files that are whole or absent: written aside, digested, renamed into place, and checked before use."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _PLAIN = (bool, int, float, str, bytes, type(None), torch.Size, torch.dtype, tor
 
 
 class CheckpointError(TimedrunError, RuntimeError):
-    """A checkpoint could not be written, or must not be used."""
+    """Checkpoint that could not be written, or must not be used."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state` to `path`, whole or not at all: an older file there stays until the new one is on disk.
+    """Write `state` to `path` atomically: an older file there stays until the new one is on disk.
 
     Values are tensors, numbers, strings, bytes, None, and dicts, lists and tuples of them, which is what `load` admits.
 
     Raises:
-        TypeError: a value of another kind, named by its place; nothing was written.
+        TypeError: a value is of another kind; its place is named and nothing was written.
         CheckpointError: the file could not be written; no partial file is left.
     """
     _check_plain(state, "state")
@@ -43,16 +43,16 @@ def save(path: Path, state: dict[str, Any]) -> None:
             torch.save(state, file)  # type: ignore[arg-type]  # asks for IO[bytes], uses write and flush
             file.write(_MAGIC + file.sha256.encode())
     except Exception as error:
-        why = plain_reason(error) or error
-        raise CheckpointError(f"checkpoint {path} was not written, no partial file is left: {why}") from error
+        reason = plain_reason(error) or error
+        raise CheckpointError(f"checkpoint {path} was not written, no partial file is left: {reason}") from error
 
 
 def load(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
-    """The state that `save` wrote to `path`, its digest checked first, no code in it run.
+    """Load the state that `save` wrote to `path`, after a check of its digest and without running code in it.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is cut short, was changed, or holds something else than `save` writes.
+        FileNotFoundError: the file does not exist.
+        CheckpointError: the file is truncated, was changed, or was not written by `save`.
     """
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size - _FOOTER
@@ -61,7 +61,7 @@ def load(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]
             digest.update(file.read(min(_CHUNK, size - start)))
         footer = file.read()
     if size <= 0 or not footer.startswith(_MAGIC):
-        raise CheckpointError(f"checkpoint {path} is cut short or was not written by timedrun; it was not used")
+        raise CheckpointError(f"checkpoint {path} is truncated or was not written by timedrun; it was not used")
     if footer[len(_MAGIC) :] != digest.hexdigest().encode():
         raise CheckpointError(f"checkpoint {path} does not match its SHA-256 (damaged or changed); it was not used")
     try:
@@ -80,14 +80,16 @@ def newest_valid(
     at_most: float = math.inf,
     objection: Callable[[Path, dict[str, Any]], str | None] = lambda path, state: None,
 ) -> tuple[Path, dict[str, Any]] | None:
-    """The valid checkpoint *.pt in `folder` with the highest number at the end of its name, of those up to `at_most`,
-    and its state, or None.
+    """Load the valid checkpoint *.pt in `folder` with the highest number up to `at_most` at the end of its name.
 
-    Each newer one that is not valid is named, with the reason, to `skipped` (default: warnings.warn).
+    Args:
+        skipped: gets a message for each newer file that is not valid (default: warnings.warn).
+        objection: returns the reason not to use an undamaged state, or None.
 
-    objection: why a state that is whole is not what its place says, if so.
+    Returns:
+        The file and its state, or None if there is none.
     """
-    tell = skipped or (lambda message: warnings.warn(message, stacklevel=3))
+    report = skipped or (lambda message: warnings.warn(message, stacklevel=3))
     for path in sorted(folder.glob("*.pt"), key=_number, reverse=True):
         if _number(path)[0] > at_most:
             continue
@@ -95,14 +97,14 @@ def newest_valid(
             state = load(path, map_location)
             if (reason := objection(path, state)) is None:
                 return path, state
-            tell(f"checkpoint {path} {reason}; it was not used")
+            report(f"checkpoint {path} {reason}; it was not used")
         except (CheckpointError, OSError) as error:
-            tell(str(error))
+            report(str(error))
     return None
 
 
 def remove_partial(folder: Path) -> list[Path]:
-    """Delete what killed writers left in `folder`; returns the files. Not to be called while something is saved."""
+    """Delete the drafts of killed writers in `folder` and return them. Must not be called while a file is saved."""
     leftovers = sorted(folder.glob(f"*{DRAFT}"))
     for path in leftovers:
         path.unlink(missing_ok=True)
@@ -110,8 +112,10 @@ def remove_partial(folder: Path) -> list[Path]:
 
 
 def plain_reason(error: BaseException) -> str:
-    """What the system said of a failed write, without a file's name; "" where the error is not the system's. torch
-    raises an error of its own after it."""
+    """Return the operating system's reason for a failed write, without a path; "" if the error is another one.
+
+    torch raises an error of its own after it, so causes are searched.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

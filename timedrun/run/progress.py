@@ -1,4 +1,4 @@
-"""What a person sees while a run works: one line a second at most, on standard error."""
+"""Progress lines of a run on standard error, at most one per second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 class Progress:
-    """Prints elapsed time, position, throughput and loss; silent on ranks other than the first."""
+    """Printer of elapsed time, position, throughput and loss; silent unless `shown`."""
 
     def __init__(self, label: str, *, shown: bool, stream: TextIO | None = None, every_seconds: float = 1.0) -> None:
         self.label = label
@@ -21,18 +21,18 @@ class Progress:
             self.every = max(every_seconds, 5.0)
 
     def start(self, seconds_before: float = 0.0, samples_before: int = 0) -> None:
-        """Count elapsed time and samples from now. Of a run that goes on, its clock has run for `seconds_before`, and
-        `samples_before` were trained by then, at another rate."""
+        """Count elapsed time and samples from now. A resumed run has spent `seconds_before` on its clock, and trained
+        `samples_before`, which the throughput leaves out."""
         self.last = time.monotonic()
         self.began, self._rate_from = self.last - seconds_before, (self.last, samples_before)
 
     @property
     def due(self) -> bool:
-        """Whether a line is to be printed at this step."""
+        """True if a line is to be printed at this step."""
         return self.shown and time.monotonic() - self.last >= self.every
 
     def step(self, position: str, samples: int, loss: float) -> None:
-        """The line of a training step; overwritten in place on a terminal."""
+        """Print the line of a training step, overwritten in place on a terminal."""
         self.last = time.monotonic()
         elapsed = self.last - self.began
         since, before = self._rate_from
@@ -41,7 +41,7 @@ class Progress:
         self._print(f"\r{text}\033[K" if self.live else f"{text}\n")
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         if self.shown:
             elapsed = time.monotonic() - self.began
             line = f"{self.label}  {elapsed:7.1f} s  {text}"
@@ -51,5 +51,5 @@ class Progress:
         try:
             self.stream.write(text)
             self.stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more, which is no reason to end a run
+        except (OSError, ValueError):  # no reader is left, which must not end the run
             self.shown = False

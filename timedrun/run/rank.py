@@ -16,7 +16,7 @@ from timedrun import config, stdio
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
 from timedrun.distributed import parent_death_signal, status_files
-from timedrun.errors import ExitCode, in_words
+from timedrun.errors import ExitCode, describe
 from timedrun.run.worker import LaunchOptions, execute
 
 MODULE: Final = "timedrun.run.rank"
@@ -51,7 +51,7 @@ def run_rank(
         after()
         status_files.report_left(code)
     except BaseException as error:
-        known = in_words(error)
+        known = describe(error)
         if known is None:
             stdio.write(traceback.format_exc())
         elif known[1] and not status_files.report_error(*known):

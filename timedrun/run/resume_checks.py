@@ -1,4 +1,4 @@
-"""Whether an interrupted run may be taken up again: only as what it was, or its weights would be another run's."""
+"""Conditions for resuming an interrupted run: all that it was started with must be the same, as the weights will be."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ORIGIN: Final = {
     "threads": "the number of CPU threads of a rank (--threads or OMP_NUM_THREADS)",
     "commit": "timedrun's commit",
     "dirty": "that its source differs from the commit",
-    "difference": "the digest of what its source differs in",
+    "difference": "the digest of its source's differences from the commit",
     "image_digest": "the container image (TIMEDRUN_IMAGE_DIGEST)",
 }
-"""What provenance.json says of a run's start that has to be so again, in words."""
+"""Entries of provenance.json that must be equal, with their names in messages."""
 
 SYSTEM: Final = {
     "number_of_nodes": "the number of nodes",
@@ -30,22 +30,23 @@ SYSTEM: Final = {
     "accelerator_model_name": "the accelerator",
     "framework": "the framework",
 }
-"""The same of system.json. Memory, disks, network and the number of processors change nothing that is computed."""
+"""The same of system.json. Memory, disks, network and the number of processors do not change the result."""
 
 
 def require_resumable(
     settings: RunConfig, paths: ResultPaths, *, origin: Mapping[str, Any], system: Mapping[str, Any]
 ) -> None:
-    """Nothing, where the run at `paths` was interrupted and `settings`, the numbers of ranks, nodes and threads, the
-    models of processor and accelerator, the source, the image and the versions of software are what it was started
-    with. Nothing is changed. Its checkpoints are not looked at.
+    """Raise TimedrunError unless the run at `paths` was interrupted and `settings`, the numbers of ranks, nodes and
+    threads, the models of processor and accelerator, the source, the image and the versions of software are those of
+    its start. Its checkpoints are not examined; nothing is changed.
 
-    origin, system: what would go on with it (`provenance.at_start`, `system.describe`).
+    Args:
+        origin, system: of this process (`origin.at_start`, `system.describe`).
 
     Raises:
         TimedrunError: it cannot be resumed; the message says why.
     """
-    reasons = over(settings, paths) or changed(settings, paths, origin=origin, system=system)
+    reasons = ended(settings, paths) or changed(settings, paths, origin=origin, system=system)
     if reasons:
         raise TimedrunError(
             f"{paths.log}: the run cannot be resumed: {'; '.join(reasons)}. Nothing was changed; resume it as it was"
@@ -53,14 +54,14 @@ def require_resumable(
         )
 
 
-def over(settings: RunConfig, paths: ResultPaths) -> list[str]:
-    """Why there is nothing to finish: the rules forbid it, or the run has ended."""
+def ended(settings: RunConfig, paths: ResultPaths) -> list[str]:
+    """Return why there is nothing to finish: the rules forbid it, or the run ended."""
     try:
         log = read(paths.log)
     except FileNotFoundError:
         return ["its log does not exist"]
     if keys.CLOSED in (settings.submission.division, log.division):
-        return ["a run of the closed division is not interrupted and resumed; it has to be run again"]
+        return ["a run of the closed division may not be resumed; it has to be run again"]
     if log.status == keys.SUCCESS:
         return ["it reached its target"]
     reason = log.stopped.metadata.get("reason") if log.stopped else None
@@ -72,20 +73,20 @@ def over(settings: RunConfig, paths: ResultPaths) -> list[str]:
 def changed(
     settings: RunConfig, paths: ResultPaths, *, origin: Mapping[str, Any], system: Mapping[str, Any]
 ) -> list[str]:
-    """What is not as it was when the run was started. Every one of these may change the last bits of a weight."""
-    log, origin_was, system_was = read(paths.log), _beside(paths.provenance), _beside(paths.system)
-    # The log's word goes before config.json's: it is the result, and config.json only lies beside it.
+    """Return the differences from the start of the run, each of which may change the last bits of a weight."""
+    log, origin_was, system_was = read(paths.log), _recorded(paths.provenance), _recorded(paths.system)
+    # The log has precedence over config.json: it is the result.
     logged = {"seed": log.seed, "submission.division": log.division}
-    settings_changed = _differing(flatten(_beside(paths.config)) | logged, flatten(config.dump(settings)))
+    settings_changed = _differing(flatten(_recorded(paths.config)) | logged, flatten(config.dump(settings)))
     found = list(settings_changed.values())
     if len(found) > 5:
         found[5:] = [f"{len(found) - 5} other settings differ"]
     digest_was, digest = log.value(keys.CONFIG_DIGEST), config.digest(settings)
-    if digest_was != digest and not settings_changed.keys() - {"seed"}:  # config.json is not what the run wrote
+    if digest_was != digest and not settings_changed.keys() - {"seed"}:  # config.json was changed after the run
         found.append(f"the digest of the settings in the log was {digest_was} and is {digest}")
     for was, now in (
-        (_worded(ORIGIN, origin_was), _worded(ORIGIN, origin)),
-        (_worded(SYSTEM, system_was), _worded(SYSTEM, system)),
+        (_named(ORIGIN, origin_was), _named(ORIGIN, origin)),
+        (_named(SYSTEM, system_was), _named(SYSTEM, system)),
         (_versions(system_was), _versions(system)),
         ({"the system": log.text(keys.SUBMISSION_PLATFORM)}, {"the system": system["system_name"]}),
     ):
@@ -93,8 +94,8 @@ def changed(
     return found
 
 
-def _worded(words: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, object]:
-    return {what: values.get(key, "not recorded") for key, what in words.items()}
+def _named(names: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, object]:
+    return {name: values.get(key, "not recorded") for key, name in names.items()}
 
 
 def _versions(system: Mapping[str, Any]) -> dict[str, object]:
@@ -104,7 +105,7 @@ def _versions(system: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
-    """What is said of each name whose value differs."""
+    """Return a message for each name whose value differs."""
     found = {}
     for name in dict.fromkeys([*was, *now]):
         before, here = was.get(name, "-"), now.get(name, "-")
@@ -113,19 +114,14 @@ def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str
     return found
 
 
-def _beside(path: Path) -> dict[str, Any]:
-    """What the interrupted run wrote beside its log.
-
-    Raises:
-        TimedrunError: it cannot be read.
-    """
+def _recorded(path: Path) -> dict[str, Any]:
     try:
         values = read_json(path)
         if not isinstance(values, dict):
             raise TimedrunError(f"{path}: no JSON object.")
     except TimedrunError as error:
         raise TimedrunError(
-            f"the run cannot be resumed, since what it was started with is not known: {error} Nothing was changed; put"
-            " the file back as the run wrote it, or run it again under another number."
+            f"the run cannot be resumed, since the settings of its start are unknown: {error} Nothing was changed;"
+            " restore the file as the run wrote it, or run it again under another number."
         ) from None
     return values

@@ -1,4 +1,4 @@
-"""What a run's log says before its clock starts: who submits, on what, and with which settings."""
+"""Events of a run's log before its clock starts: submitter, platform and settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timedrun.config import RunConfig, digest
 
 
 class RunInfo(TypedDict):
-    """What a benchmark has the log say before the clock starts, beside what every config holds."""
+    """Facts of a benchmark's run for the log, beside those that every config holds."""
 
     train_samples: int
     eval_samples: int
@@ -21,7 +21,7 @@ class RunInfo(TypedDict):
 
 
 def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform: str) -> None:
-    """Log who submits what, and where it runs."""
+    """Log submitter, division and platform."""
     submission = config.submission
     log.event(keys.SUBMISSION_BENCHMARK, spec.mlperf_benchmark)
     log.event(keys.SUBMISSION_DIVISION, submission.division)
@@ -30,8 +30,8 @@ def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform
     log.event(keys.SUBMISSION_STATUS, submission.status)
 
 
-def log_settings(log: RunLog, config: RunConfig, announced: RunInfo) -> None:
-    """Log `config` and what a benchmark announces of it."""
+def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
+    """Log `config` and `info`."""
     for key, value in {
         keys.SEED: config.seed,
         keys.GLOBAL_BATCH_SIZE: config.global_batch,
@@ -39,10 +39,10 @@ def log_settings(log: RunLog, config: RunConfig, announced: RunInfo) -> None:
         keys.QUALITY_TARGET: config.evaluation.target,
         keys.CONFIG_NAME: config.name,
         keys.CONFIG_DIGEST: digest(config),
-        keys.TRAIN_SAMPLES: announced["train_samples"],
-        keys.EVAL_SAMPLES: announced["eval_samples"],
-        **announced["hyperparameters"],
+        keys.TRAIN_SAMPLES: info["train_samples"],
+        keys.EVAL_SAMPLES: info["eval_samples"],
+        **info["hyperparameters"],
     }.items():
         log.event(key, value)
-    for method in announced.get("methods", ()):
+    for method in info.get("methods", ()):
         log.event(keys.METHOD, method)

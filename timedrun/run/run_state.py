@@ -1,5 +1,4 @@
-"""What a run is at one moment: what training changes, where it stands and how fast it was. It is saved as a whole, and
-a run that was interrupted is taken up from there."""
+"""State of a run at one moment: train state, progress, throughput and clock, saved together and resumed from."""
 
 from __future__ import annotations
 
@@ -30,9 +29,9 @@ from timedrun.training.batch_plan import BatchPlan
 
 
 class RunState:
-    """A rank's state of its run, with its checkpoints and what the log says of them.
+    """A rank's state of its run, with its checkpoints and their events in the log.
 
-    resume_from: what `newest_on_all` returned, for a run that is taken up; its tensors are let go of by `restore`.
+    resume_from: the result of `newest_on_all` for a resumed run; `restore` releases its tensors.
     """
 
     def __init__(
@@ -50,107 +49,109 @@ class RunState:
         self.throughput = Throughput.restored(resume_from["throughput"] if resume_from else None)
         self.is_resumed = resume_from is not None
         self.minutes_before = log.rollback.since_start_seconds / 60 if log.rollback is not None else 0.0
-        """On the clock before training went on in this process; known to rank 0."""
+        """On the clock before training continued in this process; known to rank 0."""
         self._identity: str | None = resume_from["run"] if resume_from else None
         self._saved: dict[str, Any] | None = resume_from["state"] if resume_from else None
-        self._announced: dict[str, object] | None = resume_from["announced"] if resume_from else None
+        self._info: dict[str, object] | None = resume_from["announced"] if resume_from else None
         self.wall_clock: ClockCheck | None = None
-        """Rank 0's, once the clock is watched."""
+        """Rank 0's, from `check_clock` on."""
         self._clock_saved: dict[str, Any] | None = resume_from["clock"] if resume_from else None
         self._monotonic = monotonic
         self._begun = monotonic()
 
     def restore(self) -> None:
-        """Set what is tracked to the checkpoint that the run is resumed from, once; nothing for any other run."""
+        """Load the checkpoint of a resumed run into the tracked state, once."""
         saved, self._saved = self._saved, None
         if saved is not None:
             self.train_state.restore(saved)
 
-    def announce(self, announced: RunInfo) -> None:
-        """Hold what a benchmark says of its data and settings against that of the other ranks and, in a run that is
-        taken up, of the process that was interrupted: no setting tells that a folder holds other data.
-
-        Raises:
-            TimedrunError: it differs; on all ranks alike.
-        """
-        now: dict[str, object] = json.loads(json.dumps(announced))  # as a checkpoint holds it and brings it back
-        config_consistency.require(self.ranks, now, "the clock was not started")  # data differ, then, most likely
-        before, self._announced = self._announced, now
+    def require_same_info(self, info: RunInfo) -> None:
+        """Raise TimedrunError, on all ranks, unless `info` is that of the other ranks and, in a resumed run, of the
+        interrupted process: no setting shows that a folder holds other data."""
+        now: dict[str, object] = json.loads(json.dumps(info))  # as a checkpoint holds it
+        config_consistency.require(self.ranks, now, "the clock was not started")  # most likely data differ
+        before, self._info = self._info, now
         if before is not None and (differing := [name for name in now if now[name] != before.get(name)]):
-            told = "; ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in differing)
-            raise TimedrunError(f"the run does not go on: its data or settings are not what they were ({told}).")
+            changes = "; ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in differing)
+            raise TimedrunError(
+                f"the run cannot be resumed: its data or settings changed ({changes}). Nothing was trained; restore"
+                " them, or run it again under another number."
+            )
 
-    def watch_clock(self) -> None:
-        """From now on, or where the run is taken up from its checkpoint on, a wall clock that is set is noticed."""
+    def check_clock(self) -> None:
+        """Detect a wall clock that is set from now on, in a resumed run from its checkpoint on."""
         if self.ranks.is_first:
             self.wall_clock = ClockCheck(self.log, self._monotonic, self._clock_saved)
 
     def identify(self) -> None:
-        """Draw what tells a fresh run's checkpoints from any other run's: rank 0 does, for all."""
+        """Draw the identity of a new run, which its checkpoints carry; rank 0 draws it for all."""
         self._identity = str(self.ranks.broadcast(secrets.token_hex(16)))
 
     def start(self) -> None:
-        """The clock runs: the next checkpoint is due a whole interval from now."""
-        if self.is_resumed:  # whose clock ran all the while
+        """Begin the interval to the next checkpoint, once the clock runs."""
+        if self.is_resumed:  # its clock ran during the start, too
             self.minutes_before += (self._monotonic() - self._begun) / 60
         self.checkpoints.start(self.position.step if self.is_resumed else None)
 
     def log_resumed(self, reached: int) -> None:
-        """Log that the run goes on after `reached` epochs or samples, and what of its log was taken back for that."""
-        told: dict[str, Scalar] = {}
+        """Log that the run resumes after `reached` epochs or samples, and the rollback of its log."""
+        facts: dict[str, Scalar] = {}
         if (back := self.log.rollback) is not None:
-            told = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
+            facts = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
             if back.step is not None:
-                told["steps_lost"] = back.step - self.position.step
+                facts["steps_lost"] = back.step - self.position.step
         if self.wall_clock is not None:
-            told["clock_compared"] = self.wall_clock.follows
-        self.log.event(keys.RESUMED, self.position.step, epoch_num=reached, **told)
-        if self.wall_clock is not None and self.wall_clock.follows:
-            self.wall_clock.look(self.position.step)
-        elif back is not None and back.clock_set_seconds:  # its time is still wrong by so much
+            facts["clock_compared"] = self.wall_clock.spans_gap
+        self.log.event(keys.RESUMED, self.position.step, epoch_num=reached, **facts)
+        if self.wall_clock is not None and self.wall_clock.spans_gap:
+            self.wall_clock.check(self.position.step)
+        elif back is not None and back.clock_set_seconds:  # the time is still wrong by as much
             self.log.event(keys.CLOCK_SET, back.clock_set_seconds, step=self.position.step)
 
     def log_throughput(self, epoch_num: int) -> None:
-        """Log samples a second, over all ranks, of the epoch or block of training that ends here: from its start to the
-        check that ends it, which waits for all ranks and for the last loss. The device may then still be at the last
-        backward pass. Evaluation is not in it; waiting for data, saving and a line of progress are."""
+        """Log the samples per second, over all ranks, of the epoch or block of training that ends here.
+
+        It is measured from its start to the synchronization at its end, which waits for all ranks and for the last
+        loss; the device may still run the last backward pass. It includes waiting for data, saving and progress lines,
+        but no evaluation.
+        """
         found = self.throughput.end(self.position.samples, self._monotonic())
         if found is not None:
             self.log.event(keys.TRACKED_STATS, {keys.THROUGHPUT: found}, step=self.position.step, epoch_num=epoch_num)
 
     def log_cold_start(self, started: float) -> None:
-        """Log what a cold start cost, of a run whose clock started at second `started`."""
+        """Log the cost of a cold start, of a run whose clock started at second `started`."""
         if self.throughput.seconds:
             elapsed = None if self.is_resumed else self._monotonic() - started  # else it began in another process
             self.log.event(keys.COLD_START, self.throughput.cold_start(elapsed))
 
     def not_finite(self, loss: float) -> NonFiniteLoss:
-        """The error of a rank whose `loss`, this rank's own, is NaN or infinite; all ranks ask for it together."""
+        """Return the error for a NaN or infinite loss of some rank; all ranks call it together with their `loss`."""
         losses = self.ranks.all_gather(loss)
         rank = next(rank for rank, one in enumerate(losses) if not math.isfinite(one))
         where = f"rank {rank}, " if self.ranks.world_size > 1 else ""
         return NonFiniteLoss(
-            f"{where}step {self.position.step}: the training loss is {losses[rank]}; the run is aborted. Lower the"
-            " learning rate, lengthen the warm-up or use a wider precision."
+            f"{where}step {self.position.step}: the training loss is {losses[rank]}; run aborted. Lower the learning"
+            " rate, lengthen the warm-up or use a wider precision."
         )
 
     def save_to_stop(self) -> None:
-        """Save, since the run stops here.
+        """Save the state of a run that a signal stops.
 
         Raises:
-            ReplicaDivergence: the ranks' weights differ: nobody would want to go on from them.
-            CheckpointError: a rank could not; the message says from where the run can be resumed, if at all.
+            ReplicaDivergence: the ranks' weights differ; nothing was saved.
+            CheckpointError: a rank could not save; the message names the step from which the run can be resumed.
         """
         step, older = self.position.step, self.checkpoints.newest
         self.replicas.require_same(step)
         if (reason := self.checkpoints.save(step, self.train_state.live_state, self._about)) is not None:
-            then = "the run cannot be resumed" if older is None else f"the run can be resumed from step {older} only"
+            then = "the run cannot be resumed" if older is None else f"resume from step {older} with --resume"
             raise CheckpointError(
-                f"stopped by signal at step {step}, whose checkpoint could not be saved ({reason}); {then}."
+                f"stopped by signal at step {step}, but its checkpoint could not be saved ({reason}); {then}."
             )
 
-    def save_on_the_clock(self) -> str | None:
-        """Save while training goes on, and log it; why it could not be, which the log says too and ends no run.
+    def save_periodically(self) -> str | None:
+        """Save during training and log it; return None or the reason of a failure, which does not end the run.
 
         Raises:
             ReplicaDivergence: the ranks' weights differ: nothing was saved.
@@ -170,7 +171,7 @@ class RunState:
             "run": self._identity,
             "rank": self.ranks.rank,
             "position": asdict(self.position),
-            "announced": self._announced,
+            "announced": self._info,
             "throughput": self.throughput.state(self.position.samples, self._monotonic()),
             "clock": self.wall_clock.state() if self.wall_clock is not None else None,
             "log": self.log.mark() if self.ranks.is_first else None,

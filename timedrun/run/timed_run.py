@@ -1,4 +1,4 @@
-"""The timed protocol: order of events, clock, target, budget and stop of a run. MLPerf's timing rules live here."""
+"""Protocol of a timed run by MLPerf's timing rules: order of events, clock, target, budget and stop."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ EvalBatch = TypeVar("EvalBatch")
 
 
 class _Ended(Exception):
-    """Unwinds the training loop when a run ends between two evaluations."""
+    """Unwinds the training loop of a run that ends between two evaluations."""
 
 
 class TimedRun:
-    """One timed run. Used as a context, it always ends in run_stop: success, or aborted with the reason."""
+    """A timed run. As a context manager it always ends its log with run_stop: success, or aborted with the reason."""
 
     def __init__(
         self,
@@ -114,8 +114,8 @@ class TimedRun:
         return isinstance(error, _Ended)
 
     def _abort(self, error: BaseException | None) -> None:
-        """Log why the run did not reach its target. Raises OutOfMemory in place of an error that means it."""
-        said = None
+        """Log why the run did not reach its target. Raise OutOfMemory in place of `error` if it means that."""
+        no_memory = None
         if error is None or isinstance(error, _Ended):
             self.outcome = self.outcome or Outcome.NOT_REACHED
             reason = self.outcome.value
@@ -124,15 +124,15 @@ class TimedRun:
                     self.state.log_cold_start(self._started)
                 self._end_read_ahead()
         else:
-            said = out_of_memory(error, self.config, self.ranks, self.position.step)
-            shown = said or error
+            no_memory = out_of_memory(error, self.config, self.ranks, self.position.step)
+            shown = no_memory or error
             reason = self._watch.failed(shown) if self._watch else f"{type(shown).__name__}: {shown}"
         self.log.close(reason=reason, step=self.position.step)
-        if said is not None:
-            raise said from error
+        if no_memory is not None:
+            raise no_memory from error
 
     def track(self, **parts: Stateful) -> None:
-        """Name what training changes (model, optimizer, methods ...): warm-up restores it, a checkpoint holds it."""
+        """Track the state of `parts` (model, optimizer, methods ...): warm-up restores it, a checkpoint holds it."""
         self.train_state.add(**parts)
 
     def warm_up(
@@ -176,16 +176,16 @@ class TimedRun:
         """
         started: float | None = None
         if self.state.is_resumed:
-            self.state.restore()  # where no warm-up did
+            self.state.restore()  # unless warm-up did
             self.state.replicas.require_same(self.position.step)
-            self.state.announce(info)
-            self.state.watch_clock()
+            self.state.require_same_info(info)
+            self.state.check_clock()
             self.state.log_resumed(self.position.samples if self.spec.unit == "samples" else self.position.epoch)
             self._log_fault()
         else:
             log_settings(self.log, self.config, info)
             self._log_fault()
-            self.state.announce(info)
+            self.state.require_same_info(info)
             if proof := collectives_check.check_collectives(self.ranks):
                 self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
@@ -194,8 +194,8 @@ class TimedRun:
                 page_cache.log_resident(self.log, files)
             self._synchronize()
             self.log.end(keys.INIT_STOP)
-            self.state.watch_clock()
-            started = self._monotonic()  # with the wall clock's: a disk may take its time for run_start
+            self.state.check_clock()
+            started = self._monotonic()  # taken with the wall clock: writing run_start may take long
             self.log.start(keys.RUN_START)
         self._synchronize()
         self._started = self._monotonic() if started is None else started
@@ -207,7 +207,7 @@ class TimedRun:
             self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
 
     def blocks(self, total: int) -> Iterator[Block]:
-        """The blocks to train, until the target is reached or `total` units (epochs, or samples) are done."""
+        """Yield the blocks to train until the target is reached or `total` units (epochs, or samples) are done."""
         evaluation, position = self.config.evaluation, self.position
         in_samples = self.spec.unit == "samples"
         step = self.config.global_batch if in_samples else 1
@@ -218,38 +218,38 @@ class TimedRun:
                 begun = position.samples >= block.first
             else:
                 begun = (position.epoch, position.step_in_epoch) > (block.first, 0)
-            if not begun:  # otherwise resumed inside this block, which is in the log already
+            if not begun:  # a run that resumes within this block has it in its log
                 self.log.start(keys.BLOCK_START, first_epoch_num=block.first, epoch_count=block.count)
             yield block
             if self.outcome is Outcome.REACHED:
                 return
-            self._check()  # whoever asked for a stop during the evaluation waited long enough
+            self._sync()  # acts on a signal that came during the evaluation
 
     def epochs(self, block: Block) -> Iterator[int]:
-        """The epochs of `block` that are still to train, each logged from its start to its end."""
+        """Yield the epochs of `block` that are left to train, and log their starts and ends."""
         for epoch in range(max(block.first, self.position.epoch), block.last + 1):
             self._begin_training()
             if self.position.step_in_epoch == 0:
                 self.log.start(keys.EPOCH_START, epoch_num=epoch)
             yield epoch
-            self._check()
+            self._sync()
             self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
             self.state.log_throughput(epoch)
             self._log_read_ahead()
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
     def steps(self, block: Block) -> Iterator[int]:
-        """The optimizer steps of `block` still to take, numbered from 0 over the run: where samples are counted."""
+        """Yield the optimizer steps of `block` that are left, numbered from 0 over the run, if samples are counted."""
         self._begin_training()
         while self.position.samples < block.last:
             yield self.position.step
-        self._check()
+        self._sync()
         self.state.log_throughput(block.last)
         self._log_read_ahead()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
-        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is looked at only
-        when a check or a line of progress is due, so that the device is not waited for.
+        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is read only when
+        a synchronization or a progress line is due, so that the device is not waited for.
 
         Raises:
             NonFiniteLoss: the loss is NaN or infinite.
@@ -263,19 +263,20 @@ class TimedRun:
             self._watch.at(position.step)
         self._last_loss = self._fault.inject(self.ranks.rank, position.step, loss) if self._fault else loss
         if self._interval.due(position.step) or (self.ranks.world_size == 1 and self.stop.requested):
-            self._check()
+            self._sync()
         if self.progress.due:
             where = f"epoch {position.epoch}, " if self.spec.unit == "epoch" else ""
             self.progress.step(f"{where}step {position.step}", position.samples, float(loss))
 
     @contextmanager
     def evaluation(self, block: Block, before_success: Callable[[], None] = lambda: None) -> Iterator[Measurement]:
-        """The evaluation that ends `block`. Stops the clock when the target is reached; all ranks take rank 0's value.
+        """Log the evaluation that ends `block` and stop the clock if the target is reached; rank 0's value counts.
 
-        `before_success` may raise to keep a run from counting (a method that changed nothing, say).
+        Args:
+            before_success: may raise to abort a run that must not count, for example one whose method had no effect.
 
         Raises:
-            ReplicaDivergence: the ranks' weights differ, so that none of them would be what is measured.
+            ReplicaDivergence: the ranks' weights differ.
             ValueError: the evaluation set no value.
         """
         self.state.replicas.require_same(self.position.step)
@@ -298,10 +299,10 @@ class TimedRun:
             known = {}
             if self._started is not None:
                 self.state.log_cold_start(self._started)
-                if not self.state.is_resumed:  # else its clock began in another process
+                if not self.state.is_resumed:  # a resumed run's clock began in another process
                     known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
             if self.state.wall_clock is not None:
-                self.state.wall_clock.look(self.position.step)
+                self.state.wall_clock.check(self.position.step)
             self.log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=block.last, **known)
             self.log.close()
         verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
@@ -312,13 +313,13 @@ class TimedRun:
         self.state.throughput.begin(self.position.samples, now)
         self._interval.begin(self.position.step, now)
 
-    def _check(self) -> None:
-        """Decide with all ranks whether the run goes on, and whether it is saved meanwhile."""
+    def _sync(self) -> None:
+        """Decide with all ranks if the run continues, and save it if a checkpoint is due."""
         step = self.position.step
         loss = float(self._last_loss) if self._last_loss is not None else 0.0
         now = self._monotonic()
         if self.state.wall_clock is not None:
-            self.state.wall_clock.look(step)
+            self.state.wall_clock.check(step)
         minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
         broken, gone, stopping, spent, due, slowest, *paces = self.ranks.all_reduce_max(
@@ -328,7 +329,7 @@ class TimedRun:
                 float(self.stop.requested),
                 float(over_budget),
                 float(self.ranks.is_first and self.state.checkpoints.due),
-                self._interval.seconds_a_step(step, now),
+                self._interval.seconds_per_step(step, now),
                 *self.straggler.report(),
             ]
         )
@@ -337,7 +338,7 @@ class TimedRun:
             self.progress.say(slow.message)
         if broken:
             raise self.state.not_finite(loss)
-        if gone:  # on all ranks alike, before anything is saved beside it
+        if gone:  # on all ranks, before a checkpoint is saved beside it
             raise ResultFileGone(self.ranks.broadcast(self.log.path))
         if stopping:
             self.state.save_to_stop()
@@ -347,9 +348,9 @@ class TimedRun:
         if stopping or spent:
             self.progress.say(f"stopping at step {step}: {self.outcome.value if self.outcome else ''}")
             raise _Ended
-        if due and (reason := self.state.save_on_the_clock()) is not None:
-            self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run goes on")
-        self._interval.checked(step, slowest, self._monotonic())
+        if due and (reason := self.state.save_periodically()) is not None:
+            self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run continues")
+        self._interval.synced(step, slowest, self._monotonic())
 
     def _log_read_ahead(self) -> None:
         if self._read_ahead is not None and self._read_ahead.ended:

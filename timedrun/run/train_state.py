@@ -1,4 +1,4 @@
-"""Everything that training changes, under one handle: what warm-up must put back and a checkpoint must hold."""
+"""State that training changes: warm-up restores it and a checkpoint holds it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 class Stateful(Protocol):
-    """A model, an optimizer, a method stack: anything with a state that can be taken and put back."""
+    """Model, optimizer, method stack: an object whose state can be saved and loaded."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -21,7 +21,7 @@ class Stateful(Protocol):
 
 
 def random_state() -> dict[str, Any]:
-    """State of every random generator that training code may draw from (Python, NumPy's global, torch CPU, CUDA)."""
+    """Return the state of every random generator that training may use: Python, NumPy's global, torch CPU, CUDA."""
     kind, keys, *rest = np.random.get_state(legacy=True)
     return {
         "python": random.getstate(),
@@ -32,7 +32,7 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """The inverse of `random_state`."""
+    """Restore the result of `random_state`."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, position, has_gauss, cached = state["numpy"]
@@ -50,7 +50,7 @@ def seed_everything(seed: int) -> None:
 
 
 class TrainState:
-    """Named stateful parts of a run plus the random generators."""
+    """Named stateful parts of a run and the random generators."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Stateful] = {}
@@ -63,22 +63,22 @@ class TrainState:
             self.parts[name] = part
 
     def state(self) -> dict[str, Any]:
-        """A copy of every part's state that later training does not change."""
+        """Return a copy of every part's state, which later training does not change."""
         return copy.deepcopy(self.live_state())
 
     def live_state(self) -> dict[str, Any]:
-        """Every part's state as it is, to be written before training goes on: no memory is taken for a copy."""
+        """Return every part's state without a copy, to be saved before training continues."""
         return {"parts": {name: part.state_dict() for name, part in self.parts.items()}, "random": random_state()}
 
     def digest(self) -> str:
-        """SHA-256 of every part's state as it is, random generators left out: equal where training came to the same
+        """Return the SHA-256 of every part's state, without random generators: equal if training came to the same
         numbers, bit for bit. Tensors are copied to the host one by one."""
         content = hashlib.sha256()
         _digest_value(content, {name: part.state_dict() for name, part in self.parts.items()})
         return content.hexdigest()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Put every part and the generators back to `state`."""
+        """Load `state` into every part and the generators."""
         if missing := set(self.parts) ^ set(state["parts"]):
             raise ValueError(f"state and run do not hold the same parts: {', '.join(sorted(missing))}")
         for name, part in self.parts.items():
@@ -87,7 +87,7 @@ class TrainState:
 
 
 def _digest_value(content: hashlib._Hash, value: object) -> None:
-    """Add `value` with its kind and size, so that no two structures run into the same bytes."""
+    """Add `value` with its kind and size, so that no two structures have the same bytes."""
     if isinstance(value, torch.Tensor):
         flat = value.detach().cpu().contiguous().flatten()
         content.update(f"tensor {value.dtype} {list(value.shape)}:".encode())

@@ -1,4 +1,4 @@
-"""One rank of one run: joins the others, opens the log, and hands the run to the benchmark's `train`."""
+"""One rank of a run: join the process group, open the log, and call the benchmark's `train`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """How a run is started on this machine. Of this, the number of ranks, of their nodes and of their threads may
-    change the last bits of what is computed; nothing else does."""
+    """Launch options of a run on this machine. Only the numbers of ranks, nodes and threads may change the last bits of
+    the result."""
 
     paths: ResultPaths
     ranks: int = 1
@@ -50,31 +50,31 @@ class LaunchOptions:
     label: str = ""
     command: str = ""
     checkpoint_minutes: float = 0.0
-    """How often all ranks save while they train; 0: only when a signal stops the run."""
+    """Interval of checkpoints during training; 0: only when a signal stops the run."""
     restarts: int = 0
     nodes: int | None = None
     node_rank: int | None = None
-    """None: what the launcher says (timedrun/distributed/launch_env.py)."""
+    """None: from the launcher's environment (timedrun/distributed/launch_env.py)."""
     master: str | None = None
-    """HOST:PORT where the ranks of several nodes meet."""
+    """HOST:PORT of the rendezvous of several nodes."""
     launcher: str = "auto"
 
 
 def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
-    """Run `settings` as this process's rank; the outcome as an exit code.
+    """Run `settings` as this process's rank; return the exit code.
 
     Raises:
         TimedrunError: the run was aborted; its log says why.
     """
     fault = Fault.from_environment()
     if not faulthandler.is_enabled():
-        faulthandler.enable()  # a file that is cut off while it is mapped ends the process: then its place is told
-    origin.image_digest()  # refused on every rank alike, before any waits for another
+        faulthandler.enable()  # a mapped file that is truncated ends the process: this prints the place
+    origin.image_digest()  # a malformed one is refused on every rank before any waits for another
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = ProcessGroup.join(settings.device)
     stop = ShutdownRequest()
-    stop.install(second_ends=LAUNCHED not in os.environ)  # which is its supervisor's to see to
+    stop.install(second_ends=LAUNCHED not in os.environ)  # the launcher ends its ranks itself
     ending = Ending(ranks)
     watch = Watchdog(ranks, ending).start()
     try:
@@ -84,12 +84,12 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             ranks, config_consistency.values_to_compare(settings, ROOT, options_of_all(options, ranks))
         )
         require_warm_up_for_ddp(settings.warm_up_steps, ranks.world_size)
-        # All ranks have met here before there is a log, so a signal finds all of them able to save. Nodes may have
-        # counted results in folders of their own.
+        # All ranks have met before there is a log, so that they can save together on a signal. Rank 0's number counts,
+        # since nodes number the results of their own folders.
         number = ranks.all_gather(options.paths.number)[0]
         options = replace(options, paths=replace(options.paths, number=number))
         platform = settings.submission.platform or platform_name(settings, ranks)
-        # Before the log is touched: without a checkpoint it must keep its run_stop.
+        # Before the log is changed: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
         log = open_log(settings, options, ranks, platform, resume_from)
         status_files.report_begun(number)
@@ -117,13 +117,13 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             watch.stop()
             if fault is not None:
                 fault.inject_at_exit(ranks.rank)
-        finally:  # after run_stop, since it takes time and may read the data; a lost run's ranks are not waited for
+        finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
                 ended = run.outcome is not Outcome.STOPPED
                 state = run.train_state.digest() if ended else None
                 origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
         assert run.outcome is not None  # leaving the context without an error sets it
-    except BaseException as error:  # the group is not left in order: that may wait for ranks that are no more
+    except BaseException as error:  # the group is not destroyed: that may wait for ranks that have ended
         reason = watch.failed(error)  # the same as before, if the run asked
         if ending.log is not None:
             ending.log.close(reason=reason)  # if the run had not begun; else it is closed
@@ -134,7 +134,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             return failure.exit_code
         raise (RankLost if failure.exit_code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
     finally:
-        if ranks.world_size == 1:  # any other is a process of this run's own, and ends in order until it is gone
+        if ranks.world_size == 1:  # several ranks are processes of their own, which keep their handlers to the end
             stop.uninstall()
     ranks.leave()
     return run.outcome.exit_code
@@ -142,14 +142,14 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
 
 @dataclass
 class Ending:
-    """How the watch ends this process, which may be caught in a collective."""
+    """Exit of this process by the watchdog, while the main thread may hang in a collective."""
 
     ranks: ProcessGroup
     log: RunLog | None = None
-    """Once there is one."""
+    """None until it is opened."""
 
     def __call__(self, reason: str, code: ExitCode) -> NoReturn:
-        """End it with `reason` in the log."""
+        """Close the log with `reason` and exit."""
         try:
             if self.log is not None:
                 self.log.close(reason=reason)
@@ -162,17 +162,17 @@ class Ending:
 
 
 def speaks(ranks: ProcessGroup) -> bool:
-    """Whether this process says why a run ended: one on each node, unless who started the ranks there says it."""
+    """Return True if this process prints why a run ended: one per node, unless the launcher there does."""
     return ranks.is_first or (ranks.local_rank == 0 and LAUNCHED not in os.environ)
 
 
 def options_of_all(options: LaunchOptions, ranks: ProcessGroup) -> dict[str, object]:
-    """The launch options that have to be the same on all ranks, by their names on the command line."""
+    """Return the launch options that must be equal on all ranks, by their names on the command line."""
     return {
         "--resume": options.resume,
         "--checkpoint-minutes": options.checkpoint_minutes,
         "--restarts": options.restarts,
-        "--device (what it comes to)": ranks.device.type,
+        "--device (resolved)": ranks.device.type,
         "--threads or OMP_NUM_THREADS": origin.computing_threads(ranks.device.type),
     }
 
@@ -180,11 +180,11 @@ def options_of_all(options: LaunchOptions, ranks: ProcessGroup) -> dict[str, obj
 def open_log(
     settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str, resume_from: dict[str, Any] | None
 ) -> RunLog:
-    """The run's log with config, system, environment and provenance beside it, on rank 0; one that writes nothing on
-    the others. If rank 0 cannot write, all ranks end.
+    """Open the run's log, with config, system, environment and provenance beside it, on rank 0; on the other ranks
+    return a log that writes nothing.
 
     Raises:
-        TimedrunError: rank 0 could not write, or the result exists.
+        TimedrunError: rank 0 could not write, or the result exists; on all ranks.
     """
 
     def opened() -> RunLog:
@@ -205,10 +205,10 @@ def open_log(
 
 
 def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
-    """What `function` returns on rank 0, None on the others; where it fails, all ranks end with its words.
+    """Call `function` on rank 0 and return its result there, None on the others.
 
     Raises:
-        TimedrunError: it failed.
+        TimedrunError: it failed; with its message, on all ranks.
     """
     found: T | None = None
     complaint = ""
@@ -223,14 +223,14 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 
 
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
-    """Create the result's log, which only one process can, and write what belongs beside it."""
+    """Create the result's log, which only one process can, and write the files beside it."""
     paths = options.paths
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
-        paths.side.mkdir()  # which only one process can, so nothing is begun that another has
+        paths.side.mkdir()  # only one process can: no run of another is overwritten
     except FileExistsError:
-        words = "another run has taken this number; nothing of it was touched; start again for the next one"
-        raise FileExistsError(errno.EEXIST, words, str(paths.side)) from None
+        reason = "another run has this number; nothing of it was changed; start again for the next one"
+        raise FileExistsError(errno.EEXIST, reason, str(paths.side)) from None
     try:
         log = RunLog(paths.log)
     except BaseException:
@@ -247,7 +247,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
 
 
 def write_beside(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform: str, command: str) -> None:
-    """Write what belongs beside a run's log: its config, and the system, environment and source it ran on."""
+    """Write the files beside a run's log: its config, and the system, environment and source that it ran on."""
     paths.side.mkdir(exist_ok=True)
     write_json(paths.config, config.dump(settings))
     write_json(paths.system, description(settings, ranks, platform))
@@ -257,7 +257,7 @@ def write_beside(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, p
 
 
 def description(settings: RunConfig, ranks: ProcessGroup, platform: str) -> system.Description:
-    """The system that `ranks` are, under the name `platform`."""
+    """Describe the system of `ranks` under the name `platform`."""
     submission = settings.submission
     return system.describe(
         submission.organization,
@@ -270,10 +270,10 @@ def description(settings: RunConfig, ranks: ProcessGroup, platform: str) -> syst
 
 
 def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> dict[str, Any]:
-    """This rank's part of the newest checkpoint that is whole on every rank.
+    """Load this rank's part of the newest checkpoint that is valid on every rank.
 
     Raises:
-        TimedrunError: there is none, or the run is not to be resumed.
+        TimedrunError: there is none, or the run cannot be resumed.
     """
 
     def require() -> None:
@@ -285,7 +285,7 @@ def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessG
 
 
 def platform_name(settings: RunConfig, ranks: ProcessGroup) -> str:
-    """System id of this machine for this config: the number and kind of what computes, and the config's name."""
+    """Return the system id for this config: the number and kind of its devices, and the config's name."""
     if ranks.device.type == "cuda":
         kind = torch.cuda.get_device_name(ranks.device).replace("NVIDIA", "").strip().replace(" ", "_")
     else:

@@ -1,1 +1,1 @@
-"""Files, folders and processes that write them."""
+"""Atomic files, folder locks, result files and worker processes."""

@@ -1,4 +1,4 @@
-"""Where a run's files lie: `result_N.txt` and, beside it, `run_N/` with its config, system and environment."""
+"""Files of a run: `result_N.txt` and, beside it, `run_N/` with its config, system and environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ResultPaths:
 
     @property
     def side(self) -> Path:
-        """The folder of everything that belongs to the run but not in the log."""
+        """The folder of the run's other files."""
         return self.folder / f"run_{self.number}"
 
     @property
@@ -58,15 +58,15 @@ class ResultPaths:
 
     @property
     def checkpoints(self) -> Path:
-        """What a stopped run is resumed from."""
+        """The folder of the checkpoints from which a stopped run is resumed."""
         return self.side / "checkpoint"
 
 
 def hold(paths: ResultPaths) -> None:
-    """Keep every other process from writing this result as long as this one lives.
+    """Lock this result against other processes until this one ends.
 
-    A POSIX lock: it ends with the process that took it, whose workers do not inherit it, and holds on NFS too. It is on
-    the one file of a result that a run never opens again, since closing any descriptor of it would give it up.
+    A POSIX lock: it ends with its process, is not inherited by workers, and holds on NFS too. It is on the one file of
+    a result that a run never opens again, since closing any descriptor of the file would release it.
 
     Raises:
         BlockingIOError: another process has it.
@@ -76,23 +76,23 @@ def hold(paths: ResultPaths) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
-            words = "another process still writes this result; wait for it, or end it"
-            raise BlockingIOError(errno.EAGAIN, words, str(paths.log)) from None
-        # A file system without locks: the result's number was claimed all the same.
+            reason = "another process still writes this result; wait for it, or end it"
+            raise BlockingIOError(errno.EAGAIN, reason, str(paths.log)) from None
+        # On a file system without locks, the folder of the result's number still excludes other runs.
 
 
 def next_number(folder: Path) -> int:
-    """The lowest number above every result and run folder in `folder`."""
+    """Return the lowest number above every result and run folder in `folder`."""
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     taken = [int(match[1]) for name in names if (match := re.fullmatch(r"(?:result|run)_(\d+)(?:\.txt)?", name))]
     return max(taken, default=-1) + 1
 
 
 def new_folder(given: str | None, parent: Path, name: str) -> Path:
-    """The folder `given`, else the first of <name>_1, <name>_2 ... in `parent` that does not exist.
+    """Return the folder `given`, or the first of <name>_1, <name>_2 ... in `parent` that does not exist.
 
     Raises:
-        UsageError: the one that was given exists.
+        UsageError: `given` exists.
     """
     if given and Path(given).exists():
         raise UsageError(f"{given} exists; results are never overwritten. Choose another --results folder.")
@@ -116,25 +116,21 @@ def require_data_folder(folder: Path | None, source: str) -> Path:
 
 
 def require_ruleset(name: str | None) -> None:
-    """Nothing, where `name` is a ruleset that is known here, or None.
-
-    Raises:
-        UsageError: it is none; the message has those that are.
-    """
+    """Raise UsageError, which lists the known rulesets, unless `name` is one of them or None."""
     if name is not None and name not in RULESETS:
         raise UsageError(f"no ruleset '{name}'; there are: {', '.join(RULESETS)}.")
 
 
 def write_json(path: Path, values: Any) -> None:
-    """Write `values` as indented JSON, whole or not at all."""
+    """Write `values` as indented JSON, atomically."""
     replace_text(path, json.dumps(values, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """The JSON in `path`.
+    """Read the JSON file `path`.
 
     Raises:
-        TimedrunError: missing or no JSON.
+        TimedrunError: it is missing or no JSON.
     """
     try:
         return json.loads(read_text(path))
@@ -143,10 +139,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
-    """The text in the plain file `path`; a pipe, which might never end, is not opened.
+    """Read the plain file `path`. A pipe is not opened, since it might never end.
 
     Raises:
-        ValueError: it has more than `longest` bytes or grows meanwhile, is no UTF-8 or no plain file.
+        ValueError: it has more than `longest` bytes or grew while it was read, is no UTF-8 or no plain file.
         OSError: it cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):
@@ -155,14 +151,14 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
         size = os.fstat(file.fileno()).st_size
         if size > longest:
             raise ValueError(f"more than {longest:,} bytes")
-        raw = file.read(size + 1)  # so much memory is taken before anything is read
+        raw = file.read(size + 1)  # allocates as much at once
     if len(raw) > size:
         raise ValueError("it grew while it was read")
     return raw.decode("utf-8")
 
 
 def existing(path: Path) -> list[Path]:
-    """The result files at `path`.
+    """Return the result files at `path`.
 
     Raises:
         UsageError: it does not exist.

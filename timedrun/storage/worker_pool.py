@@ -1,4 +1,8 @@
-"""Tasks done in worker processes, in any order and few in memory; where a worker dies, the error names its task."""
+"""Tasks in worker processes, in any order and few in memory; if a worker fails, the error names its task.
+
+concurrent.futures is no replacement: of a killed worker its BrokenProcessPool does not name the task, and its workers
+outlive a killed parent.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ _EVERY = 10.0  # seconds between two lines of progress
 
 
 class TaskProgress:
-    """Counts what is done, and says rate and time left; what an earlier run had finished counts as found."""
+    """Report of finished tasks, rate and time left. Tasks that an earlier run finished count as found."""
 
     def __init__(self, report: Callable[[str], None], *, unit: str, tasks: str) -> None:
         self.report, self.unit, self.tasks = report, unit, tasks
@@ -35,7 +39,7 @@ class TaskProgress:
         self._share_found = 0.0
 
     def add(self, amount: int, made: bool, share: float) -> None:
-        """A task of so many units is done, `made` now or found; with it this share of the whole work is."""
+        """Count a task of `amount` units, `made` now or found. `share` of the whole work is done with it, 0..1."""
         self.made += made
         self.found += not made
         self.amount += amount
@@ -46,7 +50,7 @@ class TaskProgress:
             self.line()
 
     def line(self) -> None:
-        """Report now."""
+        """Report the current numbers."""
         self.last = time.monotonic()
         elapsed = self.last - self.began
         rate = self.amount_made / max(elapsed, 1e-9)
@@ -68,15 +72,15 @@ def results(
     name: Callable[[Task], str],
     remedy: str,
 ) -> Iterator[tuple[Task, Result]]:
-    """Every task with its result, as they are finished. One worker is this process itself.
+    """Yield every task with its result, as they finish. With one worker, tasks run in this process.
 
     Args:
-        start: called once in every worker with `arguments`, gives the function from task to result; importable.
-        name: what a task works on, for the error where its worker dies. remedy: what that error says to do.
+        start: called once in every worker with `arguments`, returns the function from task to result; importable.
+        name: names a task in the error of its worker. remedy: advice in that error.
 
     Raises:
-        TimedrunError: a worker process died.
-        Exception: what a task raised, the first one; the others are given up.
+        TimedrunError: a worker process ended.
+        Exception: the first that a task raised; the other tasks are abandoned.
     """
     if workers <= 1:
         work = start(*arguments)
@@ -91,14 +95,14 @@ def results(
 
 
 class _Worker(Generic[Task]):
-    """A process, this end of its pipe, and the task that it has."""
+    """Process, parent's end of its pipe, and current task."""
 
     def __init__(self, start: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         context = multiprocessing.get_context("forkserver")  # threads of torch and tokenizers do not survive a fork
         self.pipe, theirs = context.Pipe()
         self.process: ForkServerProcess = context.Process(target=_serve, args=(theirs, start, arguments), daemon=True)
         self.process.start()
-        theirs.close()  # or its death would not end the pipe
+        theirs.close()  # else the pipe would stay open after the worker's end
         self.task: Task | None = None
 
 
@@ -122,7 +126,7 @@ class _Pool(Generic[Task, Result]):
         while waiting or self.busy or more:
             while waiting and (self.idle or len(self.busy) < self.count):
                 self._give(waiting.popleft())
-            hungry = more and len(waiting) < self.count  # the next tasks are made while the workers work
+            hungry = more and len(waiting) < self.count  # prepares the next tasks while workers are busy
             for pipe in connection.wait(list(self.busy), timeout=0 if hungry else None):
                 assert isinstance(pipe, Connection)
                 yield self._take(pipe)
@@ -166,7 +170,7 @@ class _Pool(Generic[Task, Result]):
         return TimedrunError(f"a worker process {how} while it worked on {self.name(worker.task)}; {self.remedy}")
 
     def end(self) -> None:
-        """No worker is left, busy or not."""
+        """End all workers."""
         for worker in (*self.idle, *self.busy.values()):
             worker.pipe.close()
             worker.process.terminate()
@@ -178,8 +182,8 @@ class _Pool(Generic[Task, Result]):
 
 
 def _serve(pipe: Connection, start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:
-    """A worker process, until its pipe or its parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too and ends the work
+    """Serve tasks until the pipe or the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends the workers
     parent = parent_process()
     if parent is not None:  # a killed parent cannot end its workers
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -198,7 +202,7 @@ def _serve(pipe: Connection, start: Callable[..., Callable[[Any], Any]], argumen
 
 
 def _sendable(error: Exception) -> Exception:
-    """`error` with the worker's traceback as a note, as long as it survives pickling."""
+    """Return `error` with the worker's traceback as a note, or a RuntimeError if it could not be pickled."""
     if isinstance(error, TimedrunError) and len(error.args) == 1:
         return error
     shown = traceback.format_exc()

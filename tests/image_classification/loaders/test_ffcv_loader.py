@@ -16,10 +16,9 @@ import torch
 from PIL import Image
 
 from image_classification.augmentation import train_crops
-from image_classification.loaders import ffcv_loader
 from image_classification.loaders.ffcv_loader import FfcvLoader, centre_boxes, stock_loader
 from image_classification.loaders.pillow import evaluation_image, training_image
-from image_classification.stores.beton import describe
+from image_classification.stores.beton import read_tables
 from image_classification.stores.manifest import StoreConfig
 from tests.image_classification.stores.small_stores import given, make_store
 from timedrun.errors import DataError
@@ -296,7 +295,7 @@ def test_in_a_prepared_store_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp
     images = given([(60, 80)] * 6)
     make_store(tmp_path, StoreConfig(format="beton", jpeg_share=1.0), {"train": images})
     path = tmp_path / "train.beton"
-    found, data = describe(path), bytearray(path.read_bytes())
+    found, data = read_tables(path), bytearray(path.read_bytes())
     begin = int(found.samples["data_ptr"][4])
     data[begin : begin + 300] = bytes(300)
     path.write_bytes(data)
@@ -318,15 +317,7 @@ def test_the_stock_loader_is_ffcvs_own(stores: Callable[[str], Path]) -> None:
     assert shapes == [(8, 3, 32, 32)] * 5
 
 
-def test_without_ffcv_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"needs ffcv.*libopencv-dev.*pip install 'timedrun\[ffcv\]'"):
-        FfcvLoader(tmp_path, train=True, seed=1, workers=1, device=torch.device("cpu"), eval_resize=80)
-    assert "timedrun[ffcv]" in ffcv_loader.unavailable()
-
-
 def test_an_ffcv_that_does_not_load_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ffcv_loader, "unavailable", lambda: "")
     monkeypatch.setitem(sys.modules, "image_classification.loaders.ffcv_pipeline", None)
     monkeypatch.delattr("image_classification.loaders.ffcv_pipeline", raising=False)
     with pytest.raises(DataError, match="ffcv does not load"):

@@ -215,13 +215,6 @@ def test_a_worker_that_died_before_its_first_image_is_an_error_in_words(folder: 
             list(loader.batches([np.arange(3)], 1, 16))
 
 
-def test_a_missing_package_is_named_with_what_installs_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pillow.unavailable() == ""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"Pillow.*pip install 'timedrun\[vision\]'"):
-        PillowLoader(folder, train=True, seed=0, workers=0, device=CPU, eval_resize=RESIZE)
-
-
 @pytest.mark.processes
 def test_too_little_shared_memory_is_told_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:

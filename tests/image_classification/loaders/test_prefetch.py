@@ -203,11 +203,6 @@ def test_no_more_than_depth_batches_and_the_one_in_use_are_in_memory() -> None:
     assert most <= 4  # two ready, one in use, one that the generator has just made
 
 
-def test_a_negative_depth_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 is none ahead"):
-        Prefetched(Counted(1), CPU, -1)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_batches_arrive_whole_while_the_stream_is_busy() -> None:

@@ -15,7 +15,6 @@ from PIL import Image
 from torch import Tensor
 
 from image_classification.augmentation import train_crops
-from image_classification.loaders import turbojpeg
 from image_classification.loaders.pillow import PillowLoader
 from image_classification.loaders.turbojpeg import TurboJpegLoader, divisor_of
 from tests.image_classification.loaders.jpeg_folders import (
@@ -263,13 +262,6 @@ def test_no_threads_but_its_own_are_started_and_those_end(folder: Path) -> None:
     finally:
         torch.set_num_threads(settings)
     assert set(threading.enumerate()) <= before
-
-
-def test_a_missing_package_is_named_with_what_installs_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert turbojpeg.unavailable() == ""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"simplejpeg.*pip install 'timedrun\[vision\]'"):
-        TurboJpegLoader(folder, train=True, seed=0, workers=1, device=CPU, eval_resize=RESIZE)
 
 
 def test_noise_at_full_size_is_decoded_as_pillow_decodes_it(tmp_path: Path) -> None:

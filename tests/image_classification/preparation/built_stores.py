@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from image_classification.preparation import shard_maker
+from image_classification.preparation import shard_writer
 from image_classification.preparation.builder import Built, build_store
-from image_classification.preparation.formats import effective
+from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import open_source
 from image_classification.stores.manifest import StoreConfig
 
@@ -36,7 +36,7 @@ def build(
     return build_store(
         lambda cache: open_source(paths, labels, cache, report),
         out,
-        effective(settings, 16),
+        effective_settings(settings, 16),
         workers=workers,
         skip_broken=skip_broken,
         report=report,
@@ -47,7 +47,7 @@ def build(
 def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
     """The preparation is interrupted when so many shards were made."""
     left = [shards]
-    save = shard_maker.save_note
+    save = shard_writer.save_record
 
     def saved(*arguments: object) -> None:
         save(*arguments)  # type: ignore[arg-type]
@@ -55,4 +55,4 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
         if not left[0]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(shard_maker, "save_note", saved)
+    monkeypatch.setattr(shard_writer, "save_record", saved)

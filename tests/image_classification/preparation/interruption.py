@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from image_classification.preparation.builder import build_store
-from image_classification.preparation.formats import effective, store_format
+from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import open_source
 from image_classification.stores.manifest import MANIFEST, StoreConfig
 from tests.image_classification.preparation.samples import fingerprint
@@ -31,7 +31,7 @@ def build(folder: Path, store: Path, settings: StoreConfig, workers: int) -> Non
     build_store(
         lambda cache: open_source([folder / "tars"], None, cache, lambda _: None),
         store,
-        effective(settings, 16),
+        effective_settings(settings, 16),
         workers=workers,
         skip_broken=False,
         report=lambda _: None,
@@ -158,8 +158,6 @@ def main() -> None:
     """Arguments: folder with tars, seed, points of each format, points with two workers. Prints JSON."""
     folder, seed, points, points_two = Path(sys.argv[1]), *map(int, sys.argv[2:])
     os.fsync = lambda _: None  # type: ignore[assignment]  # a killed process loses nothing that it gave to the system
-    for name in SETTINGS:
-        store_format(name)  # imported before the forks
     import PIL.JpegImagePlugin
     import PIL.PngImagePlugin  # noqa: F401
 

@@ -13,12 +13,12 @@ from PIL import Image
 
 from image_classification.preparation import builder
 from image_classification.preparation.builder import shard_tasks
-from image_classification.preparation.shard import SourceItem
-from image_classification.preparation.shard_maker import WORK
+from image_classification.preparation.shard_writer import WORK
 from image_classification.preparation.sources import open_source
 from image_classification.stores.encoded import JpegShards
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from image_classification.stores.raw import RawImages
+from image_classification.stores.store_format import SourceItem
 from tests.image_classification.preparation.built_stores import BETON, FORMATS, JPEG, RAW, build, silent
 from tests.image_classification.preparation.samples import CLASSES, fingerprint, tars_of
 from timedrun.errors import DataError, TimedrunError
@@ -122,12 +122,12 @@ def test_other_settings_or_images_in_a_whole_store_are_refused(tmp_path: Path, i
     store = tmp_path / "store"
     build(images, store, RAW)
     before = fingerprint(store)
-    with pytest.raises(DataError, match=r"prepared otherwise: size is 16 there, 20 now\. It was not touched"):
+    with pytest.raises(DataError, match=r"prepared differently: size is 16 there, 20 now\. It was not modified"):
         build(images, store, StoreConfig(format="raw", size=20))
     with pytest.raises(DataError, match="format is raw there, jpeg now"):
         build(images, store, JPEG)
     (images / "train" / CLASSES[0] / f"{CLASSES[0]}_0.JPEG").unlink()
-    with pytest.raises(DataError, match="the images are others"):
+    with pytest.raises(DataError, match="the images differ"):
         build(images, store, RAW)
     assert fingerprint(store) == before
     assert not (store / WORK).exists()

@@ -10,7 +10,7 @@ from PIL import Image
 
 from image_classification.loaders.pillow import decode
 from image_classification.preparation.inspection import CorruptImage, inspect, inspect_all
-from image_classification.preparation.shard import SourceItem
+from image_classification.stores.store_format import SourceItem
 from tests.image_classification.preparation.samples import encoded, item_of, pixels
 from timedrun.errors import DataError
 

@@ -49,7 +49,7 @@ def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, images: Path)
     with pytest.raises(DataError, match=r"train/00000\.rgb: damaged"):
         prepare(RAW, store, decode=True, workers=1)
     shard.write_bytes(data[:-1])
-    with pytest.raises(DataError, match=r"train/00000\.rgb: cut off"):
+    with pytest.raises(DataError, match=r"train/00000\.rgb: truncated"):
         prepare(RAW, store, decode=False, workers=1)
 
 
@@ -101,7 +101,13 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Pat
         (FOLDER, None, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
         (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read in place"),
         (RAW, images, {}, DataError, f"--images {images} --data-folder STORE(.|\n)*--data.store.format folder"),
-        (RAW, tmp_path / "store", {"images": [images], "validation_labels": labels}, UsageError, "has no use"),
+        (
+            RAW,
+            tmp_path / "store",
+            {"images": [images], "validation_labels": labels},
+            UsageError,
+            "omit --validation-labels",
+        ),
     ]
     before = sorted(tmp_path.rglob("*"))
     for config, folder, options, kind, words in cases:

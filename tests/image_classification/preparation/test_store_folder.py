@@ -66,6 +66,6 @@ def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path: Path, orig
 @pytest.mark.parametrize("out", ["file/x", "file/x/y", "x" * 300])
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, original: Path, out: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="nothing was prepared. Give a --data-folder that can be made"):
+    with pytest.raises(DataError, match="nothing was prepared. Give another --data-folder"):
         build(original, tmp_path / out, JPEG)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -109,7 +109,7 @@ def test_hostile_members_are_refused_by_name(tmp_path: Path, name: str, kind: by
             add(outer, "n01440764.tar", buffer.getvalue())
     else:
         path.write_bytes(buffer.getvalue())
-    with pytest.raises(DataError, match="nothing was prepared from it") as caught:
+    with pytest.raises(DataError, match="nothing was prepared") as caught:
         list_tar(path, tmp_path, silent)
     assert name in str(caught.value) or repr(name) in str(caught.value)
     assert str(caught.value).isprintable()
@@ -128,10 +128,10 @@ def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Pa
         with pytest.raises(DataError, match="again"):
             list_tar(train, tmp_path, silent)
     train.write_bytes(whole[:middle] + b"\xff" * 512 + whole[middle + 512 :])
-    with pytest.raises(DataError, match="end mark is missing"):
+    with pytest.raises(DataError, match="no end-of-archive marker"):
         list_tar(train, tmp_path, silent)
     train.write_bytes(b"no tar at all" * 100)
-    with pytest.raises(DataError, match="not a whole tar file"):
+    with pytest.raises(DataError, match="not a complete tar file"):
         list_tar(train, tmp_path, silent)
     with pytest.raises(DataError, match="cannot be read"):
         list_tar(tmp_path / "none.tar", tmp_path, silent)

@@ -74,7 +74,7 @@ def test_a_full_disk_loses_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(atomic_file.FileWriter, "write", full)
-        with pytest.raises(DataError, match="No space left on device.*finished shards are kept. Make room"):
+        with pytest.raises(DataError, match="No space left on device.*finished shards are kept. Free"):
             build(original, store, settings)
     assert not (store / MANIFEST).exists()
     built = build(original, store, settings)

@@ -219,11 +219,12 @@ except RankLost as error:
         ranks.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
     try:
         printed = ranks[1 - broken].communicate(timeout=50)[1]
+        if how == "fails":
+            own = ranks[broken].communicate(timeout=50)[1]
+            assert "rank 0: connection lost during rendezvous: no route to host" in own
+            assert ranks[broken].returncode == 4
     finally:
         for process in ranks:
             process.kill()
     assert ranks[1 - broken].returncode == 4, printed
     assert f"rank {1 - broken}: " in printed
-    if how == "fails":
-        assert "rank 0: connection lost during rendezvous: no route to host" in ranks[broken].communicate(timeout=50)[1]
-        assert ranks[broken].returncode == 4

@@ -107,7 +107,7 @@ class Checks:
         self.count = 0
         self.due_at, self.killed_after = due_at, killed_after
         patch.setattr(CheckpointManager, "due", property(lambda checkpoints: self.count == self.due_at))
-        original = TimedRun._check
+        original = TimedRun._sync
 
         def check(run: TimedRun) -> None:
             original(run)
@@ -115,4 +115,4 @@ class Checks:
             if self.count > self.killed_after:
                 raise Killed
 
-        patch.setattr(TimedRun, "_check", check)
+        patch.setattr(TimedRun, "_sync", check)

@@ -27,7 +27,7 @@ def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
     for wall, monotonic in moves:
         now[0] += wall
         now[1] += monotonic
-        clock.look(7)
+        clock.check(7)
     log.close(reason="over")
     return [event.value for event in record.read(path).all(keys.CLOCK_SET)]
 
@@ -64,9 +64,9 @@ def test_another_process_goes_on_from_the_saved_clocks_of_the_same_boot_only(
     now[0] += 300.0
     now[1] += 900.0
     clock = ClockCheck(log, lambda: now[1], json.loads(json.dumps(saved)), boot)
-    assert clock.follows == bool(told)
+    assert clock.spans_gap == bool(told)
     for _ in range(3):
-        clock.look(7)
+        clock.check(7)
     log.close(reason="over")
     assert [event.value for event in record.read(tmp_path / "result_0.txt").all(keys.CLOCK_SET)] == told
 

@@ -91,7 +91,7 @@ def test_an_aborted_run_may_go_on(paths: ResultPaths, toy_config: Callable[..., 
         ({"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is None"),
         ({"commit": "def"}, "timedrun's commit was abc and is def"),
         ({"dirty": False}, "that its source differs from the commit was True and is False"),
-        ({"difference": "d2"}, "the digest of what its source differs in was d1 and is d2"),
+        ({"difference": "d2"}, "the digest of its source.s differences from the commit was d1 and is d2"),
         (
             {"ranks": 4, "number_of_nodes": "1"},
             "the number of ranks was 2 and is 4; the number of nodes was 2 and is 1",
@@ -141,7 +141,7 @@ def test_a_closed_run_is_not_made_open_by_an_edit_of_its_config(
 ) -> None:
     started(paths, toy_config(submission=SubmissionConfig(division="closed")))
     paths.config.write_text(json.dumps(config.dump(toy_config())))
-    with pytest.raises(TimedrunError, match="closed division is not interrupted and resumed"):
+    with pytest.raises(TimedrunError, match="closed division may not be resumed"):
         require(toy_config(), paths)
 
 
@@ -180,7 +180,7 @@ def test_a_run_that_is_over_is_refused(
 def test_a_run_of_the_closed_division_is_refused(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
     closed = toy_config(submission=SubmissionConfig(division="closed"))
     started(paths, closed)
-    with pytest.raises(TimedrunError, match="closed division is not interrupted and resumed"):
+    with pytest.raises(TimedrunError, match="closed division may not be resumed"):
         require(closed, paths)
 
 
@@ -257,8 +257,6 @@ def test_a_broken_file_beside_the_log_is_named_with_what_to_do(
     path: Path = getattr(paths, name)
     path.write_text(content)
     before = tree(paths.folder)
-    with pytest.raises(
-        TimedrunError, match=f"cannot be resumed.*{path}.*put the file back as the run wrote it, or run"
-    ):
+    with pytest.raises(TimedrunError, match=f"cannot be resumed.*{path}.*restore the file as the run wrote it, or run"):
         require(toy_config(), paths)
     assert tree(paths.folder) == before

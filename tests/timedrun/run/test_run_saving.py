@@ -121,9 +121,9 @@ def test_a_stop_that_cannot_be_saved_says_whether_the_run_can_be_resumed(
             super().take(run, number)
 
     minutes = 1e-9 if older else 0.0
-    expected = "can be resumed from step 4 only" if older else "the run cannot be resumed"
+    expected = "resume from step 4 with --resume" if older else "the run cannot be resumed"
     with (
-        pytest.raises(CheckpointError, match=f"step 5, whose checkpoint.*No space left.*{expected}"),
+        pytest.raises(CheckpointError, match=f"step 5, but its checkpoint.*No space left.*{expected}"),
         make_run(stop=stop, checkpoints=tmp_path / "checkpoint", checkpoint_minutes=minutes, check_every=1) as run,
     ):
         Stopped().train(run)

@@ -18,7 +18,7 @@ def checked_steps(step_seconds: list[float], interval: SyncInterval) -> list[int
         now += seconds
         if interval.due(step):
             found.append(step)
-            interval.checked(step, interval.seconds_a_step(step, now), now)
+            interval.synced(step, interval.seconds_per_step(step, now), now)
     return found
 
 
@@ -53,17 +53,17 @@ def test_ranks_of_unequal_speed_check_after_the_same_steps(times: list[tuple[flo
         now = [before + seconds for before, seconds in zip(now, pair, strict=True)]
         assert one.due(step) == other.due(step)
         if one.due(step):
-            slowest = max(one.seconds_a_step(step, now[0]), other.seconds_a_step(step, now[1]))
-            one.checked(step, slowest, now[0])
-            other.checked(step, slowest, now[1])
+            slowest = max(one.seconds_per_step(step, now[0]), other.seconds_per_step(step, now[1]))
+            one.synced(step, slowest, now[0])
+            other.synced(step, slowest, now[1])
 
 
 def test_an_evaluation_between_two_stretches_does_not_count_as_slow_steps() -> None:
     interval = SyncInterval(CPU)
     interval.begin(0, 0.0)
-    interval.checked(5, 0.001, 0.005)
+    interval.synced(5, 0.001, 0.005)
     interval.begin(5, 600.0)
-    assert interval.seconds_a_step(6, 600.001) == pytest.approx(0.001)
+    assert interval.seconds_per_step(6, 600.001) == pytest.approx(0.001)
 
 
 def test_a_resumed_run_checks_after_its_first_step() -> None:

@@ -18,7 +18,7 @@ CACHE = "__pycache__"
 
 
 def source_files(source: Path, benchmark: str) -> dict[str, Path]:
-    """Return the files of timedrun and of the package `benchmark` by their path in the package, sorted.
+    """Return the files of timedrun and of the top-level package of `benchmark` by their path in the package, sorted.
 
     These are the files that git tracks below `source`, and Python files that it neither tracks nor ignores, since runs
     may have imported them; outside of git, all files except hidden ones and caches. A benchmark package from elsewhere
@@ -30,7 +30,7 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
     Raises:
         TimedrunError: no such benchmark package, or the source holds a symbolic link.
     """
-    place = benchmark.replace(".", "/")
+    place = benchmark.partition(".")[0]  # a nested benchmark imports modules of its parents
     found = dict(_below(source, (*FOLDERS, place), FILES))
     if not any(name.startswith(f"{place}/") for name in found):
         found |= dict(_below(_import_root(source, benchmark), (place,), ()))
