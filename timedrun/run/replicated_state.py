@@ -25,7 +25,7 @@ def split(state: Any, ranks: ProcessGroup) -> tuple[Any, dict[str, Tensor]]:
     """Split `state`, dicts and lists of tensors and plain values, into this rank's part and the replicated tensors.
 
     A tensor is replicated if it is equal on all ranks, bit for bit: weights and moments after DDP's all-reduce are,
-    batch-norm statistics and random generators are not. The ranks compare sums of 2 x 64 bits, all of them together.
+    batch-norm statistics and random generators are not. All ranks call it together, and compare sums of 2 x 64 bits.
 
     Returns:
         `state` with None in place of the replicated tensors, and these tensors by their places.
@@ -39,10 +39,7 @@ def split(state: Any, ranks: ProcessGroup) -> tuple[Any, dict[str, Tensor]]:
 
     if ranks.world_size > 1:
         _map_leaves(state, collect)
-    if not tensors:
-        names = ""
-    else:
-        names = "\n".join(f"{place} {tensor.dtype} {list(tensor.shape)}" for place, tensor in tensors.items())
+    names = "\n".join(f"{place} {tensor.dtype} {list(tensor.shape)}" for place, tensor in tensors.items())
     if not all(_equal(ranks, [float(zlib.crc32(names.encode())), float(len(tensors))])):
         tensors = {}  # ranks of other structure have nothing to compare
     if tensors:

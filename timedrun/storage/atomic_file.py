@@ -90,13 +90,9 @@ class FileWriter:
 
 def write_file(path: Path, content: bytes) -> StoredFile:
     """Write `content` to `path`, on disk when this returns."""
-    writer = FileWriter(path)
-    try:
+    with FileWriter(path) as writer:
         writer.write(content)
-        return writer.complete()
-    except BaseException:
-        writer.discard()
-        raise
+    return StoredFile(bytes=len(content), sha256=writer.sha256)
 
 
 def replace_text(path: Path, text: str, draft: str = DRAFT) -> None:

@@ -90,16 +90,16 @@ def test_a_listed_folder_with_corrupt_images_gets_no_index(tmp_path: Path) -> No
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Path) -> None:
     train, validation, labels = tars_of(images, tmp_path / "tars")
     cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
-        (digits_baseline(), None, {"images": [images]}, UsageError, "trains on digits and has no use for --images"),
-        (cifar10_baseline(), None, {"images": [images]}, UsageError, "trains on cifar10 and has no use for --images"),
+        (digits_baseline(), None, {"images": [images]}, UsageError, "trains on digits and takes no --images"),
+        (cifar10_baseline(), None, {"images": [images]}, UsageError, "trains on cifar10 and takes no --images"),
         (RAW, None, {"images": [images]}, UsageError, "--images needs --data-folder"),
         (RAW, tmp_path, {"skip_broken": True}, UsageError, "go with --images"),
         (RAW, tmp_path, {"validation_labels": labels}, UsageError, "go with --images"),
-        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read where it lies"),
+        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read in place"),
         (FOLDER, tmp_path, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
         (FOLDER, tmp_path / "none", {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
         (FOLDER, None, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
-        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read where it"),
+        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read in place"),
         (RAW, images, {}, DataError, f"--images {images} --data-folder STORE(.|\n)*--data.store.format folder"),
         (
             RAW,
@@ -134,7 +134,7 @@ def test_the_command_makes_a_store_from_tars_and_prints_its_counts(
 def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", "language_model", "--images", "x", "--skip-broken"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "not prepared from images: it has no use for --images, --skip-broken" in said
+    assert "not prepared from images; leave out --images, --skip-broken" in said
 
 
 def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_result_and_on_stderr(

@@ -137,7 +137,7 @@ def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do
     assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
 
 
-def test_one_epoch_has_nothing_to_be_compared_with(
+def test_a_single_epoch_has_no_cold_start_share(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
 ) -> None:
     with timed(toy_config(evaluation=EvaluationConfig(target=0.9, every=1, first=1))) as run:
@@ -158,7 +158,7 @@ def test_a_faster_first_epoch_has_no_share_and_negative_seconds(
     assert (told["seconds"], told["share"]) == (pytest.approx(-2.5), 0.0)
 
 
-def test_an_epoch_cut_by_a_stop_is_one_without_the_gap_and_the_first_stays_the_first(
+def test_an_interrupted_epoch_counts_once_without_the_gap(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
 ) -> None:
     stop = ShutdownRequest()
@@ -184,7 +184,7 @@ def test_an_epoch_cut_by_a_stop_is_one_without_the_gap_and_the_first_stays_the_f
     assert cold.value["share"] is None  # how long the whole run took, this process does not know
 
 
-def test_what_of_the_data_is_in_the_page_cache_is_logged_before_the_clock_and_scored(
+def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(
     timed: MakeRun,
     toy_config: Callable[..., RunConfig],
     clock: SimulatedClock,
@@ -210,7 +210,7 @@ def test_what_of_the_data_is_in_the_page_cache_is_logged_before_the_clock_and_sc
         assert "not dropped, 100.0% of the data in the page cache before the clock" in table([one], detailed=True)
 
 
-def test_a_benchmark_that_names_no_files_has_nothing_said_of_them(
+def test_without_files_nothing_is_logged_of_the_page_cache(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
 ) -> None:
     with timed(toy_config()) as run:
@@ -237,7 +237,7 @@ def test_read_ahead_is_logged_once_at_the_end_of_an_epoch(
 
 
 @pytest.mark.parametrize("quality", [0.95, 0.1])
-def test_a_read_ahead_that_is_not_done_is_stopped_and_logged_before_run_stop(
+def test_an_unfinished_read_ahead_is_logged_before_run_stop(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path, quality: float
 ) -> None:
     with timed(toy_config()) as run:

@@ -185,3 +185,15 @@ def test_a_set_or_package_with_a_failing_log_fails(
         assert "1 of the " in first["message"] and first["message"].endswith("result_3.txt")
     main(["check", "--no-official", str(folder)])
     assert f"{folder}: strict fail" in capsys.readouterr().out
+
+
+def test_an_error_without_a_file_name_names_the_operation(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(paths: object, ruleset: object) -> list[OfficialVerdict]:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mlcommons, "check_logs", failing)
+    assert main(["check", str(results)]) == 1
+    message = capsys.readouterr().err
+    assert "raise OSError" in message and "test_check_command.py:" in message and "Invalid argument." in message
