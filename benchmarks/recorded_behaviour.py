@@ -1,5 +1,4 @@
-"""Record what timedrun does, as seen from its command line, and compare two such records: for before and after a change
-that must not be observable.
+"""Record the observable behaviour of timedrun through its command line, and compare the records of two versions.
 
 Usage: python benchmarks/recorded_behaviour.py record OUT.json [--logs FOLDER] [--cifar10 FOLDER] [--shakespeare FILE]
            [--wikipedia FILE --wikipedia-evaluation FILE] [--jobs 2]
@@ -71,9 +70,9 @@ RUNS = [
     Run("image_classification", "synthetic", "smoke"),
     *(Run("language_model", "topics", config, BERT) for config in ("baseline", "baseline_sdpa", "methods")),
     Run("language_model", "topics", "methods", BERT, ranks=2),
-    *(Run("language_model", "gpt_shakespeare", config, GPT, 1, "shakespeare") for config in ("nanogpt", "baseline")),
+    *(Run("gpt", "shakespeare", config, GPT, 1, "shakespeare") for config in ("nanogpt", "baseline")),
     *(
-        Run("language_model", "gpt_shakespeare", "modern", GPT + " --schedule.cooldown-steps 2", ranks, "shakespeare")
+        Run("gpt", "shakespeare", "modern", GPT + " --schedule.cooldown-steps 2", ranks, "shakespeare")
         for ranks in (1, 2)
     ),
     *(
@@ -135,9 +134,9 @@ def record_run(run: Run, data: dict[str, Path], folder: Path) -> dict[str, Any]:
     }
 
 
-def prepare(config: str, texts: list[str], store: Path) -> dict[str, Any]:
+def prepare(benchmark: str, config: str, texts: list[str], store: Path) -> dict[str, Any]:
     """Prepare a store of text and record what `prepare` says of it and the SHA-256 of its files."""
-    done = printed("prepare", "language_model", config, "--data-folder", store.name, *texts, folder=store.parent)
+    done = printed("prepare", benchmark, config, "--data-folder", store.name, *texts, folder=store.parent)
     files = sorted(path for path in store.rglob("*") if path.is_file())
     digests = {str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     return {**without_measured(done), "files": digests}
@@ -152,11 +151,11 @@ def record(given: argparse.Namespace) -> dict[str, Any]:
         prepared = {}
         if "shakespeare" in data:
             texts = ["--text", str(given.shakespeare.resolve())]
-            prepared["shakespeare"] = prepare("gpt_shakespeare_baseline", texts, data["shakespeare"])
+            prepared["shakespeare"] = prepare("gpt", "shakespeare_baseline", texts, data["shakespeare"])
         if "wikipedia" in data:
             texts = ["--text", str(given.wikipedia.resolve())]
             texts += ["--evaluation-text", str(given.wikipedia_evaluation.resolve())]
-            prepared["wikipedia"] = prepare("wikipedia_small_baseline", texts, data["wikipedia"])
+            prepared["wikipedia"] = prepare("language_model", "wikipedia_small_baseline", texts, data["wikipedia"])
         verdicts: dict[str, Any] = {}
         if given.logs:  # asked for in their folder, so that paths are relative to it
             verdicts["check"] = printed("check", "--no-official", ".", folder=given.logs)
