@@ -57,7 +57,7 @@ class _ProgressiveResizingHooks(Hooks):
     def __init__(self, method: ProgressiveResizing) -> None:
         self._method = method
         self._batches: Counter[int] = Counter()  # width in pixels -> batches resized to it
-        self._whole = 0  # pixels, as last told by a loader
+        self._whole = 0  # pixels, as last requested by a loader
 
     def input_size(self, size: int, progress: float) -> int:
         if self._method.where == "batch":
@@ -75,7 +75,7 @@ class _ProgressiveResizingHooks(Hooks):
         if method.where == "loader":
             if (
                 width < self._whole
-            ):  # a loop that never asks for `input_size` leaves this at 0: no effect, which is told
+            ):  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
                 self._batches[width] += 1
             return inputs, targets
         nominal = scaled_width(width, progress, method.start, method.delay, method.finetune, method.increment)
