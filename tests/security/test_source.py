@@ -25,7 +25,6 @@ FORBIDDEN_CALLS = {
     "torch.hub.load",
     "torch.jit.load",
 }
-UNPACKING = ("extract", "extractall", "unpack_archive")
 # Of Python objects between ranks: they are pickled, by ranks that trust each other, and in one module alone.
 PICKLED_BETWEEN_RANKS = {
     f"torch.distributed.{name}"
