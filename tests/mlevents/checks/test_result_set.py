@@ -141,18 +141,6 @@ def test_an_empty_log_does_not_differ_from_its_set(make_set):
     assert check_set(make_set(change=change), "2.0.0") == []
 
 
-def test_a_summary_says_what_its_log_says(make_set):
-    summary = make_set(1, accuracies=(0.3, 0.5, 0.76))[0]
-    assert (summary.benchmark, summary.status, summary.seeds, summary.global_batch_size) == (
-        "resnet",
-        "success",
-        (1,),
-        64,
-    )
-    assert summary.first_epoch_share == 0.0 and summary.final_parts == {} and not summary.resumed
-    assert dict(summary.shared)["submission_status"] == "onprem" and len(summary.quality) == 3
-
-
 def test_a_cold_first_epoch_is_told_by_its_share(make_set):
     def change(runs):
         late = False

@@ -104,10 +104,6 @@ def test_a_status_is_an_error_exactly_where_their_checker_fails_it(tmp_path):
             assert ours == theirs, (round_, status)
 
 
-def test_a_status_of_no_round_is_a_warning_where_their_checker_does_not_look(tmp_path):
-    assert found(write(tmp_path, description(status="bogus"))) == [("warning", "system-status", line_of("status"))]
-
-
 def test_accelerators_without_a_model_and_a_model_without_accelerators_are_doubted(tmp_path):
     assert ("warning", "system-count", line_of("accelerator_model_name")) in found(
         write(tmp_path, description(accelerator_model_name="N/A"))
