@@ -12,11 +12,12 @@ from torch import Tensor
 from language_model.collator import MaskedBatch
 from language_model.configs import BertRunConfig, topics_baseline
 from language_model.model import import_transformers
-from language_model.prepare import TextSettings, prepare_text
+from language_model.prepare import prepare_text
 from language_model.settings import BertArchitecture, TextDataConfig
+from language_model.text.settings import TextSettings
 from language_model.text.store import read_manifest
 from language_model.weights import shapes
-from tests.language_model.text_samples import plain_text, write_vocabulary
+from tests.language_model.text_samples import Inputs, plain_text, write_vocabulary
 from timedrun.config import EvaluationConfig
 from timedrun.errors import UsageError
 from timedrun.training.schedule import StepSchedule
@@ -133,7 +134,7 @@ def tiny_config(tiny_store: Path) -> BertRunConfig:
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> tuple[list[Path], list[Path], Path]:
+def inputs(tmp_path: Path) -> Inputs:
     """Training files, an evaluation file and a vocabulary."""
     train = [tmp_path / "train_0.txt", tmp_path / "train_1.txt"]
     for number, path in enumerate(train):

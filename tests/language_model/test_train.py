@@ -19,7 +19,6 @@ from language_model.datasets import CHECKPOINT
 from language_model.prepare import prepare
 from language_model.settings import SpeedUps
 from language_model.train import accuracy, train
-from language_model.weights import save_safetensors
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
@@ -31,6 +30,8 @@ from timedrun.run.blocks import Outcome
 from timedrun.run.progress import Progress
 from timedrun.run.timed_run import TimedRun
 from timedrun.training.precision import Precision
+
+safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 
@@ -136,7 +137,7 @@ def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
     (store / CHECKPOINT).mkdir()
     trained = replace(methods, evaluation=replace(methods.evaluation, target=0.01))
     other = build_model(replace(trained, seed=77))
-    save_safetensors(other, store / CHECKPOINT / "model.safetensors")
+    safetensors.save_file(other.weights(), store / CHECKPOINT / "model.safetensors")
     config = replace(trained, start="checkpoint")
     found = prepare(config, store, decode=True, workers=1)
     assert found["checkpoint_parameters"] == sum(tensor.numel() for tensor in other.weights().values())

