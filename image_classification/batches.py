@@ -16,11 +16,12 @@ from image_classification import cifar10, digits
 from image_classification.augmentation import pad_crop_flip
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import require_folder
-from image_classification.loaders import registry
-from image_classification.loaders.in_memory import ResidentImages
+from image_classification.loaders.in_memory import InMemoryImages
 from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.prefetch import Prefetched
+from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
+from image_classification.stores.manifest import store_problems
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
 from timedrun.methods import Stack
@@ -186,7 +187,7 @@ class ImageBatches:
         memory map reports no error of its own."""
         if self.config.source != "image_folder" or self._folder is None:
             return
-        if found := registry.store_problems(self.config, self._folder):
+        if found := store_problems(self._folder, self.config.store, self.config.eval_resize):
             raise DataError(" ".join(found))
 
     def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
@@ -217,17 +218,25 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
     """
     split = "train" if train else "evaluation"
     if config.source == "digits":
-        return ResidentImages(*digits.read(split), device)
+        return InMemoryImages(*digits.read(split), device)
     if config.source == "cifar10":
-        return ResidentImages(*cifar10.read(require_folder(config, folder), split), device)
+        return InMemoryImages(*cifar10.read(require_folder(config, folder), split), device)
     if config.source == "synthetic":
         count = config.synthetic_train if train else config.synthetic_eval
         size = config.train_size if train else config.eval_size
         generator = torch.Generator().manual_seed(sampling.stream_seed(seed, split))
         images = torch.randint(0, 256, (count, len(config.mean), size, size), dtype=torch.uint8, generator=generator)
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
-        return ResidentImages(images, labels, device)
-    return registry.open_loader(config, require_folder(config, folder), train=train, seed=seed, device=device)
+        return InMemoryImages(images, labels, device)
+    return LOADERS[config.loader].open(
+        config.store,
+        require_folder(config, folder),
+        train=train,
+        seed=seed,
+        workers=config.workers,
+        device=device,
+        eval_resize=config.eval_resize,
+    )
 
 
 def sample_order(config: DataConfig) -> sampling.Order:

@@ -1,4 +1,4 @@
-"""The loaders that benchmarks compare, the stores they load, made of the same images, and how each is opened."""
+"""Cases of the loader benchmark: loaders, and stores made of the same images."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import torch
 
+from image_classification.batches import open_source
 from image_classification.configs import ImageRunConfig, imagenet_baseline
-from image_classification.loaders import registry
 from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
+from image_classification.loaders.registry import LOADERS
 from image_classification.prepare import prepare
 from image_classification.settings import DataConfig
-from image_classification.stores.manifest import MANIFEST, Manifest, StoreConfig, read_manifest
+from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, read_manifest, store_problems
 from image_classification.synthetic_images import SyntheticImages, write_images
 from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.errors import UsageError
@@ -31,12 +32,12 @@ STORES: Final = {
     "beton_jpeg": StoreConfig(format="beton", size=500, jpeg_share=1.0),
     "beton_half": StoreConfig(format="beton", size=500, jpeg_share=0.5),
 }
-"""What is loaded from, each made of the same images."""
+"""Stores, made of the same images."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A way to load a store at one size."""
+    """A loader on a store at one image size."""
 
     name: str
     loader: LoaderName
@@ -56,20 +57,20 @@ CONTESTANTS: Final[dict[str, tuple[LoaderName, tuple[str, ...]]]] = {
     "ffcv_own": ("ffcv", ("beton_jpeg", "beton_half")),
     "dali": ("dali", ("jpeg",)),
 }
-"""By name: the loader that it is of, and the stores that it loads."""
+"""Loader and stores of each contestant by name."""
 
 
 def choice(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Contestants that can run here, and why the others cannot.
+    """Return the contestants that can run here, and the reason for each other one.
 
     Raises:
-        UsageError: a name that is none.
+        UsageError: an unknown name.
     """
     if unknown := [name for name in names if name not in CONTESTANTS]:
-        raise UsageError(f"no loader {', '.join(unknown)}; there are: {', '.join(CONTESTANTS)}.")
+        raise UsageError(f"no loader {', '.join(unknown)}; loaders: {', '.join(CONTESTANTS)}.")
     missing = {name: "--loaders leaves it out." for name in CONTESTANTS if names and name not in names}
     for name in CONTESTANTS.keys() - missing.keys():
-        if reason := registry.unavailable(CONTESTANTS[name][0]):
+        if reason := LOADERS[CONTESTANTS[name][0]].unavailable():
             missing[name] = reason
     return [name for name in CONTESTANTS if name not in missing], missing
 
@@ -79,22 +80,22 @@ class Stores:
     """Stores of the same images."""
 
     folder: Path
-    """Each lies in a folder of its name."""
-    manifests: dict[str, Manifest]
+    """Parent of the stores' folders, which have their names."""
+    manifests: dict[str, ImageManifest]
     source: str
-    """What the images are, in words."""
+    """Description of the images."""
 
     @property
     def images(self) -> int:
-        """For training."""
+        """Number of training images."""
         return next(iter(self.manifests.values())).splits["train"].images
 
 
 def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stores:
-    """The stores `names` in `root`, made of `options.images` or of synthetic ones where they are not there yet.
+    """Open the stores `names` in `root`; missing ones are made of `options.images` or of synthetic images.
 
     Raises:
-        UsageError: a store there was made with other settings, or of other images than the others.
+        UsageError: a store has other settings, or other images than the others.
     """
     images, folder = list(options.images), root
     source = "as given with --images"
@@ -114,7 +115,7 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
             print(f"preparing {name}", file=sys.stderr, flush=True)
             store.mkdir(parents=True, exist_ok=True)
             prepare(config, store, decode=False, workers=options.workers, images=images)
-        if found := " ".join(registry.store_problems(config.data, store)):
+        if found := " ".join(store_problems(store, config.data.store, config.data.eval_resize)):
             raise UsageError(f"--stores: {found}")
         manifests[name] = read_manifest(store)
     if len({manifest.source_sha256 for manifest in manifests.values()}) > 1:
@@ -126,14 +127,14 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
 
 
 def config_of(store: StoreConfig, *, workers: int, loader: LoaderName | None = None) -> ImageRunConfig:
-    """A config of that store and of `loader`, by default the first that reads it."""
-    readers = [loader] if loader else [name for name, formats in registry.READS.items() if store.format in formats]
+    """Return a config of that store and of `loader`, by default the first that reads it."""
+    readers = [loader] if loader else [name for name, known in LOADERS.items() if store.format in known.formats]
     base = imagenet_baseline()
     return replace(base, data=replace(base.data, loader=readers[0], store=store, workers=workers))
 
 
-def facts_of(manifest: Manifest) -> dict[str, Any]:
-    """What a store holds, for the record."""
+def facts_of(manifest: ImageManifest) -> dict[str, Any]:
+    """Return the facts of a store for the JSON report."""
     train = manifest.splits["train"]
     return {
         "settings": asdict(manifest.settings),
@@ -151,7 +152,7 @@ Batches = Callable[[Indices, int], Iterator[LoadedBatch]]
 def opened(
     contestant: Contestant, stores: Stores, samples: Indices, options: BenchOptions, device: torch.device
 ) -> Iterator[Batches]:
-    """A function of (samples, epoch) that gives their batches, until the loader is closed at the end of the context."""
+    """Open the loader and yield a function from (samples, epoch) to their batches; close it at the end."""
     folder = stores.folder / contestant.store
     workers, size, batch = options.workers, contestant.size, options.batch
     if contestant.name == "ffcv_own":
@@ -161,7 +162,7 @@ def opened(
     if contestant.name == "raw_host":
         source = host_part(data, folder, device)
     else:
-        source = registry.open_loader(data, folder, train=True, seed=SEED, device=device)
+        source = open_source(data, folder, device, train=True, seed=SEED)
     try:
         yield lambda part, epoch: source.batches(parts_of(part, batch), epoch, size)
     finally:
@@ -169,12 +170,12 @@ def opened(
 
 
 def parts_of(samples: Indices, batch: int) -> list[Indices]:
-    """Batches of `samples`; the last one may be short."""
+    """Split `samples` into batches; the last one may be short."""
     return [samples[begin : begin + batch] for begin in range(0, len(samples), batch)]
 
 
 def host_part(data: DataConfig, folder: Path, device: torch.device) -> Loader:
-    """The raw loader as it is where a GPU crops and resizes."""
+    """Return the raw loader as it is used when a GPU crops and resizes."""
     from image_classification.loaders.raw import RawLoader
 
     return RawLoader(
@@ -190,8 +191,8 @@ def host_part(data: DataConfig, folder: Path, device: torch.device) -> Loader:
 
 @functools.cache
 def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
-    """FFCV's own pipeline, made to load given samples, all of them, in its own order. It has nothing to close (its
-    threads end with a pass), and it is kept, since another one would be compiled anew.
+    """Return FFCV's own pipeline, adapted to load all of the given samples in its own order. It needs no closing (its
+    threads end with a pass) and is cached, since a new one is compiled again.
     """
     from image_classification.loaders.ffcv_loader import stock_loader
 
@@ -200,7 +201,7 @@ def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
 
     def batches(samples: Indices, epoch: int) -> Iterator[LoadedBatch]:
         stock.traversal_order.indices = samples
-        stock.first_traversal_order = samples  # its length is that of a pass
+        stock.first_traversal_order = samples  # its length sets that of a pass
         stock.next_epoch = epoch
         for images, labels in stock:
             yield LoadedBatch(images, labels)
@@ -209,5 +210,5 @@ def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

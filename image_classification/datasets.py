@@ -9,9 +9,16 @@ from pathlib import Path
 
 from image_classification import cifar10, digits, image_folder
 from image_classification.configs import ImageRunConfig
-from image_classification.loaders import registry
+from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
-from image_classification.stores.manifest import Manifest, StoreConfig, read_manifest
+from image_classification.stores.manifest import (
+    FORMAT_SETTINGS,
+    ImageManifest,
+    StoreConfig,
+    differences,
+    read_manifest,
+    run_splits,
+)
 from timedrun.errors import DataError
 from timedrun.methods import ProgressiveResizing
 from timedrun.storage.result_files import require_data_folder
@@ -53,17 +60,14 @@ def facts(config: DataConfig, folder: Path | None) -> DataFacts:
         index = image_folder.read_index(folder)
         return DataFacts(index.facts["train"].images, index.facts["evaluation"].images, len(index.classes), 3)
     manifest = read_manifest(folder)
-    if found := [
-        *registry.differences(config.store, manifest, folder),
-        *registry.missing_splits(config, manifest, folder),
-    ]:
+    if found := differences(folder, manifest, config.store, config.eval_resize):
         raise DataError(" ".join(found))
     return _counted(config, manifest)
 
 
-def _counted(config: DataConfig, manifest: Manifest) -> DataFacts:
+def _counted(config: DataConfig, manifest: ImageManifest) -> DataFacts:
     """Return the counts of a store; 0 for a missing split."""
-    train, evaluation = (manifest.splits.get(registry.split_name(config, train=train)) for train in (True, False))
+    train, evaluation = map(manifest.splits.get, run_splits(config.store, config.eval_resize))
     return DataFacts(train.images if train else 0, evaluation.images if evaluation else 0, len(manifest.classes), 3)
 
 
@@ -96,7 +100,12 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
     data, model = config.data, config.model
     found = unused_settings(data)
     if data.source == "image_folder":
-        found += registry.problems(data, folder if folder is not None and folder.is_dir() else None)
+        found += LOADERS[data.loader].problems(
+            data.store,
+            folder if folder is not None and folder.is_dir() else None,
+            eval_resize=data.eval_resize,
+            eval_size=data.eval_size,
+        )
     else:
         found += [
             f"progressive_resizing.where loader: images of source {data.source} are held in memory, so no loader can"
@@ -141,7 +150,7 @@ def unused_settings(data: DataConfig) -> list[str]:
     changed = [(name, defaults[name]) for name in unused if getattr(data, name) != defaults[name]]
     if data.source != "synthetic":
         # A run uses one of evaluation_resizes, its eval_resize; the others are for other runs.
-        used = ("format", *registry.SETTINGS[data.store.format]) if data.source == "image_folder" else ()
+        used = ("format", *FORMAT_SETTINGS[data.store.format]) if data.source == "image_folder" else ()
         changed += [
             (f"store.{item.name}", item.default)
             for item in fields(StoreConfig)
@@ -157,8 +166,6 @@ def unused_settings(data: DataConfig) -> list[str]:
         found.append(f"{data.source} has images of {own} px: set --data.train-size {own} --data.eval-size {own}.")
     if data.order_block < 1 or data.order_window < 1:
         found.append("data.order_block and data.order_window count from 1.")
-    if data.eval_batch < 1:
-        found.append(f"data.eval_batch {data.eval_batch}: give --data.eval-batch 1 or more.")
     if data.prefetch < 0 or data.workers < 0:
         found.append("data.prefetch and data.workers count from 0.")
     return found

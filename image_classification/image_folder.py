@@ -1,4 +1,4 @@
-"""ImageNet's layout, `train/<class>/*` and `val/<class>/*`, with the index of such a folder."""
+"""Index of a folder in ImageNet's layout, `train/<class>/*` and `val/<class>/*`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import cattrs
 
-from image_classification.stores.manifest import SplitFacts, split_facts
-from image_classification.stores.sample_index import FILE_ROW, ImageTable
+from image_classification.stores.manifest import SplitCounts, count_split
+from image_classification.stores.sample_index import FILE_ROW, SampleIndex
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import StoredFile, write_file
 
@@ -24,32 +24,32 @@ SPLITS = {"train": "train", "evaluation": "val"}
 
 @dataclass(frozen=True)
 class Index:
-    """What is in the folder: class names, and per split the relative path, bytes and class number of every image."""
+    """Class names of a folder, and for each split the relative path, bytes and class number of every image."""
 
     classes: tuple[str, ...]
-    splits: Mapping[str, ImageTable]
+    splits: Mapping[str, SampleIndex]
     """By "train" and "evaluation"."""
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over class names, paths, labels and bytes of the files."""
+        """SHA-256 of class names, paths, labels and file sizes."""
         digest = hashlib.sha256(json.dumps(self.classes).encode())
         for split in SPLITS:
             self.splits[split].digest_into(digest)
         return digest.hexdigest()
 
     @cached_property
-    def facts(self) -> dict[str, SplitFacts]:
-        """Counts by split, without looking at a file."""
+    def facts(self) -> dict[str, SplitCounts]:
+        """Counts by split; no file is opened."""
         return {
-            split: split_facts(table.labels, len(self.classes), int(table.column("bytes").sum()))
+            split: count_split(table.labels, len(self.classes), int(table.rows["bytes"].sum()))
             for split, table in self.splits.items()
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexHead:
-    """The text file; the rows and names of each split lie in files beside it."""
+    """Contents of the index's JSON file; rows and names of each split are in other files."""
 
     version: int
     classes: tuple[str, ...]
@@ -58,18 +58,21 @@ class IndexHead:
     files: dict[str, StoredFile]
 
 
-def make_index(folder: Path) -> Index:
-    """List `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder.
+def make_index(folder: Path, unreadable: list[str] | None = None) -> Index:
+    """Index `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder.
+
+    Args:
+        unreadable: if given, images without a readable size are appended, with the reason, and listed with 0 bytes.
 
     Raises:
-        DataError: a split or its images are missing, or val/ has a class that train/ has not.
+        DataError: a split or its images are missing, or val/ has a class that train/ does not have.
     """
     for sub in SPLITS.values():
         if not (folder / sub).is_dir():
             raise DataError(f"{folder}: no {sub}/ folder; expected train/<class>/*.jpg and val/<class>/*.jpg.")
     classes = tuple(sorted(entry.name for entry in (folder / "train").iterdir() if entry.is_dir()))
     numbers = {name: number for number, name in enumerate(classes)}
-    splits: dict[str, ImageTable] = {}
+    splits: dict[str, SampleIndex] = {}
     for split, sub in SPLITS.items():
         names: list[str] = []
         labels: list[int] = []
@@ -81,15 +84,15 @@ def make_index(folder: Path) -> Index:
                 found = sorted(path for path in entry.rglob("*") if path.suffix.lower() in SUFFIXES)
                 names += [path.relative_to(folder).as_posix() for path in found]
                 labels += [numbers[entry.name]] * len(found)
-                sizes += [_size_of(path) for path in found]
+                sizes += [_size_of(path, folder, unreadable) for path in found]
         if not names:
             raise DataError(f"{folder / sub}: no image ({', '.join(SUFFIXES)}) in any class folder.")
-        splits[split] = ImageTable.of(names, {"label": labels, "bytes": sizes}, FILE_ROW)
+        splits[split] = SampleIndex.of(names, {"label": labels, "bytes": sizes}, FILE_ROW)
     return Index(classes, splits)
 
 
 def write_index(index: Index, folder: Path) -> Path:
-    """Write `index` into `folder`; its head, without which there is no index, comes last."""
+    """Write `index` into `folder`, its head last, so that an interrupted write leaves no index."""
     files: dict[str, StoredFile] = {}
     path = folder / INDEX
     path.unlink(missing_ok=True)
@@ -101,10 +104,10 @@ def write_index(index: Index, folder: Path) -> Path:
 
 
 def read_index(folder: Path) -> Index:
-    """The index that `prepare` wrote, memory-mapped; no image is touched.
+    """Memory-map the index that `prepare` wrote; no image is read.
 
     Raises:
-        DataError: there is none, or it was changed.
+        DataError: there is no index, or it was changed.
     """
     path = folder / INDEX
     again = f"timedrun prepare image_classification CONFIG --data-folder {folder}"
@@ -120,7 +123,7 @@ def read_index(folder: Path) -> Index:
         head = cattrs.Converter(forbid_extra_keys=True).structure(values, IndexHead)
     except (OSError, ValueError, AttributeError, RecursionError, cattrs.BaseValidationError) as error:
         raise DataError(f"{path}: damaged or edited ({type(error).__name__}); run prepare again.") from None
-    splits = {split: ImageTable.open(folder, f"{path.stem}.{split}", head.files, FILE_ROW) for split in SPLITS}
+    splits = {split: SampleIndex.open(folder, f"{path.stem}.{split}", head.files, FILE_ROW) for split in SPLITS}
     index = Index(head.classes, splits)
     if index.digest != head.sha256:
         raise DataError(f"{path}: damaged or edited; run prepare again.")
@@ -128,17 +131,17 @@ def read_index(folder: Path) -> Index:
 
 
 def verify(folder: Path) -> Index:
-    """Compares the size of every file with the index, and returns that. Contents are not recorded.
+    """Compare the size of every file with the index and return it. Contents have no digest.
 
     Raises:
-        DataError: files are missing or have changed their size: how many, and the first 20 of them.
+        DataError: files are missing or have another size; the message has their number and the first 20.
     """
     index = read_index(folder)
     changed = [
         name
         for table in index.splits.values()
-        for name, size in zip(table.names(), table.column("bytes"), strict=True)
-        if not (folder / name).is_file() or _size_of(folder / name) != size
+        for name, size in zip(table.names(), table.rows["bytes"], strict=True)
+        if not (folder / name).is_file() or _size_of(folder / name, folder) != size
     ]
     if changed:
         shown = "\n".join(f"  {name}" for name in changed[:20])
@@ -146,8 +149,11 @@ def verify(folder: Path) -> Index:
     return index
 
 
-def _size_of(path: Path) -> int:
+def _size_of(path: Path, folder: Path, unreadable: list[str] | None = None) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); remove it or mend the link.") from None
+        if unreadable is not None:
+            unreadable.append(f"{path.relative_to(folder).as_posix()}: cannot be read ({error.strerror})")
+            return 0
+        raise DataError(f"{path}: cannot be read ({error.strerror}); remove it or repair the link.") from None

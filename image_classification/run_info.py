@@ -9,8 +9,9 @@ import torch
 from image_classification.build import Parts, build
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import declared, facts
-from image_classification.loaders import registry
+from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
+from image_classification.stores.manifest import describe_store
 from mlevents import keys
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
@@ -47,8 +48,8 @@ def data_info(config: DataConfig) -> dict[str, str | int]:
     if config.source != "image_folder":
         return {keys.DATA_LOADER: "memory", keys.DATA_ORDER: order}
     return {
-        keys.DATA_LOADER: registry.in_words(config.loader),
-        keys.DATA_STORE: registry.described(config.store),
+        keys.DATA_LOADER: LOADERS[config.loader].description,
+        keys.DATA_STORE: describe_store(config.store),
         keys.DATA_ORDER: order,
         keys.DATA_WORKERS: config.workers,
         keys.DATA_PREFETCH: config.prefetch,

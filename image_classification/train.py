@@ -12,7 +12,7 @@ from image_classification.batches import Batch, ImageBatches, open_batches
 from image_classification.build import build
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import facts
-from image_classification.loaders.registry import make_ready
+from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
 from image_classification.stores.data_files import data_files
 from timedrun.distributed.process_group import ProcessGroup
@@ -69,7 +69,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     )
     files = data_files(config.data, run.data_folder)
     if files is not None:
-        make_ready(config.data.loader)
+        LOADERS[config.data.loader].compile_ahead()
     read_ahead_bytes = files.bytes if files is not None and config.data.read_ahead else None
     run.start_clock(run_info(config, parts), files=files or (), read_ahead_bytes=read_ahead_bytes)
     with open_batches(config, run.data_folder, ranks, methods) as batches:

@@ -1,1 +1,1 @@
-"""Ways to turn stored images into training and evaluation batches, behind one interface."""
+"""Image loaders: stored images to training and evaluation batches, behind one interface."""

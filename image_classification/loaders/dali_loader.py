@@ -1,8 +1,7 @@
-"""Batches decoded by NVIDIA DALI, on the GPU that trains or on processor threads, with crops of our own."""
+"""Loader on NVIDIA DALI, which decodes on the training GPU or in CPU threads, with the crops of `augmentation`."""
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,29 +16,18 @@ from torch import Tensor
 from image_classification.augmentation import train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.pillow import decode, described
+from image_classification.loaders.pillow import decode, describe_image
 from image_classification.stores.encoded import open_encoded
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
 
-def unavailable() -> str:
-    """Why DALI cannot be used here; "" if it can, as far as can be said without importing it."""
-    try:
-        found = importlib.util.find_spec("nvidia.dali") is not None
-    except ModuleNotFoundError:
-        found = False
-    if not found:
-        return "loader dali needs nvidia-dali; pip install 'timedrun[dali]' (for CUDA 13)."
-    return ""
-
-
 class DaliLoader:
-    """A split of a folder of images or of a store of format jpeg.
+    """Split of a folder of images or of a store of format jpeg.
 
-    On a CUDA device DALI decodes there (its "mixed" decoder) and batches come out there; elsewhere it uses threads. In
-    training only the crop, which is `augmentation.train_crops`, is decoded. DALI's antialiased bilinear filter is
-    Pillow's but for rounding: pixels differ from the reference by some levels (see the tests for how many).
+    For a CUDA device, DALI decodes on it (its "mixed" decoder) and batches stay there; otherwise DALI uses threads. In
+    training, only the crop (`augmentation.train_crops`) is decoded. DALI's antialiased bilinear filter equals Pillow's
+    up to rounding: pixels differ from the reference by some levels (bounded in the tests).
     """
 
     def __init__(
@@ -53,13 +41,13 @@ class DaliLoader:
         eval_resize: int,
         prefetch: int = 2,
     ) -> None:
-        """Raises DataError where DALI is missing, or the folder holds no prepared images.
-
-        Args:
-            workers: threads that decode, and as many that read files. prefetch: batches that DALI works on at once.
         """
-        if reason := unavailable():
-            raise DataError(reason)
+        Args:
+            workers: decoding threads, and as many threads that read files. prefetch: batches in DALI's queue.
+
+        Raises:
+            DataError: the folder holds no prepared images.
+        """
         self.images = open_encoded(folder, "train" if train else "evaluation")
         self.train, self.seed, self.device, self.eval_resize = train, seed, device, eval_resize
         self.workers, self.prefetch = max(1, workers), max(1, prefetch)
@@ -70,7 +58,7 @@ class DaliLoader:
         return len(self.images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """As in `Loader.batches`; images are in memory of the device."""
+        """Iterate over the batches of `parts`, images on the device; see `Loader.batches`."""
         largest = max((len(part) for part in parts), default=0)
         graph = self._graphs.pop(size, None)
         if graph is None or graph.largest < largest:
@@ -83,7 +71,7 @@ class DaliLoader:
                 images = torch.empty((0, size, size, 3), dtype=torch.uint8, device=self.device)
             yield LoadedBatch(images.permute(0, 3, 1, 2), torch.from_numpy(self.images.labels[part]))
         graph.rewind()
-        self._graphs[size] = graph  # one whose pass was left early or failed is not used again
+        self._graphs[size] = graph  # not reused after an abandoned or failed pass
 
     def close(self) -> None:
         """End the threads."""
@@ -91,7 +79,7 @@ class DaliLoader:
         self._graphs.clear()
 
     def _inputs(self, part: Indices, epoch: int, size: int) -> tuple[Any, ...]:
-        """What DALI needs of a batch: encoded bytes, corner and shape of the cut, and in training whether to mirror."""
+        """Return encoded images, crop corners, crop (train) or resized (evaluation) shapes, and flips in training."""
         read = list(self._readers.map(self._read, part.tolist()))
         sizes = np.array([image_size for _, image_size in read], dtype=np.int64)
         encoded = [data for data, _ in read]
@@ -102,19 +90,19 @@ class DaliLoader:
         return encoded, corners.astype(np.int32), shapes.astype(np.float32)
 
     def _run(self, graph: _Graph, part: Indices) -> Tensor:
-        """The next batch (n, size, size, 3), which is that of `part`, copied out of DALI's memory."""
+        """Return a copy of the next batch (n, size, size, 3), that of `part`."""
         try:
             (output,) = graph.pipeline.run()
             if self.device.type != "cuda":
                 return torch.from_numpy(np.array(output.as_tensor()))
             images = torch.utils.dlpack.from_dlpack(output.as_tensor()).clone()
-            torch.cuda.current_stream(self.device).synchronize()  # the next run takes DALI's memory back
+            torch.cuda.current_stream(self.device).synchronize()  # the next run reuses DALI's memory
             return images
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             raise DataError(self._blame(part, error)) from None
 
     def _read(self, sample: int) -> tuple[npt.NDArray[np.uint8], tuple[int, int]]:
-        """Encoded bytes of a sample; height and width, from the head of its file."""
+        """Return the encoded bytes of a sample, and (height, width) from its header."""
         from PIL import Image
 
         data = self.images.read(sample)
@@ -122,15 +110,15 @@ class DaliLoader:
             with Image.open(io.BytesIO(data)) as image:
                 width, height = image.size
         except (OSError, SyntaxError, ValueError):
-            decode(data, described(self.images, sample))
+            decode(data, describe_image(self.images, sample))
             raise
         return np.frombuffer(data, dtype=np.uint8), (height, width)
 
     def _blame(self, part: Indices, error: Exception) -> str:
-        """Which file of a failed batch it was: DALI does not know names."""
+        """Return a message naming the file at which a batch failed, which DALI does not report."""
         for sample in part.tolist():
             try:
-                decode(self.images.read(sample), described(self.images, sample))
+                decode(self.images.read(sample), describe_image(self.images, sample))
             except DataError as broken:
                 return str(broken)
         names = ", ".join(self.images.name(sample) for sample in part[:3].tolist())
@@ -140,16 +128,14 @@ class DaliLoader:
 def centre_windows(
     sizes: npt.NDArray[np.int64], resize: int, size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Corner (n, 2) of the central crop, and height and width (n, 2) of the resized image that it is cut from, as
-    `pillow.evaluation_image` rounds them.
-    """
+    """Return corners (n, 2) of the central crops and sizes (n, 2) of the resized images, in Pillow's rounding."""
     shapes = [resized(height, width, resize) for height, width in sizes.tolist()]
     corners = [(central(height, size), central(width, size)) for height, width in shapes]
     return np.array(corners, dtype=np.int64), np.array(shapes, dtype=np.int64)
 
 
 class _Graph:
-    """DALI's pipeline for one size of images, and where it takes its batches from."""
+    """DALI pipeline for one image size, fed from `inputs`."""
 
     def __init__(self, loader: DaliLoader, size: int, largest: int) -> None:
         from nvidia.dali import fn, types
@@ -180,7 +166,7 @@ class _Graph:
         self.pipeline.build()
 
     def rewind(self) -> None:
-        """Take note of the end of a pass, without which DALI does not begin another."""
+        """Consume the end of a pass; DALI does not start another one before."""
         try:
             self.pipeline.run()
         except StopIteration:

@@ -1,8 +1,7 @@
-"""Batches from FFCV's .beton files through its compiled decoder, with order, crops and threads of our own."""
+"""Loader for .beton files on FFCV's compiled decoder, with the order, crops and threads of this package."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
-from image_classification.loaders.decode_pool import ImageBatch, ImageMemory, LoaderThreads
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.stores.beton import BetonImages, beton_name
 from image_classification.stores.manifest import MANIFEST
@@ -24,32 +23,21 @@ from timedrun.training.sampling import Indices
 if TYPE_CHECKING:
     from image_classification.loaders.ffcv_pipeline import BetonFile
 
-SLICE = 32  # images a call of compiled code: a call costs as much Python as decoding a tenth of an image
-
-
-def unavailable() -> str:
-    """Why FFCV cannot be used here; "" if it can, as far as can be said without importing it."""
-    if importlib.util.find_spec("ffcv") is None:
-        return (
-            "loader ffcv needs ffcv, which is built on installation: apt-get install g++ pkg-config libopencv-dev "
-            "libturbojpeg0-dev (Debian's names), then pip install 'timedrun[ffcv]'."
-        )
-    return ""
+SLICE = 32  # images per call of compiled code; a call takes as long as decoding a tenth of an image
 
 
 class FfcvLoader:
-    """A split of a store of format beton.
+    """Split of a store of format beton.
 
-    FFCV's reader opens the file; its native code decodes and resizes, in our threads. The first loader of a process
-    compiles (seconds, one time for all files and sizes of images) before it touches its file; `compile_ahead` does it
-    earlier, before a clock runs. The crop and flip of a sample are `augmentation.train_crops`, drawn on the
-    original's size and rounded to the pixels of what is stored. In a folder without a manifest, with files that FFCV's
-    own writer made, the stored size is all there is: an image that was made smaller on the way in gets crops of the
-    same law, but other ones.
+    FFCV's reader opens the file; its native code decodes and resizes in threads of this package. The first loader of a
+    process compiles (seconds, once for all files and image sizes) before it opens its file; `compile_ahead` does so
+    before the clock starts. Crops and flips are `augmentation.train_crops`, drawn on the original's size and rounded to
+    stored pixels. A folder written by FFCV itself has no manifest, hence no original sizes: crops of images that were
+    shrunk have the same distribution but other values.
 
-    FFCV resizes by cv2's INTER_AREA and decodes JPEG with the fast DCT; the reference (Pillow) resizes by a triangle
-    filter, so sharp edges and fine texture differ. Evaluation cuts the reference's central crop out of the stored
-    image, in whole pixels, and resizes once. Against the reference at 224 of 256 on Caltech-101, of 255 levels: mean
+    FFCV resizes with cv2's INTER_AREA and decodes JPEG with the fast DCT; the reference (Pillow) has a triangle filter,
+    so sharp edges and fine texture differ. Evaluation crops the reference's central area from the stored image, in
+    whole pixels, and resizes once. Difference from the reference at 224 of 256 on Caltech-101, of 255 levels: mean
     2.8 raw, 3.4 as JPEG; worst image 12, single pixels of line drawings over 200.
     """
 
@@ -64,10 +52,12 @@ class FfcvLoader:
         eval_resize: int,
         prefetch: int = 3,
     ) -> None:
-        """Raises DataError where ffcv is missing, or the file is missing or damaged.
-
+        """
         Args:
             workers: threads. prefetch: batches made ahead of the one handed over.
+
+        Raises:
+            DataError: ffcv does not load, or the file is missing or damaged.
         """
         self.train, self.seed, self.eval_resize = train, seed, eval_resize
         split = "train" if train else "evaluation"
@@ -77,26 +67,26 @@ class FfcvLoader:
         else:
             self.images = open_beton(self.store.path, self.store.name)
             if not np.array_equal(self.images.labels, self.store.labels):
-                raise DataError(f"{self.store.path}: its labels are not those of the store's table; prepare it again.")
-        self._memory = ImageMemory(pin=device.type == "cuda")
-        self._threads = LoaderThreads(max(1, workers), ahead=max(1, prefetch), slice_size=SLICE)
+                raise DataError(f"{self.store.path}: its labels differ from the store's index; prepare it again.")
+        self._buffers = BatchBuffers(pin=device.type == "cuda")
+        self._threads = DecodePool(max(1, workers), ahead=max(1, prefetch), slice_size=SLICE)
 
     def __len__(self) -> int:
         return len(self.images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """As in `Loader.batches`; parts may have any sizes."""
+        """Iterate over the batches of `parts`, of any sizes; see `Loader.batches`."""
 
         def fill(samples: Indices, images: Tensor) -> None:
             self.images.decode(samples, self.crops(samples, epoch, size), images.numpy())
 
         def start(part: Indices) -> ImageBatch:
-            return ImageBatch(part, self.images.labels, self._memory.take(len(part), size), fill)
+            return ImageBatch(part, self.images.labels, self._buffers.take(len(part), size), fill)
 
         return self._threads.batches(parts, start)
 
     def crops(self, samples: Indices, epoch: int, size: int) -> npt.NDArray[np.int64]:
-        """(n, 5) top, left, height, width in stored pixels, and 1 where mirrored."""
+        """Return (n, 5) top, left, height, width in stored pixels, and 1 to mirror."""
         stored = self.images.sizes(samples)
         crops = np.zeros((len(samples), 5), dtype=np.int64)
         if self.train:
@@ -113,9 +103,9 @@ class FfcvLoader:
 
 
 def centre_boxes(stored: npt.NDArray[np.int64], resize: int, size: int) -> npt.NDArray[np.int64]:
-    """(n, 4) top, left, height, width, in stored pixels, of what the reference's resize and central crop leave.
+    """Return (n, 4) top, left, height, width, in stored pixels, of the reference's resize and central crop.
 
-    FFCV's CenterCrop (ffcv/fields/rgb_image.py) takes nearly the same part, but rounds every edge inwards.
+    FFCV's CenterCrop (ffcv/fields/rgb_image.py) differs by rounding every edge inwards.
     """
     shapes = np.array([resized(height, width, resize) for height, width in stored.tolist()], dtype=np.int64).reshape(
         -1, 2
@@ -126,56 +116,31 @@ def centre_boxes(stored: npt.NDArray[np.int64], resize: int, size: int) -> npt.N
 
 
 def open_beton(path: Path, name: Callable[[int], str] = "image {}".format) -> BetonFile:
-    """The images of a .beton file, through FFCV; errors call image i `name(i)`.
+    """Open a .beton file with FFCV; errors call image i `name(i)`.
 
     Raises:
-        DataError: ffcv is missing or does not load; the file is missing or damaged.
+        DataError: ffcv does not load, or the file is missing or damaged.
     """
     return _with_ffcv(lambda pipeline: pipeline.BetonFile(path, name))  # type: ignore[no-any-return]
 
 
 def compile_ahead() -> None:
-    """Compile what loaders need, which touches no data. Raises DataError where ffcv is missing or does not load."""
+    """Compile the decoder; raise DataError if ffcv does not load."""
     _with_ffcv(lambda pipeline: pipeline.compiled_decoder())
 
 
-def stock_loader(
-    folder: Path,
-    *,
-    train: bool,
-    seed: int,
-    workers: int,
-    size: int,
-    batch: int,
-    eval_resize: int,
-    order: str = "random",
-) -> Any:
-    """FFCV's own loader, as ffcv-imagenet sets it up; it gives (images uint8 (n, 3, size, size), labels).
-
-    For comparison only: its crops are FFCV's, its last batch may be dropped, its batches lie in memory that it uses
-    again, and it compiles for some seconds within its first epoch.
+def stock_loader(folder: Path, *, train: bool, **options: Any) -> Any:
+    """Return FFCV's own loader, for comparison; see `ffcv_pipeline.stock_loader` for `options`.
 
     Raises:
-        DataError: ffcv is missing or does not load.
+        DataError: ffcv does not load.
     """
-    return _with_ffcv(
-        lambda pipeline: pipeline.stock_loader(
-            folder / beton_name("train" if train else "evaluation"),
-            train=train,
-            size=size,
-            batch=batch,
-            workers=workers,
-            seed=seed,
-            order=order,
-            resize=eval_resize,
-        )
-    )
+    path = folder / beton_name("train" if train else "evaluation")
+    return _with_ffcv(lambda pipeline: pipeline.stock_loader(path, train=train, **options))
 
 
 def _with_ffcv(use: Any) -> Any:
-    """`use(ffcv_pipeline)`, with torch's number of threads put back: ffcv sets it when imported and when opened."""
-    if reason := unavailable():
-        raise DataError(reason)
+    """Return `use(ffcv_pipeline)`; restore torch's number of threads, which ffcv changes on import and on opening."""
     threads = torch.get_num_threads()
     try:
         from image_classification.loaders import ffcv_pipeline
@@ -184,7 +149,7 @@ def _with_ffcv(use: Any) -> Any:
     except ImportError as error:
         raise DataError(
             f"loader ffcv: ffcv does not load ({error}). It needs the libraries that it was built with (Debian: "
-            "libopencv-dev, libturbojpeg0-dev); install them or build it again: pip install --force-reinstall "
+            "libopencv-dev, libturbojpeg0-dev); install them or rebuild it: pip install --force-reinstall "
             "'timedrun[ffcv]'."
         ) from None
     finally:

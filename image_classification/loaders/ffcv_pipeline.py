@@ -1,4 +1,4 @@
-"""What needs the package ffcv: .beton files read with its reader and native code, and its loader as it is."""
+"""Modules of ffcv for the ffcv loader: its reader and native code for .beton files, and its own loader."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ CROP_COLUMNS = 5  # top, left, height, width, mirrored
 
 
 class BetonFile:
-    """A .beton file: which images it has, and crops of them. Opening it reads its tables but no image.
+    """Open .beton file. Opening it reads its tables but no image.
 
-    FFCV's `Loader` is not used: its thread ends without a word when something goes wrong in it (the consumer then waits
-    for ever), it passes over what cannot be decoded, sets torch's number of threads, compiles anew for each file, and
-    holds Python sets of every sample's pages.
+    FFCV's `Loader` is not used: on an error its thread ends silently and the consumer hangs, it skips undecodable
+    images, sets torch's number of threads, compiles again for each file, and holds Python sets of every sample's pages.
     """
 
     def __init__(self, path: Path, name: Callable[[int], str] = "image {}".format) -> None:
-        """Raises DataError where the file is missing, damaged or has other fields than an image and a label.
-
+        """
         Args:
-            name: what errors call an image of that number.
+            name: image number to its name in errors.
+
+        Raises:
+            DataError: the file is missing, damaged or has other fields than an image and a label.
         """
         if not path.is_file():
             raise DataError(f"{path}: no such file; prepare a store of format beton there.")
         try:
             reader = Reader(str(path))
-            places = {name: f"f{place}" for place, name in enumerate(reader.field_names)}
-            self._images = np.array(reader.metadata[places["image"]])
-            self.labels = np.array(reader.metadata[places["label"]], dtype=np.int64).reshape(-1)
+            columns = {name: f"f{number}" for number, name in enumerate(reader.field_names)}
+            self._images = np.array(reader.metadata[columns["image"]])
+            self.labels = np.array(reader.metadata[columns["label"]], dtype=np.int64).reshape(-1)
             table, declared = reader.alloc_table, int(reader.num_samples)
             pointers, self._modes = self._images["data_ptr"], self._images["mode"]
         except (AssertionError, ValueError, IndexError, KeyError, TypeError, OSError, MemoryError) as error:
@@ -62,19 +63,19 @@ class BetonFile:
         return len(self.labels)
 
     def sizes(self, samples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """(n, 2) stored height and width."""
+        """Return (n, 2) stored height and width."""
         images = self._images[samples]
         return np.stack([images["height"], images["width"]], axis=1).astype(np.int64)
 
     def decode(
         self, samples: npt.NDArray[np.int64], crops: npt.NDArray[np.int64], images: npt.NDArray[np.uint8]
     ) -> None:
-        """Write the crops (n, 5) top, left, height, width, mirrored of stored images into `images` (n, S, S, 3).
+        """Decode crops (n, 5) top, left, height, width, mirrored of stored images into `images` (n, S, S, 3).
 
-        Releases the GIL; any number of threads may call it.
+        Releases the GIL and is thread-safe.
 
         Raises:
-            DataError: one cannot be decoded; it is named.
+            DataError: an image cannot be decoded; it is named.
         """
         failed = np.zeros(len(samples), dtype=np.bool_)
         if not hasattr(self._scratch, "bytes"):
@@ -88,53 +89,53 @@ class BetonFile:
             )
 
     def _checked_lengths(self, table: Any, pointers: Any, declared: int) -> npt.NDArray[np.int64]:
-        """Bytes of each image (n,). Compiled code reads where the file's tables point to, unchecked; so this looks."""
+        """Return the bytes of each image (n,), after checks: compiled code follows the file's tables unchecked."""
         order = np.argsort(table["ptr"])
         starts, lengths = table["ptr"][order], table["size"][order]
         size = np.uint64(self.path.stat().st_size)
-        place = np.minimum(np.searchsorted(starts, pointers), max(len(starts) - 1, 0))
+        rows = np.minimum(np.searchsorted(starts, pointers), max(len(starts) - 1, 0))
         raw, jpeg = self._modes == IMAGE_MODES["raw"], self._modes == IMAGE_MODES["jpg"]
         pixels = self._images["height"].astype(np.uint64) * self._images["width"].astype(np.uint64)
         problem = ""
         if len(self.labels) != declared or not declared:
-            problem = f"{len(self.labels)} of {declared} samples are there"
-        elif not len(starts) or (starts[place] != pointers).any():
-            problem = "an image is not where its table says"
+            problem = f"it has {len(self.labels)} of {declared} samples"
+        elif not len(starts) or (starts[rows] != pointers).any():
+            problem = "image offsets and allocation table disagree"
         elif (starts > size).any() or (lengths > size - starts).any():
             problem = "it ends before its last image"
-        elif not (raw | jpeg).all() or (raw & (lengths[place] != 3 * pixels)).any() or not pixels.all():
-            problem = "an image is not of the kind or size that its table says"
+        elif not (raw | jpeg).all() or (raw & (lengths[rows] != 3 * pixels)).any() or not pixels.all():
+            problem = "an image's mode or size disagrees with its length"
         if problem:
             raise DataError(f"{self.path}: damaged: {problem}. Restore the file or prepare it again.")
-        return np.asarray(lengths[place], dtype=np.int64)
+        return np.asarray(lengths[rows], dtype=np.int64)
 
 
 @functools.cache
 def compiled_decoder() -> Callable[..., None]:
-    """Compiled code that makes crops; once a process, for all files and sizes of images, in some seconds.
+    """Compile the crop decoder, once per process for all files and image sizes, in some seconds.
 
     decode(file (bytes,), rows (n,) of FFCV's image table, lengths (n,) of their data, crops (n, 5), images
     (n, S, S, 3), failed (n,), scratch (1, bytes)). A JPEG whose crop is at least 2, 4 or 8 times the output on both
-    sides is decoded that much smaller (scaled DCT).
+    sides is decoded at 1/2, 1/4 or 1/8 (scaled DCT).
     """
     jpeg = IMAGE_MODES["jpg"]
     decode_jpeg, resize = Compiler.compile(imdecode), Compiler.compile(resize_crop)
 
     def decode(file, rows, lengths, crops, images, failed, scratch):  # type: ignore[no-untyped-def]
         size = images.shape[1]
-        for place in range(len(rows)):
-            begin = np.int64(rows[place]["data_ptr"])
-            data = file[begin : begin + lengths[place]]
-            height, width = np.int64(rows[place]["height"]), np.int64(rows[place]["width"])
-            top, left = crops[place, 0], crops[place, 1]
-            bottom, right = top + crops[place, 2], left + crops[place, 3]
-            image = images[place]
-            if rows[place]["mode"] == jpeg:
+        for number in range(len(rows)):
+            begin = np.int64(rows[number]["data_ptr"])
+            data = file[begin : begin + lengths[number]]
+            height, width = np.int64(rows[number]["height"]), np.int64(rows[number]["width"])
+            top, left = crops[number, 0], crops[number, 1]
+            bottom, right = top + crops[number, 2], left + crops[number, 3]
+            image = images[number]
+            if rows[number]["mode"] == jpeg:
                 divisor = 1
-                while divisor < 8 and min(crops[place, 2], crops[place, 3]) >= 2 * divisor * size:
+                while divisor < 8 and min(crops[number, 2], crops[number, 3]) >= 2 * divisor * size:
                     divisor *= 2
                 status = decode_jpeg(data, scratch, height, width, height, width, 0, 0, 1, divisor, False, False)
-                failed[place] = status != 0
+                failed[number] = status != 0
                 half = divisor // 2
                 height, width = (height + divisor - 1) // divisor, (width + divisor - 1) // divisor
                 top, left = (top + half) // divisor, (left + half) // divisor
@@ -143,7 +144,7 @@ def compiled_decoder() -> Callable[..., None]:
                 resize(pixels, top, bottom, left, right, image)
             else:
                 resize(data.reshape(height, width, 3), top, bottom, left, right, image)
-            if crops[place, 4]:
+            if crops[number, 4]:
                 for row in range(size):
                     for column in range(size // 2):
                         other = size - 1 - column
@@ -154,11 +155,11 @@ def compiled_decoder() -> Callable[..., None]:
 
     compiled: Callable[..., None] = Compiler.compile(decode)
     row = np.dtype([("mode", "<u1"), ("width", "<u2"), ("height", "<u2"), ("data_ptr", "<u8")])  # RGBImageField's
-    nothing = np.empty(0, dtype=np.uint8)
-    nothing.flags.writeable = False  # as the file is
+    empty = np.empty(0, dtype=np.uint8)
+    empty.flags.writeable = False  # as the mapped file
     numbers = np.empty(0, dtype=np.int64)
     compiled(
-        nothing,
+        empty,
         np.empty(0, dtype=row),
         numbers,
         numbers.reshape(0, CROP_COLUMNS),
@@ -170,18 +171,21 @@ def compiled_decoder() -> Callable[..., None]:
 
 
 def stock_loader(
-    path: Path, *, train: bool, size: int, batch: int, workers: int, seed: int, order: str = "random", resize: int = 256
+    path: Path, *, train: bool, size: int, batch: int, workers: int, seed: int, eval_resize: int, order: str = "random"
 ) -> Any:
-    """FFCV's loader as ffcv-imagenet uses it: order, crops and threads of FFCV; gives (images, labels).
+    """Return FFCV's loader as ffcv-imagenet configures it, an iterable of (images uint8 (n, 3, size, size), labels).
+
+    For comparison only: order and crops are FFCV's, the last training batch is dropped, batches share memory that is
+    overwritten, and its first epoch includes some seconds of compilation.
 
     Args:
-        order: random or quasi_random (train), of FFCV's own. resize: short side before the crop (evaluation).
+        order: random or quasi_random (train), as defined by FFCV. eval_resize: short side before the evaluation crop.
     """
     if train:
         images = [RandomResizedCropRGBImageDecoder((size, size)), RandomHorizontalFlip()]
         traversal = OrderOption.QUASI_RANDOM if order == "quasi_random" else OrderOption.RANDOM
     else:
-        images, traversal = [CenterCropRGBImageDecoder((size, size), ratio=size / resize)], OrderOption.SEQUENTIAL
+        images, traversal = [CenterCropRGBImageDecoder((size, size), ratio=size / eval_resize)], OrderOption.SEQUENTIAL
     return Loader(
         str(path),
         batch_size=batch,

@@ -1,4 +1,4 @@
-"""Images that are held in memory, on the training device."""
+"""Loader of images held in memory, on the training device."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from timedrun.errors import UsageError
 from timedrun.training.sampling import Indices
 
 
-class ResidentImages:
-    """A split held in memory, on the training device: a loader that loads nothing."""
+class InMemoryImages:
+    """Split held in memory, on the training device."""
 
     def __init__(self, images: Tensor, labels: Tensor, device: torch.device) -> None:
         self.images, self.labels = images.to(device), labels.to(device)
@@ -22,14 +22,14 @@ class ResidentImages:
         return len(self.images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Images (n, C, size, size) uint8 and labels (n,) int64 for each array of sample numbers in `parts`.
+        """Iterate over the batches of `parts`; see `Loader.batches`.
 
         Raises:
-            UsageError: they are not `size` pixels a side.
+            UsageError: the images do not have `size` pixels per side.
         """
         if size != self.images.shape[-1]:
             raise UsageError(
-                f"images held in memory are {self.images.shape[-1]} px a side and are not loaded at {size}; set"
+                f"images held in memory have {self.images.shape[-1]} px per side and cannot be loaded at {size}; set"
                 " data.train_size and data.eval_size to that, and --methods.progressive-resizing.where batch."
             )
         for part in parts:
@@ -37,4 +37,4 @@ class ResidentImages:
             yield LoadedBatch(self.images[chosen], self.labels[chosen])
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is held."""

@@ -1,4 +1,4 @@
-"""The one interface of all loaders: arrays of sample numbers in, batches of 8-bit images out."""
+"""Interface of all image loaders: arrays of sample indices in, batches of 8-bit images out."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ LoaderName = Literal["pillow", "turbojpeg", "raw", "ffcv", "dali"]
 
 @dataclass(frozen=True)
 class LoadedBatch:
-    """Images of one batch as a loader hands them over, in host memory unless it works on the device itself."""
+    """Output of a loader: a batch in host memory, or on the device if the loader works there."""
 
     images: Tensor
-    """uint8 (n, 3, size, size), any memory format; with `finish`, whatever that takes."""
+    """uint8 (n, 3, size, size), any memory format; if `finish` is set, its input."""
     labels: Tensor
     """int64 (n,)"""
     finish: Callable[[Tensor], Tensor] | None = None
-    """What is left to do once `images` is on the training device; gives uint8 (n, 3, size, size) there."""
+    """Applied to `images` on the training device; returns uint8 (n, 3, size, size) there."""
 
 
 class Loader(Protocol):
-    """A split of a dataset and a way to read it. What a batch holds is a pure function of (seed, epoch, samples)."""
+    """Reader of one split. The content of a batch is a pure function of (seed, epoch, samples)."""
 
     def __len__(self) -> int:
         """Samples in the split."""
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """A batch for each array of sample numbers in `parts`, in that order, `size` pixels a side.
+        """Iterate over the batches of `parts` (arrays of sample indices) in order, `size` pixels per side.
 
-        `epoch` counts from 1 in training; an evaluation passes 0. Every batch of a pass may be read ahead. Leaving the
-        iterator early leaves the loader fit for the next call.
+        `epoch` counts from 1 in training; an evaluation passes 0. Any batch of a pass may be read ahead. The loader
+        stays usable if the iterator is abandoned early.
 
         Raises:
             DataError: an image cannot be read, or a worker died; the message names the file.
         """
 
     def close(self) -> None:
-        """End threads and processes, close files. A second call does nothing."""
+        """End threads and processes, close files. A second call has no effect."""

@@ -1,8 +1,7 @@
-"""The reference loader: Pillow in the worker processes of torch's DataLoader."""
+"""Reference loader: Pillow in the worker processes of torch's DataLoader."""
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import signal
@@ -29,21 +28,14 @@ from timedrun.training.sampling import Indices
 if TYPE_CHECKING:
     from PIL import Image
 
-PREFETCH_FACTOR = 2  # batches a worker makes ahead
-
-
-def unavailable() -> str:
-    """What is missing here, empty if nothing."""
-    if importlib.util.find_spec("PIL") is None:
-        return "loader pillow needs Pillow; pip install 'timedrun[vision]'."
-    return ""
+PREFETCH_FACTOR = 2  # batches that a worker makes ahead
 
 
 def decode(data: bytes, name: str) -> Image.Image:
-    """An encoded image as RGB.
+    """Decode an image to RGB.
 
     Raises:
-        DataError: it cannot be decoded; `name` is in the message.
+        DataError: it cannot be decoded; the message contains `name`.
     """
     from PIL import Image
 
@@ -53,20 +45,18 @@ def decode(data: bytes, name: str) -> Image.Image:
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise anything on damaged files
-        reason = str(error).partition(" <_io.")[0]  # Pillow shows the buffer's address
-        raise DataError(
-            f"{name}: cannot be decoded ({reason}); replace it, or leave it out, and prepare again."
-        ) from None
+        reason = str(error).partition(" <_io.")[0]  # drop the buffer's address
+        raise DataError(f"{name}: cannot be decoded ({reason}); replace or remove it and prepare again.") from None
 
 
-def described(images: EncodedImages, index: int) -> str:
-    """Which image it is, and the file that holds it, for a message."""
+def describe_image(images: EncodedImages, index: int) -> str:
+    """Return the image's file and name, for messages."""
     file, name = images.file_of(index).as_posix(), images.name(index)
     return file if file.endswith(name) else f"{file}: {name}"
 
 
 def training_image(image: Image.Image, box: Sequence[int], flip: bool, size: int) -> Image.Image:
-    """The part of `image` in `box` (top, left, height, width), `size` x `size`, mirrored where `flip`."""
+    """Crop `image` to `box` (top, left, height, width), resize to `size` x `size` and mirror if `flip`."""
     from PIL import Image
 
     top, left, height, width = box
@@ -75,7 +65,7 @@ def training_image(image: Image.Image, box: Sequence[int], flip: bool, size: int
 
 
 def evaluation_image(image: Image.Image, resize: int, size: int) -> Image.Image:
-    """Short side to `resize` (bilinear), then the central `size` x `size`, as torchvision's Resize and CenterCrop."""
+    """Resize the short side (bilinear) and crop the central `size` x `size`, as torchvision's Resize and CenterCrop."""
     from PIL import Image
 
     height, width = resized(image.height, image.width, resize)
@@ -85,7 +75,7 @@ def evaluation_image(image: Image.Image, resize: int, size: int) -> Image.Image:
 
 
 class _Key(NamedTuple):
-    """An image to be made, whole, so that it depends on nothing else."""
+    """Everything that an image depends on."""
 
     epoch: int
     sample: int
@@ -93,13 +83,12 @@ class _Key(NamedTuple):
 
 
 class _Decoded(Dataset[Tensor | DataError]):
-    """Makes one image (size, size, 3) a call. An unreadable one is returned as its error, since DataLoader would wrap
-    an exception's message into a traceback."""
+    """Images (size, size, 3). An error is returned, since DataLoader would wrap a raised one into a traceback."""
 
     def __init__(self, images: EncodedImages, *, train: bool, seed: int, eval_resize: int, workers: int) -> None:
         self.images, self.train, self.seed, self.eval_resize = images, train, seed, eval_resize
-        self.now = torch.full((max(1, workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
-        """Of each worker: its process, and the sample that it works on."""
+        self.current = torch.full((max(1, workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        """(workers, 2) process id and current sample of each worker."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -107,14 +96,14 @@ class _Decoded(Dataset[Tensor | DataError]):
     def __getitem__(self, key: _Key) -> Tensor | DataError:
         worker = get_worker_info()
         if worker is not None:
-            self.now.numpy()[worker.id] = os.getpid(), key.sample
+            self.current.numpy()[worker.id] = os.getpid(), key.sample
         try:
             return torch.from_numpy(np.array(self._image(key)))
         except DataError as error:
             return error
 
     def _image(self, key: _Key) -> Image.Image:
-        image = decode(self.images.read(key.sample), described(self.images, key.sample))
+        image = decode(self.images.read(key.sample), describe_image(self.images, key.sample))
         if not self.train:
             return evaluation_image(image, self.eval_resize, key.size)
         sizes = np.array([[image.height, image.width]])
@@ -129,18 +118,16 @@ def _collated(images: list[Tensor | DataError]) -> Tensor | DataError:
 
 
 class PillowLoader:
-    """Crop, bilinear resize and flip by Pillow. Its pixels are what other loaders are held to."""
+    """Crop, bilinear resize and flip with Pillow: the reference pixels of the other loaders."""
 
     def __init__(
         self, folder: Path, *, train: bool, seed: int, workers: int, device: torch.device, eval_resize: int
     ) -> None:
-        """With 0 `workers` the caller decodes. Others are forked here: batches() may run beside other threads.
+        """With 0 `workers` the caller decodes. Workers are forked here, because `batches` may run beside other threads.
 
         Raises:
-            DataError: no readable store in `folder`, or Pillow is missing.
+            DataError: no readable store in `folder`.
         """
-        if missing := unavailable():
-            raise DataError(missing)
         self._folder = folder
         self._images = open_encoded(folder, "train" if train else "evaluation")
         self._dataset = _Decoded(self._images, train=train, seed=seed, eval_resize=eval_resize, workers=workers)
@@ -153,25 +140,21 @@ class PillowLoader:
             persistent_workers=workers > 0,
             prefetch_factor=PREFETCH_FACTOR if workers else None,
             pin_memory=device.type == "cuda",
-            generator=torch.Generator(),  # or each pass would draw from the global one
+            generator=torch.Generator(),  # otherwise each pass would draw from the global generator
         )
         self._workers: Any = None
-        """DataLoader's iterator, one for all passes, to which the processes belong."""
+        """DataLoader's iterator, which owns the processes; one for all passes."""
         if workers:
-            with _same_child_signal():
+            with _sigchld_handler_kept():
                 self._workers = iter(self._loader)
 
     def __len__(self) -> int:
         return len(self._images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """A batch for each of `parts`, uint8 (n, 3, size, size), channels-last. One pass at a time.
-
-        Raises:
-            DataError: an image cannot be decoded, or a worker died; the message names it.
-        """
+        """Iterate over the batches of `parts`, channels-last, one pass at a time; see `Loader.batches`."""
         if self._loader is None:
-            raise DataError("this loader of images was closed")
+            raise DataError("the image loader is closed")
         self._plan[:] = [[_Key(epoch, int(sample), size) for sample in part] for part in parts]
         try:
             for part, images in zip(parts, self._loader, strict=True):
@@ -180,12 +163,12 @@ class PillowLoader:
                 yield LoadedBatch(images.permute(0, 3, 1, 2), torch.from_numpy(self._images.labels[part]))
         except DataError:
             raise
-        except Exception as error:  # RuntimeError of DataLoader, or what a connection to a dying process gives
-            if "shared memory" in str(error):  # torch's words where a worker's batch finds no room in /dev/shm
+        except Exception as error:  # DataLoader's RuntimeError, or the error of a broken connection
+            if "shared memory" in str(error):  # torch's message if /dev/shm is full
                 self.close()
                 raise DataError(
-                    f"{self._folder}: the worker processes of loader pillow have no room in /dev/shm for their batches."
-                    " Give the container more (docker run --shm-size 8g, or --ipc=host), or use fewer --data.workers or"
+                    f"{self._folder}: /dev/shm is too small for the batches of loader pillow's worker processes."
+                    " Enlarge it (docker run --shm-size 8g, or --ipc=host), or use fewer --data.workers or"
                     " another --data.loader."
                 ) from None
             if died := self._died(error):
@@ -196,20 +179,20 @@ class PillowLoader:
     def close(self) -> None:
         """End the workers."""
         if self._workers is not None:
-            # Dropping it would do, if no traceback held it.
+            # Explicit, because a traceback may keep the iterator alive.
             self._workers._shutdown_workers()
         self._loader = self._workers = None
 
     def _died(self, error: Exception) -> DataError | None:
-        """What to say if a worker is gone, or goes within a second: its connections break first."""
+        """Return an error if a worker died, or dies within a second: its connections break first."""
         end = time.monotonic() + 1
         while self._workers is not None:
-            for process, sample in self._dataset.now.tolist():
+            for process, sample in self._dataset.current.tolist():
                 if process >= 0 and not _alive(process):
-                    where = described(self._images, sample)
+                    where = describe_image(self._images, sample)
                     return DataError(
                         f"{where}: the worker process that decoded it died ({error}). If memory ran out, use fewer "
-                        "--data.workers; if it dies at this image again, replace or leave out the image."
+                        "--data.workers; if it dies at this image again, replace or remove the image."
                     )
             if time.monotonic() > end:
                 break
@@ -230,9 +213,12 @@ def _alive(process: int) -> bool:
 
 
 @contextmanager
-def _same_child_signal() -> Iterator[None]:
-    """Puts SIGCHLD's handler back. DataLoader's raises in whatever the main thread does when a worker dies, instead of
-    where its batch is awaited; without it the death is found there, within 5 seconds."""
+def _sigchld_handler_kept() -> Iterator[None]:
+    """Restore the SIGCHLD handler that DataLoader replaces.
+
+    DataLoader's handler raises wherever the main thread is when a worker dies. Without it, the death is detected within
+    5 seconds where the batch is awaited.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

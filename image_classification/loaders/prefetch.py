@@ -1,4 +1,4 @@
-"""Batches made ready on the training device ahead of the step that takes them, by one thread."""
+"""Prefetching of batches to the training device by one background thread."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class _Ready:
 
 
 @dataclass
-class _Shelf:
-    """What thread and consumer share. The thread knows nothing else, so that a consumer that is dropped can end it."""
+class _Buffer:
+    """State shared by thread and consumer. The thread holds no reference to the consumer, so dropping it can end it."""
 
     depth: int
     ready: deque[_Ready] = field(default_factory=deque)
     error: BaseException | None = None
     ended: bool = False
-    """Nothing will be added."""
+    """True if nothing will be added."""
     closing: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def close(self) -> None:
-        """Tell the thread to end, and let go of what is ready."""
+        """Ask the thread to end, and release ready batches."""
         with self.changed:
             self.closing = True
             self.ready.clear()
@@ -44,25 +44,22 @@ class _Shelf:
 
 
 class Prefetched:
-    """Images (n, 3, size, size) uint8 and labels (n,) of each batch, on the training device, `depth` of them ready.
+    """Iterator over images (n, 3, size, size) uint8 and labels (n,) on the training device, `depth` batches ahead.
 
-    A batch is loaded once there is room for it: no more than `depth` batches wait, beside the one in use. With depth 0
-    all is done when a batch is asked for. An error of `batches` is raised in place of the batch that it kept from being
-    made. Closing, an error, the end, and dropping the object end the thread.
+    At most `depth` batches are held beside the one in use; with depth 0 a batch is loaded when it is requested. An
+    error of `batches` is raised in place of the batch that could not be made. Closing, an error, the end, and dropping
+    the object end the thread.
     """
 
     def __init__(self, batches: Iterator[LoadedBatch], device: torch.device, depth: int) -> None:
-        """Raises ValueError for a depth below 0."""
-        if depth < 0:
-            raise ValueError(f"{depth} batches cannot be made ready; 0 is none ahead")
         self._batches, self._device = batches, device
         self._thread: threading.Thread | None = None
-        if depth:
-            self._shelf = _Shelf(depth)
+        if depth > 0:
+            self._buffer = _Buffer(depth)
             self._thread = threading.Thread(
-                target=_fill, args=(self._shelf, batches, device), name="prefetch", daemon=True
+                target=_fill, args=(self._buffer, batches, device), name="prefetch", daemon=True
             )
-            weakref.finalize(self, self._shelf.close)
+            weakref.finalize(self, self._buffer.close)
             self._thread.start()
 
     def __iter__(self) -> Self:
@@ -72,30 +69,30 @@ class Prefetched:
         if self._thread is None:
             batch = next(self._batches)
             return _on_device(batch, self._device)
-        shelf = self._shelf
-        with shelf.changed:
-            shelf.changed.wait_for(lambda: shelf.ready or shelf.ended or shelf.closing)
-            if not shelf.ready:
-                error, shelf.error = shelf.error, None
+        buffer = self._buffer
+        with buffer.changed:
+            buffer.changed.wait_for(lambda: buffer.ready or buffer.ended or buffer.closing)
+            if not buffer.ready:
+                error, buffer.error = buffer.error, None
                 if error is not None:
                     raise error
                 raise StopIteration
-            item = shelf.ready.popleft()
-            shelf.changed.notify_all()
+            item = buffer.ready.popleft()
+            buffer.changed.notify_all()
         if item.copied is not None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(item.copied)
-            # Their memory is of the copying stream: it must not be used again there before this one is done with it.
+            # Allocated on the copy stream, which must not reuse the memory before this stream is done with it.
             item.images.record_stream(stream)
             item.labels.record_stream(stream)
         return item.images, item.labels
 
     def close(self) -> None:
-        """End the thread, after the batch that it is loading. A second call does nothing."""
+        """End the thread, after the batch that it is loading. A second call has no effect."""
         if self._thread is None:
             _close(self._batches)
         else:
-            self._shelf.close()
+            self._buffer.close()
             self._thread.join()
 
     def __enter__(self) -> Self:
@@ -107,33 +104,32 @@ class Prefetched:
         self.close()
 
 
-def _fill(shelf: _Shelf, batches: Iterator[LoadedBatch], device: torch.device) -> None:
-    """The thread: takes from `batches`, copies, puts on the shelf, until either ends."""
+def _fill(buffer: _Buffer, batches: Iterator[LoadedBatch], device: torch.device) -> None:
     error: BaseException | None = None
     try:
         if device.type == "cuda":
             torch.cuda.set_device(device)
             with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
-                _fill_on_stream(shelf, batches, device)
+                _fill_on_stream(buffer, batches, device)
         else:
-            _fill_on_stream(shelf, batches, device)
+            _fill_on_stream(buffer, batches, device)
     except BaseException as caught:
         error = caught
     try:
-        _close(batches)  # by the thread that ran it: a generator cannot be closed while another thread is in it
+        _close(batches)  # in this thread: a generator cannot be closed while another thread runs it
     except BaseException as caught:
         error = error or caught
-    with shelf.changed:
-        shelf.error = error
-        shelf.ended = True
-        shelf.changed.notify_all()
+    with buffer.changed:
+        buffer.error = error
+        buffer.ended = True
+        buffer.changed.notify_all()
 
 
-def _fill_on_stream(shelf: _Shelf, batches: Iterator[LoadedBatch], device: torch.device) -> None:
+def _fill_on_stream(buffer: _Buffer, batches: Iterator[LoadedBatch], device: torch.device) -> None:
     while True:
-        with shelf.changed:
-            shelf.changed.wait_for(lambda: len(shelf.ready) < shelf.depth or shelf.closing)
-            if shelf.closing:
+        with buffer.changed:
+            buffer.changed.wait_for(lambda: len(buffer.ready) < buffer.depth or buffer.closing)
+            if buffer.closing:
                 return
         batch = next(batches, None)
         if batch is None:
@@ -143,23 +139,22 @@ def _fill_on_stream(shelf: _Shelf, batches: Iterator[LoadedBatch], device: torch
         if device.type == "cuda":
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record()
-        with shelf.changed:
-            if not shelf.closing:
-                shelf.ready.append(_Ready(images, labels, copied))
-                shelf.changed.notify_all()
-        del batch, images, labels  # else a batch more would be held while waiting
+        with buffer.changed:
+            if not buffer.closing:
+                buffer.ready.append(_Ready(images, labels, copied))
+                buffer.changed.notify_all()
+        del batch, images, labels  # otherwise one more batch would be held while waiting
 
 
 def _on_device(batch: LoadedBatch, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Copied on the current stream, from pinned memory where there is a copy to overlap, and finished."""
     images, labels = to_device(batch.images, device), to_device(batch.labels, device)
     return images if batch.finish is None else batch.finish(images), labels
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A copy on `device`, that of a GPU queued on the current stream; a tensor that is there already is itself."""
+    """Return `tensor` on `device`; a copy to a GPU goes through pinned memory and is queued on the current stream."""
     if device.type == "cuda" and tensor.device.type == "cpu":
-        return tensor.pin_memory().to(device, non_blocking=True)  # memory that is pinned already is left as it is
+        return tensor.pin_memory().to(device, non_blocking=True)  # pin_memory() returns pinned tensors unchanged
     return tensor.to(device)
 
 

@@ -1,4 +1,4 @@
-"""Batches from a store of raw pixels: crops are resized by threads, or cut by them and resized on the device."""
+"""Loader for stores of raw pixels: threads resize the crops, or only cut them out and the device resizes."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
-from image_classification.loaders.crop_kernel import cut, cut_and_resize, scripted
-from image_classification.loaders.decode_pool import ImageMemory, LoaderThreads
-from image_classification.loaders.image_ops import ThreadMemory
+from image_classification.loaders.crop_kernel import copy_crops, resize_crops, scripted
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool
+from image_classification.loaders.image_ops import ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.prefetch import to_device
 from image_classification.loaders.resample import resample
+from image_classification.stores.manifest import RESIZED
 from image_classification.stores.raw import RawImages
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
-SLICE = 16  # images a task
+SLICE = 16  # images per task
 
 
-def unavailable() -> str:
-    """What this loader lacks here: nothing, ever."""
-    return ""
+def compile_ahead() -> None:
+    """Compile the crop loops."""
+    for function in (copy_crops, resize_crops):
+        scripted(function)
 
 
 class RawLoader:
-    """A split of a store of format raw. Pixels are read through the page cache.
+    """Split of a store of format raw, read through the page cache.
 
-    Nothing is advised to the kernel about the map: its usual read-around fetches the neighbours of a page, which belong
-    to the same crop; told of random access it would fetch a cold image page by page.
+    The map has no madvise: the kernel's default read-around fetches neighbor pages, which belong to the same crop; with
+    MADV_RANDOM a cold image would be fetched page by page.
     """
 
     def __init__(
@@ -50,51 +52,50 @@ class RawLoader:
     ) -> None:
         """
         Args:
-            workers: threads. on_device: training crops are resized by `LoadedBatch.finish`, on the device where the
-                images then are; None: if `device` is a GPU.
+            workers: threads. on_device: training crops are resized by `LoadedBatch.finish` on the device of the images;
+                None: if `device` is a GPU.
 
         Raises:
-            DataError: no store, not of this format, damaged, or without the split.
+            DataError: no store of this format with this split, or it is damaged.
         """
-        split = "train" if train else f"evaluation_{eval_resize}"
         self.folder, self.train, self.seed, self.eval_resize = folder, train, seed, eval_resize
-        self.store = RawImages(folder, split)
+        self.store = RawImages(folder, "train" if train else f"{RESIZED}{eval_resize}")
         self.on_device = train and (device.type == "cuda" if on_device is None else on_device)
-        self._memory = ImageMemory(pin=device.type == "cuda")
-        self._scratch = ThreadMemory()
-        with warnings.catch_warnings():  # torch knows no read-only tensors; these are only read
+        self._buffers = BatchBuffers(pin=device.type == "cuda")
+        self._scratch = ThreadBuffers()
+        with warnings.catch_warnings():  # torch has no read-only tensors; these are only read
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             self._shards = [torch.from_numpy(shard) for shard in self.store.shards]
-        scripted(cut if self.on_device else cut_and_resize)
-        self._threads = LoaderThreads(max(1, workers), slice_size=SLICE)
+        scripted(copy_crops if self.on_device else resize_crops)
+        self._threads = DecodePool(max(1, workers), slice_size=SLICE)
 
     def __len__(self) -> int:
         return len(self.store)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """A batch for each of `parts`; see `Loader`.
+        """Iterate over the batches of `parts`; see `Loader.batches`.
 
         Raises:
-            DataError: an evaluation image of `size` is larger than the stored ones.
+            DataError: an evaluation crop of `size` exceeds the stored images.
         """
         if not self.train and size > self.eval_resize:
             raise DataError(
-                f"{self.folder}: evaluation images are stored with a short side of {self.eval_resize} pixels, a central"
-                f" crop of {size} does not fit; set data.eval_size to at most that, or prepare larger ones."
+                f"{self.folder}: evaluation images are stored with a short side of {self.eval_resize} pixels, too small"
+                f" for a central crop of {size}; set data.eval_size to at most that, or prepare larger ones."
             )
         kind = _DeviceCrops if self.on_device else _HostCrops
         return self._threads.batches(
-            parts, lambda part: kind(self.crops(part, epoch, size), self._shards, self._memory, self._scratch)
+            parts, lambda part: kind(self.crops(part, epoch, size), self._shards, self._buffers, self._scratch)
         )
 
     def crops(self, part: Indices, epoch: int, size: int) -> Crops:
-        """What samples `part` are cut to: in training at random, else the central square."""
+        """Return the crops of samples `part`: random in training, otherwise the central square."""
         stored = self.store.sizes[part]
         if self.train:
             originals = self.store.original_sizes[part]
             boxes, flips = train_crops(self.seed, epoch, part, originals)
             return Crops(self.store, part, scaled_boxes(boxes, originals, stored), flips, size)
-        corners = np.rint((stored - size) / 2).astype(np.int64)  # to even, as torchvision's CenterCrop
+        corners = np.rint((stored - size) / 2).astype(np.int64)  # half to even, as torchvision's CenterCrop
         boxes = np.concatenate([corners, np.full_like(corners, size)], axis=1)
         return Crops(self.store, part, boxes, np.zeros(len(part), dtype=np.bool_), size)
 
@@ -104,7 +105,7 @@ class RawLoader:
 
 
 class Crops:
-    """Boxes of a batch's samples on their stored images."""
+    """Boxes of a batch on its stored images."""
 
     def __init__(
         self,
@@ -116,28 +117,28 @@ class Crops:
     ) -> None:
         self.boxes, self.flips, self.size = boxes, flips, size
         self.labels = torch.from_numpy(store.labels[part])
-        places, order = store.places(part), np.argsort(part, kind="stable")  # in the store's order: kind to disks
-        numbers = np.concatenate([order[:, None], places[order, 1:], boxes[order], flips[order, None]], axis=1)
-        self.shards: list[int] = places[order, 0].tolist()
+        locations, order = store.locations(part), np.argsort(part, kind="stable")  # disks prefer the store's order
+        numbers = np.concatenate([order[:, None], locations[order, 1:], boxes[order], flips[order, None]], axis=1)
+        self.shards: list[int] = locations[order, 0].tolist()
         self.numbers: list[list[int]] = numbers.tolist()
-        """As `stored_crops` takes them."""
+        """Arguments of `crop_kernel`."""
 
     def __len__(self) -> int:
         return len(self.numbers)
 
 
 class _HostCrops:
-    """An `OpenBatch` of finished images."""
+    """`OpenBatch` of resized crops."""
 
-    def __init__(self, crops: Crops, shards: Sequence[Tensor], memory: ImageMemory, scratch: ThreadMemory) -> None:
+    def __init__(self, crops: Crops, shards: Sequence[Tensor], buffers: BatchBuffers, scratch: ThreadBuffers) -> None:
         self.crops, self._shards, self._scratch = crops, shards, scratch
-        self.images = memory.take(len(crops), crops.size)
+        self.images = buffers.take(len(crops), crops.size)
         self._rows = self.images.permute(0, 2, 3, 1)
         self._needed = int(crops.boxes[:, 2:].prod(axis=1).max(initial=1)) * 3 + crops.size**2 * 3
 
     def fill(self, begin: int, end: int) -> None:
         crops = self.crops
-        scripted(cut_and_resize)(
+        scripted(resize_crops)(
             [self._shards[shard] for shard in crops.shards[begin:end]],
             crops.numbers[begin:end],
             self._rows,
@@ -149,16 +150,17 @@ class _HostCrops:
 
 
 class _DeviceCrops:
-    """An `OpenBatch` of crops as they are stored, each in the top left corner of a square."""
+    """`OpenBatch` of crops in their stored size, each in the top left corner of a square."""
 
-    def __init__(self, crops: Crops, shards: Sequence[Tensor], memory: ImageMemory, _: ThreadMemory) -> None:
+    def __init__(self, crops: Crops, shards: Sequence[Tensor], buffers: BatchBuffers, _: ThreadBuffers) -> None:
         self.crops, self._shards = crops, shards
         side = int(crops.boxes[:, 2:].max(initial=1))
-        self.packed = memory.take(len(crops), side).permute(0, 2, 3, 1)
+        self.packed = buffers.take(len(crops), side).permute(0, 2, 3, 1)
 
     def fill(self, begin: int, end: int) -> None:
         crops = self.crops
-        scripted(cut)([self._shards[one] for one in crops.shards[begin:end]], crops.numbers[begin:end], self.packed)
+        shards = [self._shards[shard] for shard in crops.shards[begin:end]]
+        scripted(copy_crops)(shards, crops.numbers[begin:end], self.packed)
 
     def loaded(self) -> LoadedBatch:
         boxes = torch.from_numpy(self.crops.boxes.copy())
@@ -166,7 +168,6 @@ class _DeviceCrops:
         flips, size = torch.from_numpy(self.crops.flips), self.crops.size
 
         def finish(images: Tensor) -> Tensor:
-            there = (to_device(boxes, images.device), to_device(flips, images.device))
-            return resample(images, *there, size)
+            return resample(images, to_device(boxes, images.device), to_device(flips, images.device), size)
 
         return LoadedBatch(self.packed, self.crops.labels, finish)

@@ -1,199 +1,157 @@
-"""Which loader reads which store: one of them opened, and all that keeps a config from it, told before any image."""
+"""Registry of image loaders: the store formats that each reads, the packages that it needs, and how to open it."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
+from image_classification.loaders import crop_kernel
 from image_classification.loaders.loader import Loader, LoaderName
-from image_classification.settings import DataConfig
-from image_classification.stores.manifest import Format, Manifest, StoreConfig, check_size, missing_split, read_manifest
+from image_classification.stores.manifest import Format, StoreConfig, store_problems
 from timedrun.errors import DataError, UsageError
 
-READS: Final[Mapping[LoaderName, tuple[Format, ...]]] = {
-    "pillow": ("folder", "jpeg"),
-    "turbojpeg": ("folder", "jpeg"),
-    "raw": ("raw",),
-    "ffcv": ("beton",),
-    "dali": ("folder", "jpeg"),
-}
-"""The formats that each loader reads."""
 
-CLASSES: Final[Mapping[LoaderName, tuple[str, str]]] = {
-    "pillow": ("pillow", "PillowLoader"),
-    "turbojpeg": ("turbojpeg", "TurboJpegLoader"),
-    "raw": ("raw", "RawLoader"),
-    "ffcv": ("ffcv_loader", "FfcvLoader"),
-    "dali": ("dali_loader", "DaliLoader"),
-}
-"""Module, in this folder, and class of each loader."""
+@dataclass(frozen=True)
+class ImageLoader:
+    """Frozen description of a loader; its module is imported when the loader is opened."""
 
-SETTINGS: Final[Mapping[Format, tuple[str, ...]]] = {
-    "folder": (),
-    "jpeg": (),
-    "raw": ("size", "shape"),
-    "beton": ("size", "jpeg_quality", "jpeg_share"),
-}
-"""The fields of StoreConfig that say what a store of a format holds. Of raw, `evaluation_resizes` only says what more
-is made: a run needs the one it evaluates with."""
+    name: LoaderName
+    formats: tuple[Format, ...]
+    """Store formats that it reads."""
+    module: str
+    """In this package."""
+    class_name: str
+    packages: tuple[str, ...] = ()
+    """Importable names of required packages."""
+    install: str = ""
+    """Message if one of `packages` is missing."""
 
+    def open(
+        self,
+        store: StoreConfig,
+        folder: Path,
+        *,
+        train: bool,
+        seed: int,
+        workers: int,
+        device: torch.device,
+        eval_resize: int,
+    ) -> Loader:
+        """Open the train or evaluation split of the store in `folder`; no image is read yet.
 
-def open_loader(config: DataConfig, folder: Path, *, train: bool, seed: int, device: torch.device) -> Loader:
-    """The loader of `config` on the train or evaluation split in `folder`; nothing of an image is read yet.
-
-    Raises:
-        UsageError: the loader does not read the format. DataError: it is not installed, or the store is not whole or
-            not the one that the config says.
-    """
-    if found := mismatch(config):
-        raise UsageError(found)
-    if found := " ".join(store_problems(config, folder)):
-        raise DataError(found)
-    module, name = CLASSES[config.loader]
-    loader: Loader = getattr(importlib.import_module(f"image_classification.loaders.{module}"), name)(
-        folder,
-        train=train,
-        seed=seed,
-        workers=config.workers,
-        device=device,
-        eval_resize=config.eval_resize,
-    )
-    return loader
-
-
-def make_ready(loader: LoaderName) -> None:
-    """Compile what `loader` compiles, which takes up to seconds; no file of the data is opened.
-
-    Raises:
-        DataError: it is not installed.
-    """
-    if found := unavailable(loader):
-        raise DataError(found)
-    if loader == "ffcv":
-        from image_classification.loaders import ffcv_loader
-
-        ffcv_loader.compile_ahead()
-    elif loader == "raw":
-        from image_classification.loaders.crop_kernel import cut, cut_and_resize, scripted
-
-        for function in (cut, cut_and_resize):
-            scripted(function)
-
-
-def problems(config: DataConfig, folder: Path | None) -> list[str]:
-    """All that keeps the loader of `config` from reading its images; without a folder, all but what its store tells.
-    Manifests and sizes of files are looked at, no image.
-    """
-    found = [unavailable(config.loader), mismatch(config)]
-    if config.eval_resize < config.eval_size:
-        found.append(
-            f"data.eval_resize {config.eval_resize} is less than data.eval_size {config.eval_size}: the central crop"
-            " would not fit into the resized image."
+        Raises:
+            UsageError: the loader does not read the format.
+            DataError: a package is missing, or the store is incomplete or differs from `store`.
+        """
+        if found := self.mismatch(store.format):
+            raise UsageError(found)
+        if found := self.unavailable() or " ".join(store_problems(folder, store, eval_resize)):
+            raise DataError(found)
+        loader: Loader = getattr(self._module(), self.class_name)(
+            folder, train=train, seed=seed, workers=workers, device=device, eval_resize=eval_resize
         )
-    if folder is not None:
-        found += store_problems(config, folder)
-    return [words for words in found if words]
+        return loader
 
+    def problems(self, store: StoreConfig, folder: Path | None, *, eval_resize: int, eval_size: int) -> list[str]:
+        """Return what keeps the loader from reading the store; without a folder, only the config is checked.
 
-def unavailable(loader: LoaderName) -> str:
-    """What `loader` lacks on this machine; empty if nothing."""
-    module = importlib.import_module(f"image_classification.loaders.{CLASSES[loader][0]}")
-    words: str = module.unavailable()
-    return words
-
-
-def mismatch(config: DataConfig) -> str:
-    """Why the loader does not read the store's format, and which would; empty if it does."""
-    wanted, known = config.store.format, READS[config.loader]
-    if wanted in known:
-        return ""
-    others = " or ".join(loader for loader, formats in READS.items() if wanted in formats)
-    return (
-        f"loader {config.loader} reads format {' or '.join(known)}, not {wanted}; use --data.loader {others}, or"
-        f" --data.store.format {known[0]}."
-    )
-
-
-def store_problems(config: DataConfig, folder: Path) -> list[str]:
-    """What is wrong with the store in `folder`, or is not as `config` says; a folder of images has an index instead,
-    which `data.facts` reads."""
-    if config.store.format == "folder":
-        return []
-    try:
-        manifest = read_manifest(folder)
-    except DataError as error:
-        return [str(error)]
-    return [
-        *differences(config.store, manifest, folder),
-        *missing_splits(config, manifest, folder),
-        *damaged_files(manifest, folder),
-    ]
-
-
-def differences(wanted: StoreConfig, manifest: Manifest, folder: Path) -> list[str]:
-    """Each setting that the store in `folder` was made with otherwise than `wanted`."""
-    held = manifest.settings
-    if held.format != wanted.format:
-        return [
-            f"{folder} holds {described(held)}; the config wants format {wanted.format}. Give another --data-folder,"
-            f" prepare one, or use --data.store.format {held.format} with a loader that reads it."
-        ]
-    found = []
-    for name in SETTINGS[wanted.format]:
-        ours, theirs = getattr(wanted, name), getattr(held, name)
-        if ours != theirs:
-            option = name.replace("_", "-")
+        Manifests and file sizes are read, images are not.
+        """
+        found = [self.unavailable(), self.mismatch(store.format)]
+        if eval_resize < eval_size:
             found.append(
-                f"{folder} was made with {name} {theirs}, the config has {ours}; use --data.store.{option} {theirs}, or"
-                " prepare a store with the config's."
+                f"data.eval_resize {eval_resize} is less than data.eval_size {eval_size}: the central crop would not"
+                " fit into the resized image."
             )
-    return found
+        if folder is not None:
+            found += store_problems(folder, store, eval_resize)
+        return [problem for problem in found if problem]
+
+    def unavailable(self) -> str:
+        """Return how to install the missing packages, or "" if none is missing; no package is imported."""
+        return "" if all(_installed(package) for package in self.packages) else self.install
+
+    def mismatch(self, store_format: Format) -> str:
+        """Return a message naming the loaders for `store_format`, or "" if this one reads it."""
+        if store_format in self.formats:
+            return ""
+        others = " or ".join(name for name, loader in LOADERS.items() if store_format in loader.formats)
+        return (
+            f"loader {self.name} reads format {' or '.join(self.formats)}, not {store_format}; use --data.loader"
+            f" {others}, or --data.store.format {self.formats[0]}."
+        )
+
+    def compile_ahead(self) -> None:
+        """Compile the loader's native code, which takes up to seconds; no data file is opened.
+
+        Raises:
+            DataError: a package is missing.
+        """
+        if found := self.unavailable():
+            raise DataError(found)
+        if self.name in ("raw", "ffcv"):
+            self._module().compile_ahead()
+
+    @property
+    def description(self) -> str:
+        """Name for the log, with a note if the loader is slower here than elsewhere."""
+        slow = self.name == "raw" and not crop_kernel.SCRIPTED
+        return f"{self.name}, not scripted" if slow else self.name
+
+    def _module(self) -> Any:
+        return importlib.import_module(f"image_classification.loaders.{self.module}")
 
 
-def missing_splits(config: DataConfig, manifest: Manifest, folder: Path) -> list[str]:
-    """Splits that a run needs and the store in `folder` has not."""
-    if manifest.settings.format != config.store.format:
-        return []
-    wanted = [split_name(config, train=train) for train in (True, False)]
-    return [words for split in wanted if (words := missing_split(folder, manifest, split))]
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # the parent of a dotted name
+        return False
 
 
-def damaged_files(manifest: Manifest, folder: Path) -> list[str]:
-    """Files of the store in `folder` that are missing or have another size; none is read."""
-    found = []
-    for name, stored in manifest.files.items():
-        try:
-            check_size(folder, name, stored)
-        except DataError as error:
-            found.append(str(error))
-    return found
-
-
-def split_name(config: DataConfig, *, train: bool) -> str:
-    """What the split is called in the manifest of the config's store."""
-    if train:
-        return "train"
-    return f"evaluation_{config.eval_resize}" if config.store.format == "raw" else "evaluation"
-
-
-def in_words(loader: LoaderName) -> str:
-    """`loader`, and what it lacks here to be as fast as elsewhere; for the log."""
-    if loader == "raw":
-        from image_classification.loaders import crop_kernel
-
-        return loader if crop_kernel.SCRIPTED else f"{loader}, not scripted"
-    return loader
-
-
-def described(store: StoreConfig) -> str:
-    """Format and size in words, for messages and for the log."""
-    if store.format == "raw":
-        return f"raw, {store.shape.replace('_', ' ')} {store.size} px"
-    if store.format == "beton":
-        size = f"longest side {store.size} px" if store.size else "original size"
-        return f"beton, {size}, {store.jpeg_share:.0%} JPEG of quality {store.jpeg_quality}"
-    return f"{store.format}, original size"
+LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
+    loader.name: loader
+    for loader in (
+        ImageLoader(
+            "pillow",
+            ("folder", "jpeg"),
+            "pillow",
+            "PillowLoader",
+            ("PIL",),
+            "loader pillow needs Pillow; pip install 'timedrun[vision]'.",
+        ),
+        ImageLoader(
+            "turbojpeg",
+            ("folder", "jpeg"),
+            "turbojpeg",
+            "TurboJpegLoader",
+            ("simplejpeg", "PIL"),
+            "loader turbojpeg needs simplejpeg and Pillow; pip install 'timedrun[vision]'.",
+        ),
+        ImageLoader("raw", ("raw",), "raw", "RawLoader"),
+        ImageLoader(
+            "ffcv",
+            ("beton",),
+            "ffcv_loader",
+            "FfcvLoader",
+            ("ffcv",),
+            "loader ffcv needs ffcv, which is compiled on installation: apt-get install g++ pkg-config libopencv-dev"
+            " libturbojpeg0-dev (Debian's names), then pip install 'timedrun[ffcv]'.",
+        ),
+        ImageLoader(
+            "dali",
+            ("folder", "jpeg"),
+            "dali_loader",
+            "DaliLoader",
+            ("nvidia.dali",),
+            "loader dali needs nvidia-dali; pip install 'timedrun[dali]' (for CUDA 13).",
+        ),
+    )
+}
+"""By name, the reference loader first."""

@@ -1,4 +1,4 @@
-"""Crop, flip and resize of a whole batch on any device, as Pillow does it image by image."""
+"""Crop, flip and resize of a whole batch on any device, with Pillow's filter."""
 
 from __future__ import annotations
 
@@ -6,33 +6,36 @@ import torch
 from torch import Tensor
 
 WORKING_BYTES = 1 << 28
-"""Device memory that one call may take besides its input and its result, for more than one image at a time."""
+"""Device memory per call for intermediate results, unless a single image needs more."""
 
 
 def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Cut `boxes` out of `images`, resize them to `size` x `size` and mirror those with a flip left to right.
+    """Crop `images` to `boxes`, resize the crops to `size` x `size` and mirror those with a flip left to right.
 
     Bilinear and antialiased, as `Image.crop(...).resize(..., BILINEAR)` in Pillow (src/libImaging/Resample.c): a
-    triangle filter that widens with the ratio of box to output, centres of pixels at halves. Two batched matrix
-    products do it; nothing waits for the device. Within 1 level of Pillow, which also rounds to 8 bits between its two
-    passes: that half level and at most 0.44 of ours in float16 stay below one.
+    triangle filter that widens with the ratio of box to output, with pixel centers at halves. Two batched matrix
+    products; no host synchronization. Within 1 level of Pillow, which also rounds to 8 bits between its two passes:
+    that half level and at most 0.44 of ours in float16 stay below one.
 
     Args:
-        images: uint8 (n, H, W, 3); smaller images lie in the top left corner, what is around them is not looked at.
+        images: uint8 (n, H, W, 3); smaller images are in the top left corner, the padding is ignored.
         boxes: int64 (n, 4) top, left, height, width, inside the images and not empty; on the device of `images`.
         flips: bool (n,); on the device of `images`.
-        dtype: of the products, float16 or float32; None: float16 on a GPU, otherwise float32. In float16 8-bit numbers
-            are exact, a weight is off by at most 2^-11 of itself and sums are kept in float32. bfloat16 is too coarse:
-            white would wrap to black.
+        dtype: of the products, float16 or float32; None: float16 on a GPU, otherwise float32. In float16, 8-bit values
+            are exact, weights have a relative error of at most 2^-11, and sums are accumulated in float32. bfloat16 is
+            too coarse: white would wrap to black.
 
     Returns:
-        uint8 (n, 3, size, size), channels last in memory.
+        uint8 (n, 3, size, size), channels-last.
     """
     count, height, width, channels = images.shape
     if dtype is None:
         dtype = torch.float16 if images.is_cuda else torch.float32
     result = torch.empty((count, size, size, channels), dtype=torch.uint8, device=images.device)
-    for part in _slices(count, height, width, size):
+    values = 3 * height * width + 3 * size * (height + size) + 4 * size * (height + width)  # per image
+    step = max(1, WORKING_BYTES // (4 * values))
+    for begin in range(0, count, step):
+        part = slice(begin, begin + step)
         box = boxes[part]
         columns = triangle_weights(box[:, 1], box[:, 3], width, size, flips[part])
         rows = triangle_weights(box[:, 0], box[:, 2], height, size)
@@ -44,23 +47,18 @@ def resample(images: Tensor, boxes: Tensor, flips: Tensor, size: int, *, dtype: 
 
 
 def triangle_weights(starts: Tensor, lengths: Tensor, stored: int, size: int, mirrored: Tensor | None = None) -> Tensor:
-    """float32 (n, size, stored): what each of `stored` pixels of a line counts in each of `size` pixels made from the
-    `lengths` (n,) pixels from `starts` (n,) on, in reverse where `mirrored` (n,). The weights of a pixel sum to 1.
+    """Return the filter weights float32 (n, size, stored) of `stored` input pixels for `size` output pixels of a line.
+
+    Output is made from the `lengths` (n,) pixels that begin at `starts` (n,), in reverse order where `mirrored` (n,).
+    The weights of an output pixel sum to 1.
     """
     starts, ends = starts[:, None], (starts + lengths)[:, None]
     ratio = lengths.float()[:, None] / size
-    centres = (torch.arange(size, device=starts.device) + 0.5) * ratio + starts
+    centers = (torch.arange(size, device=starts.device) + 0.5) * ratio + starts
     if mirrored is not None:
-        centres = torch.where(mirrored[:, None], centres.flip(1), centres)
-    places = torch.arange(stored, device=starts.device)
-    distances = (places + 0.5 - centres[:, :, None]).abs_()
+        centers = torch.where(mirrored[:, None], centers.flip(1), centers)
+    positions = torch.arange(stored, device=starts.device)
+    distances = (positions + 0.5 - centers[:, :, None]).abs_()
     weights = (1 - distances.div_(ratio.clamp(min=1)[:, :, None])).clamp_(min=0)
-    weights.mul_(((places >= starts) & (places < ends))[:, None, :])
+    weights.mul_(((positions >= starts) & (positions < ends))[:, None, :])
     return weights.div_(weights.sum(2, keepdim=True))
-
-
-def _slices(count: int, height: int, width: int, size: int) -> list[slice]:
-    """Parts of a batch that are worked on at once."""
-    values = 3 * height * width + 3 * size * (height + size) + 4 * size * (height + width)
-    step = max(1, WORKING_BYTES // (4 * values))
-    return [slice(begin, begin + step) for begin in range(0, count, step)]

@@ -1,8 +1,7 @@
-"""JPEG decoded by libjpeg-turbo in threads: no larger than the crop needs, and resized straight into the batch."""
+"""Loader that decodes JPEG with libjpeg-turbo in threads, downscaled while decoding if the crop allows it."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,74 +14,58 @@ from torch import Tensor
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders import pillow
-from image_classification.loaders.decode_pool import ImageBatch, ImageMemory, LoaderThreads
-from image_classification.loaders.image_ops import Pixels, ThreadMemory, mirror_into, resize_into
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch
+from image_classification.loaders.image_ops import Pixels, ThreadBuffers, mirror_into, resize_into
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.stores.encoded import open_encoded
-from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
-DIVISORS = (8, 4, 2)  # libjpeg-turbo has vector code for these; 3/8, 5/8 ... cost more than the whole image
-LARGEST = 1 << 25  # pixels; beyond it Pillow decides what is too large, and no thread keeps the memory
-
-
-def unavailable() -> str:
-    """What is missing here, empty if nothing."""
-    if any(importlib.util.find_spec(name) is None for name in ("simplejpeg", "PIL")):
-        return "loader turbojpeg needs simplejpeg and Pillow; pip install 'timedrun[vision]'."
-    return ""
+DIVISORS = (8, 4, 2)  # libjpeg-turbo has vector code for these; 3/8, 5/8 ... cost more than full size
+LARGEST = 1 << 25  # pixels; larger images are left to Pillow's limits, and no thread keeps the memory
 
 
 def divisor_of(side: int, size: int) -> int:
-    """By how much a crop's shorter `side` may be divided while decoding so that `size` pixels are left."""
+    """Return by how much decoding may downscale a crop whose shorter side is `side` so that `size` pixels remain."""
     return next((divisor for divisor in DIVISORS if side // divisor >= size), 1)
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """An image's file, and what its header says."""
+    """Encoded image and the size in its header."""
 
     sample: int
     data: bytes
     height: int
     width: int
     decoded: Pixels | None = None
-    """What Pillow made of it, where that had to be asked."""
+    """Set if Pillow had to decode it."""
 
 
 class TurboJpegLoader:
-    """Decodes with simplejpeg, at 1/2, 1/4 or 1/8 where the training crop stays as large as the image to be made, and
-    resizes with torch's antialiased kernel. What is not a plain JPEG, or not a flawless one, Pillow decodes."""
+    """Decode with simplejpeg and resize with torch's antialiased kernel.
+
+    Training crops at least 2, 4 or 8 times the output are decoded at 1/2, 1/4 or 1/8. Pillow decodes files that are not
+    plain JPEG or have defects.
+    """
 
     def __init__(
         self, folder: Path, *, train: bool, seed: int, workers: int, device: torch.device, eval_resize: int
     ) -> None:
-        """`workers` threads, at least one.
-
-        Raises:
-            DataError: no readable store in `folder`, or a package is missing.
-        """
-        if missing := unavailable():
-            raise DataError(missing)
         self._images = open_encoded(folder, "train" if train else "evaluation")
         self._train, self._seed, self._eval_resize = train, seed, eval_resize
-        self._batch_memory = ImageMemory(pin=device.type == "cuda")
-        self._memory = ThreadMemory()
-        self._threads = LoaderThreads(max(1, workers))
+        self._batch_buffers = BatchBuffers(pin=device.type == "cuda")
+        self._buffers = ThreadBuffers()
+        self._threads = DecodePool(max(1, workers))
 
     def __len__(self) -> int:
         return len(self._images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """A batch for each of `parts`, uint8 (n, 3, size, size), channels-last.
-
-        Raises:
-            DataError: an image cannot be decoded; the message names it.
-        """
+        """Iterate over the batches of `parts`, channels-last; see `Loader.batches`."""
         fill: Callable[[Indices, Tensor], None]
         fill = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
         return self._threads.batches(
-            parts, lambda part: ImageBatch(part, self._images.labels, self._batch_memory.take(len(part), size), fill)
+            parts, lambda part: ImageBatch(part, self._images.labels, self._batch_buffers.take(len(part), size), fill)
         )
 
     def close(self) -> None:
@@ -96,38 +79,37 @@ class TurboJpegLoader:
         sizes = np.array([(image.height, image.width) for image in opened])
         boxes, flips = train_crops(self._seed, epoch, samples, sizes)
         divisors = np.array([divisor_of(side, size) for side in boxes[:, 2:].min(axis=1).tolist()])[:, None]
-        # Pixel i of an image decoded at 1/d covers i d .. (i + 1) d - 1 of the whole one; the last may stick out.
+        # Pixel i of an image decoded at 1/d covers pixels i d .. (i + 1) d - 1 of the original; the last may exceed it.
         smaller = -(-sizes // divisors)
         smaller_boxes = scaled_boxes(boxes, smaller * divisors, smaller)
-        for place, image in enumerate(opened):
-            pixels = self._decoded(image, *smaller[place].tolist())
-            # What Pillow decoded is whole.
-            box = smaller_boxes[place] if pixels.shape[:2] == tuple(smaller[place]) else boxes[place]
+        for number, image in enumerate(opened):
+            pixels = self._decoded(image, *smaller[number].tolist())
+            # Pillow decodes at full size.
+            box = smaller_boxes[number] if pixels.shape[:2] == tuple(smaller[number]) else boxes[number]
             top, left, height, width = box.tolist()
-            crop = self._memory.contiguous("crop", pixels[top : top + height, left : left + width])
-            if flips[place]:
-                made = self._memory.image("made", size, size)
-                resize_into(made, crop)
-                mirror_into(rows[place], made)
+            crop = self._buffers.contiguous("crop", pixels[top : top + height, left : left + width])
+            if flips[number]:
+                unflipped = self._buffers.image("resized", size, size)
+                resize_into(unflipped, crop)
+                mirror_into(rows[number], unflipped)
             else:
-                resize_into(rows[place], crop)
+                resize_into(rows[number], crop)
 
     def _fill_evaluation(self, samples: Indices, images: Tensor) -> None:
         for sample, target in zip(samples.tolist(), images.numpy(), strict=True):
             image = self._open(sample)
             height, width = resized(image.height, image.width, self._eval_resize)
-            whole = self._memory.image("made", height, width)
+            whole = self._buffers.image("resized", height, width)
             resize_into(whole, self._decoded(image, image.height, image.width))
-            centre_into(target, whole)
+            center_into(target, whole)
 
     def _open(self, sample: int) -> _Opened:
-        """Decodes nothing yet, if it is a plain JPEG."""
         import simplejpeg
 
         data = self._images.read(sample)
         try:
-            height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-            if colours in ("YCbCr", "Gray", "RGB") and height * width <= LARGEST:
+            height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
+            if colors in ("YCbCr", "Gray", "RGB") and height * width <= LARGEST:
                 return _Opened(sample, data, height, width)
         except ValueError:
             pass  # not a JPEG, or damaged
@@ -135,30 +117,30 @@ class TurboJpegLoader:
         return _Opened(sample, data, pixels.shape[0], pixels.shape[1], pixels)
 
     def _by_pillow(self, sample: int, data: bytes) -> Pixels:
-        return np.array(pillow.decode(data, pillow.described(self._images, sample)))
+        return np.array(pillow.decode(data, pillow.describe_image(self._images, sample)))
 
     def _decoded(self, image: _Opened, height: int, width: int) -> Pixels:
-        """(height, width, 3), or whole, valid until this thread decodes the next image.
+        """Return pixels (height, width, 3), or full size if Pillow decoded; valid until the next call in this thread.
 
         Args:
-            height, width: those of the image, or an eighth, a fourth, a half of them, rounded up.
+            height, width: those of the image, or 1/2, 1/4 or 1/8 of them, rounded up.
         """
         import simplejpeg
 
         if image.decoded is not None:
             return image.decoded
-        memory = self._memory.take("decoded", height * width * 3)
+        memory = self._buffers.take("decoded", height * width * 3)
         try:
             pixels: Pixels = simplejpeg.decode_jpeg(
                 image.data, "RGB", min_height=height, min_width=width, buffer=memory
             )
-        except ValueError:  # damaged, and perhaps so that Pillow decodes it all the same
+        except ValueError:  # damaged, but Pillow may still decode it
             return self._by_pillow(image.sample, image.data)
         return pixels
 
 
-def centre_into(target: Pixels, pixels: Pixels) -> None:
-    """Writes the central part of `pixels`, with black around it where it is smaller than `target`, as Pillow's crop."""
+def center_into(target: Pixels, pixels: Pixels) -> None:
+    """Write the central part of `pixels`, padded with black if it is smaller than `target`, as Pillow's crop."""
     size = len(target)
     (top, to_top), (left, to_left) = (
         (max(begin, 0), max(-begin, 0)) for begin in (central(side, size) for side in pixels.shape[:2])

@@ -1,1 +1,1 @@
-"""Makes stores of images from ImageNet's archives or a folder of images, in parallel, resumable after any kill."""
+"""Building of image stores from ImageNet's archives or a folder of images: parallel, resumable after any kill."""

@@ -1,4 +1,4 @@
-"""Builds a store of images in a folder of its own: resumable, the same bytes every time, the manifest last."""
+"""Resumable build of an image store: shards in parallel, then the index of each split, the manifest last."""
 
 from __future__ import annotations
 
@@ -12,20 +12,28 @@ from pathlib import Path
 
 import numpy as np
 
-from image_classification.preparation.formats import source_split, splits_of, store_format
-from image_classification.preparation.shard import MadeShard, SourceItem, StoreFormat
-from image_classification.preparation.shard_maker import (
-    NOTES,
+from image_classification.preparation.formats import FORMATS, source_split, splits_of
+from image_classification.preparation.shard_writer import (
+    RECORDS,
     RULES,
     WORK,
-    Note,
+    ShardRecord,
     ShardTask,
-    load_note,
+    ShardWriter,
+    load_record,
     shard_file,
-    start_making,
+    unwritable,
 )
 from image_classification.preparation.sources import Source
-from image_classification.stores.manifest import MANIFEST, Manifest, SplitFacts, StoreConfig, read_manifest, split_facts
+from image_classification.stores.manifest import (
+    MANIFEST,
+    ImageManifest,
+    SplitCounts,
+    StoreConfig,
+    count_split,
+    read_manifest,
+)
+from image_classification.stores.store_format import FinishedShard, SourceItem
 from timedrun.errors import DataError, TimedrunError
 from timedrun.storage.atomic_file import StoredFile, write_file
 from timedrun.storage.folder_lock import locked
@@ -33,17 +41,17 @@ from timedrun.storage.worker_pool import TaskProgress, results
 
 SHARD_IMAGES = 1024
 SHARD_BYTES = 128 << 20
-"""A shard ends at so many images, or bytes of their files."""
+"""Limits of a shard: images, and bytes of their source files."""
 PLAN = f"{WORK}/plan.json"
 _LISTED = 20  # broken images in a message
-_SPARE = 1.02  # of the room on the disk, for indices and notes
+_SPARE = 1.02  # factor of the estimated disk space, for indices and records
 
 
 @dataclass(frozen=True)
 class Built:
-    """A whole store, and what it took."""
+    """Complete store, with the images made by this run and found from earlier ones."""
 
-    manifest: Manifest
+    manifest: ImageManifest
     images_made: int
     images_found: int
     seconds: float
@@ -59,11 +67,12 @@ def build_store(
     report: Callable[[str], None],
     shard_images: int = SHARD_IMAGES,
 ) -> Built:
-    """The store of a source in `out`, with effective `settings`. Its bytes do not depend on `workers`, nor on how often
-    the work was interrupted. A store that lacks only evaluation splits gets them.
+    """Build the store of a source in `out`, with effective `settings`.
+
+    Its bytes depend neither on `workers` nor on interruptions. Missing evaluation splits are added to a complete store.
 
     Args:
-        open_source: lists the images; gets a folder for what a rerun may use.
+        open_source: list the images; its argument is a folder for files that a rerun may use.
 
     Raises:
         DataError: the source cannot be used, images are corrupt, the disk is full, or `out` holds something else.
@@ -79,7 +88,7 @@ def build_store(
             settings = replace(settings, evaluation_resizes=tuple(resizes))
         build = _Build(out, settings, source, present, skip_broken, report, shard_images)
         build.begin()
-        build.make_shards(workers)
+        build.write_shards(workers)
         manifest = build.finish()
         shutil.rmtree(out / WORK)
     return Built(manifest, build.made, build.found, time.monotonic() - began)
@@ -91,15 +100,15 @@ class _Build:
         out: Path,
         settings: StoreConfig,
         source: Source,
-        present: Manifest | None,
+        present: ImageManifest | None,
         skip_broken: bool,
         report: Callable[[str], None],
         shard_images: int,
     ) -> None:
         self.out, self.settings, self.source, self.present = out, settings, source, present
         self.skip_broken, self.report = skip_broken, report
-        self.format: StoreFormat = store_format(settings.format)
-        self.kept = {split for split in splits_of(settings) if present is not None and _fits(out, present, split)}
+        self.format = FORMATS[settings.format]
+        self.kept = {split for split in splits_of(settings) if present is not None and _complete(out, present, split)}
         self.missing = [split for split in splits_of(settings) if split not in self.kept]
         self.tasks = {
             split: list(shard_tasks(split, source.splits[source_split(split)], shard_images)) for split in self.missing
@@ -108,10 +117,10 @@ class _Build:
         self.made = self.found = 0
 
     def begin(self) -> None:
-        """Notes what is being made; removes what is left of an unfinished store of another plan.
+        """Write the plan; remove leftovers of an unfinished store with another plan.
 
         Raises:
-            DataError: the disk has too little room.
+            DataError: too little disk space.
         """
         same = {
             "rules": RULES,
@@ -121,28 +130,28 @@ class _Build:
         plan = self.out / PLAN
         try:
             before = json.loads(plan.read_text(encoding="utf-8"))
-            going_on = before["same"] == json.loads(json.dumps(same))
+            resumable = before["same"] == json.loads(json.dumps(same))
             splits = set(before["splits"])
         except (OSError, ValueError, KeyError, TypeError):
-            going_on, splits = False, set()
-        if splits and not going_on:
-            self.report("unfinished parts of another source or other settings are removed")
+            resumable, splits = False, set()
+        if splits and not resumable:
+            self.report("removing unfinished shards of another source or other settings")
             self._remove_splits(splits)
             for path in (self.out / WORK).iterdir():
                 if path.is_dir():
                     shutil.rmtree(path)
             splits = set()
-        self._require_room()
+        self._require_space()
         _write(plan, json.dumps({"same": same, "splits": sorted(splits | set(self.missing))}).encode())
 
     def _remove_splits(self, splits: set[str]) -> None:
-        """Removes the files of unfinished splits: what the manifest does not name under their names."""
-        whole = set(self.present.splits) if self.present else set()
+        """Remove the files of those of `splits` that the manifest does not list."""
+        listed = set(self.present.splits) if self.present else set()
         for path in self.out.iterdir():
-            if path.name.partition(".")[0] in splits - whole:
+            if path.name.partition(".")[0] in splits - listed:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def _require_room(self) -> None:
+    def _require_space(self) -> None:
         needed = 0.0
         for split in self.missing:
             items = self.source.splits[source_split(split)]
@@ -156,32 +165,32 @@ class _Build:
         if needed > free:
             raise DataError(
                 f"{self.out}: about {needed / 1e9:,.1f} GB are needed and {free / 1e9:,.1f} GB are free; nothing was "
-                "written. Make room or name a folder on another disk."
+                "written. Free disk space or name a folder on another disk."
             )
 
-    def make_shards(self, workers: int) -> None:
-        """Every shard is there.
+    def write_shards(self, workers: int) -> None:
+        """Write every missing shard.
 
         Raises:
-            DataError: images are corrupt, all are named; or shards cannot be written.
+            DataError: images are corrupt, all of them named; or shards cannot be written.
         """
         tasks = [task for split in self.missing for task in self.tasks[split]]
         if not tasks:
             self.report("already prepared from the same images and settings")
             return
         progress = TaskProgress(self.report, unit="images", tasks="shards")
-        total, done = sum(map(_size, tasks)), 0
-        broken: dict[str, None] = {}  # an image is looked at once for each split that it is in
+        total, done = sum(task.source_bytes for task in tasks), 0
+        broken: dict[str, None] = {}  # an image is inspected once for each split that it is in
         for task, outcome in results(
             tasks,
-            start_making,
+            ShardWriter,
             (self.out, self.settings, self.skip_broken),
             workers=workers,
             name=lambda task: task.name,
-            remedy=f"no store was finished, finished shards are kept in {self.out}; run the same command again, with "
+            remedy=f"the store is incomplete, finished shards are kept in {self.out}; run the same command again, with "
             "fewer workers",
         ):
-            done += _size(task)
+            done += task.source_bytes
             self.keys[task.split, task.number] = outcome.key
             if outcome.made:
                 self.made += len(task.items)
@@ -193,33 +202,32 @@ class _Build:
         if broken and not self.skip_broken:
             raise DataError(_about_broken(sorted(broken), self.out))
 
-    def finish(self) -> Manifest:
-        """Index files, then the manifest."""
-        facts: dict[str, SplitFacts] = {}
+    def finish(self) -> ImageManifest:
+        """Write index files, then the manifest."""
+        counts: dict[str, SplitCounts] = {}
         files: dict[str, StoredFile] = {}
         findings: dict[str, set[str]] = {}
         if self.present is not None:
-            facts = {split: self.present.splits[split] for split in self.present.splits if split in self.kept}
+            counts = {split: self.present.splits[split] for split in self.present.splits if split in self.kept}
             files = {name: stored for name, stored in self.present.files.items() if _split_of(name) in self.kept}
             findings = {kind: set(names) for kind, names in self.present.findings.items()}
         for split in self.missing:
-            notes = self._notes(split)
-            shards = [note.shard for note in notes]
-            facts[split] = self._facts(split, shards)
+            records = self._records(split)
+            shards = [record.shard for record in records]
+            counts[split] = self._count(split, shards)
             try:
                 files |= self.format.finish(self.out, split, shards)
             except OSError as error:
-                raise _unwritable(self.out, error) from None
+                raise unwritable(self.out, error) from None
             if self.format.keeps_shards:
                 files |= {shard.file: shard.stored for shard in shards}
-            for note in notes:
-                for kind, names in note.findings.items():
+            for record in records:
+                for kind, names in record.findings.items():
                     findings.setdefault(kind, set()).update(names)
-        order = splits_of(self.settings)
-        manifest = Manifest(
+        manifest = ImageManifest(
             settings=self.settings,
             classes=self.source.classes,
-            splits={split: facts[split] for split in order},
+            splits={split: counts[split] for split in splits_of(self.settings)},
             source_sha256=self.source.sha256,
             findings={kind: tuple(sorted(findings[kind])) for kind in sorted(findings)},
             files=dict(sorted(files.items())),
@@ -230,30 +238,31 @@ class _Build:
         self._remove_splits(set(json.loads((self.out / PLAN).read_text(encoding="utf-8"))["splits"]))
         return manifest
 
-    def _notes(self, split: str) -> list[Note]:
+    def _records(self, split: str) -> list[ShardRecord]:
         found = []
         for task in self.tasks[split]:
-            note = load_note(self.out, split, task.number, self.keys[split, task.number])
-            if note is None:
-                raise DataError(f"{self.out / NOTES}: that of {task.name} was changed meanwhile; run prepare again.")
-            found.append(note)
+            record = load_record(self.out, split, task.number, self.keys[split, task.number])
+            if record is None:
+                raise DataError(
+                    f"{self.out / RECORDS}: the record of {task.name} changed during preparation; run prepare again."
+                )
+            found.append(record)
         return found
 
-    def _facts(self, split: str, shards: Sequence[MadeShard]) -> SplitFacts:
+    def _count(self, split: str, shards: Sequence[FinishedShard]) -> SplitCounts:
         labels = np.concatenate([shard.labels for shard in shards])
         if not len(labels):
-            raise DataError(f"{self.out}: not one image of {split} decodes; no store was finished.")
-        return split_facts(labels, len(self.source.classes), sum(int(shard.offsets[-1]) for shard in shards))
+            raise DataError(f"{self.out}: no image of {split} can be decoded; the store is incomplete.")
+        return count_split(labels, len(self.source.classes), sum(int(shard.offsets[-1]) for shard in shards))
 
 
 def shard_tasks(split: str, items: Sequence[SourceItem], shard_images: int = SHARD_IMAGES) -> Iterator[ShardTask]:
-    """The shards of a split, decided by its list alone."""
-    begin, size = 0, 0
-    number = 0
-    for place, item in enumerate(items):
-        if place > begin and (place - begin == shard_images or size + item.size > SHARD_BYTES):
-            yield ShardTask(split, number, begin, tuple(items[begin:place]))
-            begin, size, number = place, 0, number + 1
+    """Divide the images of a split into shards."""
+    begin, size, number = 0, 0, 0
+    for position, item in enumerate(items):
+        if position > begin and (position - begin == shard_images or size + item.size > SHARD_BYTES):
+            yield ShardTask(split, number, begin, tuple(items[begin:position]))
+            begin, size, number = position, 0, number + 1
         size += item.size
     if items:
         yield ShardTask(split, number, begin, tuple(items[begin:]))
@@ -261,15 +270,15 @@ def shard_tasks(split: str, items: Sequence[SourceItem], shard_images: int = SHA
 
 @contextmanager
 def _work_folder(out: Path) -> Iterator[None]:
-    """A place for unfinished work in `out`, which is this process's alone; removed where nothing is left to go on."""
+    """Lock `out` and make its work folder, which is removed if it holds nothing to resume."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(out, [MANIFEST, WORK]))
             (out / WORK).mkdir(exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"{out}: cannot be made or written to ({error.strerror}); nothing was prepared. Give a --data-folder "
-                "that can be made."
+                f"{out}: cannot be created or written to ({error.strerror}); nothing was prepared. Give another "
+                "--data-folder."
             ) from None
         try:
             yield
@@ -279,26 +288,26 @@ def _work_folder(out: Path) -> Iterator[None]:
             raise
         finally:
             if (out / MANIFEST).exists() and not (out / PLAN).exists() and (out / WORK).exists():
-                shutil.rmtree(out / WORK)  # nothing was begun beside the whole store
+                shutil.rmtree(out / WORK)  # the store is complete and no addition was begun
             if (out / WORK).is_dir() and not any((out / WORK).iterdir()):
                 (out / WORK).rmdir()
 
 
-def _require_same(out: Path, present: Manifest, settings: StoreConfig, source: Source) -> None:
-    """A whole store is added to, never replaced."""
+def _require_same(out: Path, present: ImageManifest, settings: StoreConfig, source: Source) -> None:
+    """Raise DataError unless source and settings are those of the complete store: it may only be extended."""
     before = asdict(replace(present.settings, evaluation_resizes=()))
     now = asdict(replace(settings, evaluation_resizes=()))
     different = [f"{name} is {before[name]} there, {now[name]} now" for name in now if before[name] != now[name]]
     if present.source_sha256 != source.sha256:
-        different.append("the images are others")
+        different.append("the images differ")
     if different:
         raise DataError(
-            f"{out} holds a store prepared otherwise: {'; '.join(different)}. It was not touched; name a new folder."
+            f"{out} holds a store prepared differently: {'; '.join(different)}. It was not modified; name a new folder."
         )
 
 
-def _fits(out: Path, manifest: Manifest, split: str) -> bool:
-    """Whether all files of a split are there in their sizes."""
+def _complete(out: Path, manifest: ImageManifest, split: str) -> bool:
+    """Return True if all files of a split exist in their recorded sizes."""
     if split not in manifest.splits:
         return False
     of_split = [(out / name, stored.bytes) for name, stored in manifest.files.items() if _split_of(name) == split]
@@ -306,7 +315,7 @@ def _fits(out: Path, manifest: Manifest, split: str) -> bool:
 
 
 def _split_of(file: str) -> str:
-    """The split that a file of a store belongs to: <split>/... or <split>.<anything>."""
+    """Return the split of a file named <split>/... or <split>.<anything>."""
     return file.partition("/")[0].partition(".")[0]
 
 
@@ -316,7 +325,7 @@ def _about_broken(broken: Sequence[str], out: Path) -> str:
     shown = "\n".join(f"  {line}" for line in broken[:_LISTED])
     more = f"\n  and {len(broken) - _LISTED:,} more, all in {names}" if len(broken) > _LISTED else ""
     return (
-        f"{len(broken):,} images cannot be decoded or read; no store was finished, shards without such images are "
+        f"{len(broken):,} images cannot be decoded or read; the store is incomplete, shards without such images are "
         f"kept. Replace or remove them, or leave them out with --skip-broken, and run the same command "
         f"again:\n{shown}{more}"
     )
@@ -326,15 +335,4 @@ def _write(path: Path, content: bytes) -> None:
     try:
         write_file(path, content)
     except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: Path, error: OSError) -> DataError:
-    return DataError(
-        f"{path}: cannot be written ({error.strerror or error}); no store was finished, finished shards are kept. Make "
-        "room and run the same command again."
-    )
-
-
-def _size(task: ShardTask) -> int:
-    return sum(item.size for item in task.items)
+        raise unwritable(path, error) from None

@@ -1,4 +1,4 @@
-"""What kind of image some bytes are, and whether all of it decodes."""
+"""Inspection of source images: full decode, and deviations from a plain RGB JPEG."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from image_classification.preparation.shard import SourceImage, SourceItem, UnreadableFile
+from image_classification.stores.store_format import SourceImage, SourceItem, UnreadableFile
 from timedrun.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ _MODES = {
 
 
 class CorruptImage(DataError):
-    """It cannot be decoded, or not all of it."""
+    """An image cannot be fully decoded."""
 
 
 def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
-    """Decodes all of an image; its kinds are those of `Manifest.findings`.
+    """Decode an image completely and find its kinds (`ImageManifest.findings`).
 
     Raises:
-        CorruptImage: it does not decode; the item and Pillow's reason are named.
+        CorruptImage: it cannot be decoded; the message names the item and Pillow's reason.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -52,14 +52,14 @@ def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
             _ = found.rgb
     except MemoryError:
         raise
-    except Exception as error:  # Pillow's plug-ins raise whatever hostile bytes make them stumble over
-        reason = "not an image that Pillow knows" if isinstance(error, UnidentifiedImageError) else str(error)
+    except Exception as error:  # Pillow's plug-ins raise anything on hostile bytes
+        reason = "not an image format known to Pillow" if isinstance(error, UnidentifiedImageError) else str(error)
         raise CorruptImage(f"{item.name}: {reason or type(error).__name__}") from None
     return found
 
 
 def kinds_of(image: Image.Image) -> tuple[str, ...]:
-    """What is not as in a plain RGB JPEG: container, colours, transparency, EXIF's orientation."""
+    """Return deviations from a plain RGB JPEG: container, color mode, transparency, EXIF orientation."""
     container = (image.format or "unknown").lower()
     kinds = [] if container == "jpeg" else [container]
     kinds += _MODES.get(image.mode, (f"mode {image.mode}",))
@@ -67,7 +67,7 @@ def kinds_of(image: Image.Image) -> tuple[str, ...]:
         kinds.append("alpha")
     try:
         orientation = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # as above; the pixels are sound
+    except Exception:  # as above; the pixels are valid
         return (*kinds, "unreadable EXIF")
     if orientation in range(2, 9):
         kinds.append("rotated")
@@ -76,21 +76,21 @@ def kinds_of(image: Image.Image) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Inspected:
-    """What was found in some images."""
+    """Findings in a group of images."""
 
     kinds: dict[str, int]
-    """How many are not plain RGB JPEG, by kind."""
+    """Number of images that are not plain RGB JPEG, by kind."""
     broken: tuple[str, ...]
-    """Images that cannot be read or do not decode, each with the reason."""
+    """Images that cannot be read or decoded, each with the reason."""
 
 
 def start_inspecting() -> Callable[[Sequence[SourceItem]], Inspected]:
-    """What a worker process does that looks at images and makes nothing of them."""
+    """Return the function of a worker process."""
     return inspect_all
 
 
 def inspect_all(items: Sequence[SourceItem]) -> Inspected:
-    """Decodes every image. Raises DataError where the disk or archive cannot be read, or a file changed."""
+    """Decode every image; raise DataError if the disk or archive cannot be read, or a file changed."""
     kinds: Counter[str] = Counter()
     broken = []
     for position, item in enumerate(items):

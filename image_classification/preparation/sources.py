@@ -1,32 +1,32 @@
-"""The images that a store is made from: a folder of train/ and val/, or ImageNet's own tar files, never unpacked."""
+"""Source images of a store: a folder of train/ and val/, or ImageNet's tar files, read without unpacking."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from image_classification.image_folder import SPLITS, SUFFIXES, Index, make_index
-from image_classification.preparation.shard import SourceItem
 from image_classification.preparation.tar_listing import Member, list_tar
 from image_classification.preparation.validation_labels import read_labels
+from image_classification.stores.store_format import SourceItem
 from timedrun.errors import DataError, UsageError
 from timedrun.training.sampling import epoch_order
 
 TRAIN_TAR, VALIDATION_TAR = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
 ORDER_SEED = 2012
-"""Of the order that training images are stored in: a fixed pseudo-random one, so that consecutive samples are of all
-classes and the quasi-random order of a run, which reads blocks of them, does not see one class at a time."""
+"""Of the fixed pseudo-random order of stored training images: consecutive samples are of all classes, so a run in
+quasi-random order, which reads blocks of them, does not see one class at a time."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Classes, and the images of both splits in the order that stores hold them."""
+    """Classes and images of both splits in stored order."""
 
     classes: tuple[str, ...]
     splits: Mapping[str, Sequence[SourceItem]] = field(repr=False)
@@ -34,7 +34,7 @@ class Source:
 
     @cached_property
     def sha256(self) -> str:
-        """Of names, labels and byte counts in order; the same whatever the images are read from."""
+        """Digest of names, labels and byte counts in order; independent of where the images are read from."""
         digest = hashlib.sha256(json.dumps(self.classes).encode())
         for split, items in self.splits.items():
             digest.update(f"{split} {len(items)}\n".encode())
@@ -44,28 +44,28 @@ class Source:
 
     @classmethod
     def of(cls, classes: Sequence[str], splits: Mapping[str, list[SourceItem]]) -> Source:
-        """Puts the images in order. Raises DataError where a name occurs twice."""
+        """Order the images; raise DataError if a name occurs twice."""
         ordered = {split: sorted(items, key=lambda item: (item.label, item.name)) for split, items in splits.items()}
         for items in ordered.values():
             for item, after in zip(items, items[1:], strict=False):
                 if item.name == after.name:
-                    raise DataError(f"{item.path}: holds {item.name} twice; nothing was prepared.")
+                    raise DataError(f"{item.path}: contains {item.name} twice; nothing was prepared.")
         train = ordered["train"]
-        ordered["train"] = [train[place] for place in epoch_order(len(train), ORDER_SEED, 1).tolist()]
+        ordered["train"] = [train[position] for position in epoch_order(len(train), ORDER_SEED, 1).tolist()]
         return cls(tuple(classes), ordered)
 
 
 def open_source(
     paths: Sequence[Path], validation_labels: Path | None, cache: Path, report: Callable[[str], None]
 ) -> Source:
-    """The images of a folder, or of the two tars, given themselves or as the folder that they lie in.
+    """List the images of a folder, or of the two tar files, given as files or as their folder.
 
     Args:
-        cache: folder where lists of tars are kept.
+        cache: folder for tar listings.
 
     Raises:
-        DataError: missing, damaged, or without what is needed.
-        UsageError: paths that do not go together.
+        DataError: the images are missing, damaged or incomplete.
+        UsageError: conflicting paths.
     """
     if missing := [str(path) for path in paths if not path.exists()]:
         raise DataError(f"{', '.join(missing)}: no such file or folder; nothing was prepared.")
@@ -81,65 +81,17 @@ def open_source(
             validation_labels = folder / DEVKIT
         return _of_tars(tars, validation_labels, cache, report)
     if validation_labels is not None:
-        raise UsageError(f"{folder}: its folders are the classes, so --validation-labels has no use; leave it out.")
-    return _of_folder(folder)
-
-
-def unreadable_files(folder: Path) -> list[str]:
-    """Images in a folder of train/ and val/ that cannot even be looked at, each with the reason."""
-    found = []
-    for sub in SPLITS.values():
-        for _, path in _image_paths(folder / sub) if (folder / sub).is_dir() else ():
-            try:
-                path.stat()
-            except OSError as error:
-                found.append(f"{path.relative_to(folder).as_posix()}: cannot be read ({error.strerror})")
-    return found
-
-
-def _image_paths(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Class and path of what `make_index` takes for an image."""
-    for entry in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
-        for path in sorted(entry.rglob("*")):
-            if path.suffix.lower() in SUFFIXES:
-                yield entry.name, path
-
-
-def _of_folder(folder: Path) -> Source:
-    """The images that `make_index` finds. One that cannot be looked at counts as 0 bytes: who reads it names it."""
-    try:
-        return of_index(make_index(folder), folder)
-    except DataError:
-        if not unreadable_files(folder):
-            raise
-    classes = sorted(entry.name for entry in (folder / SPLITS["train"]).iterdir() if entry.is_dir())
-    numbers = {name: number for number, name in enumerate(classes)}
-    splits: dict[str, list[SourceItem]] = {split: [] for split in SPLITS}
-    for split, sub in SPLITS.items():
-        for label, path in _image_paths(folder / sub):
-            if label not in numbers:
-                raise DataError(f"{path}: class '{label}' is not among the {len(classes)} classes of train/.")
-            name = path.relative_to(folder).as_posix()
-            splits[split].append(SourceItem(name, numbers[label], str(path), 0, _size_of(path)))
-        if not splits[split]:
-            raise DataError(f"{folder / sub}: no image ({', '.join(SUFFIXES)}) in any class folder.")
-    return Source.of(classes, splits)
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+        raise UsageError(f"{folder}: classes are given by its folders; omit --validation-labels.")
+    return of_index(make_index(folder, unreadable=[]), folder)  # reading an unreadable image reports it
 
 
 def of_index(index: Index, folder: Path) -> Source:
-    """The images of an index of `folder`."""
+    """Return the images of an index of `folder`."""
     splits = {
         split: [
             SourceItem(name, label, str(folder / name), 0, size)
             for name, label, size in zip(
-                table.names(), table.labels.tolist(), table.column("bytes").tolist(), strict=True
+                table.names(), table.labels.tolist(), table.rows["bytes"].tolist(), strict=True
             )
         ]
         for split, table in index.splits.items()
@@ -163,7 +115,7 @@ def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Ca
     train = trains[0]
     validation = next(path for path in paths if path != train)
     if loose := [member.name for member in listed[train] if not member.inner]:
-        raise DataError(f"{train}: {loose[0]} lies beside the tars of the classes; nothing was prepared.")
+        raise DataError(f"{train}: {loose[0]} is not in a tar file of a class; nothing was prepared.")
     classes = sorted({PurePosixPath(member.inner).stem for member in listed[train]})
     numbers = {name: number for number, name in enumerate(classes)}
     items = [
@@ -178,19 +130,19 @@ def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Ca
 def _validation(
     path: Path, members: Sequence[Member], labels: Path | None, numbers: Mapping[str, int]
 ) -> list[SourceItem]:
-    """Images of the validation tar, by their class folders if they lie in some, else by `labels`."""
+    """Return the images of the validation tar file, labeled by their class folders if they have any, else `labels`."""
     if not members:
-        raise DataError(f"{path}: no image ({', '.join(SUFFIXES)}) in it; nothing was prepared.")
+        raise DataError(f"{path}: contains no image ({', '.join(SUFFIXES)}); nothing was prepared.")
     flat = [member for member in members if PurePosixPath(member.name).parent.name not in numbers]
     if flat and labels is None:
         raise DataError(
-            f"{path}: {flat[0].name} lies in the folder of no class, so its class is unknown; --validation-labels: "
-            f"{DEVKIT}, or a file with lines of file name and class."
+            f"{path}: {flat[0].name} is not in the folder of a class, so its class is unknown; give "
+            f"--validation-labels {DEVKIT}, or a file with lines of file name and class."
         )
     if labels is None:
         known: dict[str, str] = {}
     elif not flat:
-        raise UsageError(f"{path}: its folders are the classes, so --validation-labels has no use; leave it out.")
+        raise UsageError(f"{path}: classes are given by its folders; omit --validation-labels.")
     else:
         known = read_labels(labels)
     items = []
@@ -198,7 +150,7 @@ def _validation(
         name = PurePosixPath(member.name)
         label = known.get(name.name) if labels else name.parent.name
         if label is None:
-            raise DataError(f"{labels}: says no class for {name.name} of {path}; nothing was prepared.")
+            raise DataError(f"{labels}: contains no class for {name.name} of {path}; nothing was prepared.")
         if label not in numbers:
             raise DataError(f"{labels}: class '{label}' of {name.name} is not among the training classes.")
         items.append(_item(SPLITS["evaluation"], label, name.name, numbers, path, member))
@@ -206,12 +158,12 @@ def _validation(
 
 
 def _images(members: Sequence[Member]) -> list[Member]:
-    """Those whose names are images', as in a folder."""
+    """Return members with the suffix of an image, as in a folder."""
     return [member for member in members if PurePosixPath(member.name).suffix.lower() in SUFFIXES]
 
 
 def _within_class(member: Member) -> str:
-    """The member's name without a folder for its class."""
+    """Return the member's name without the folder of its class."""
     return member.name.removeprefix(f"{PurePosixPath(member.inner).stem}/")
 
 

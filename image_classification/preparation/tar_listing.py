@@ -1,4 +1,4 @@
-"""Where the files of a tar, and of the tars in it, lie: read from the headers alone, and kept for the next time."""
+"""Offsets of the files in a tar file and in the tar files within it, read from the headers and cached."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import numpy as np
 
@@ -21,15 +23,15 @@ VERSION = 1
 _EVERY = 10.0  # seconds between two lines of progress
 _BLOCK = 512  # of a tar
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\x00": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
-"""What unpacks a file that begins so."""
+"""Command that unpacks a file with this beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file in a tar."""
+    """File in a tar file."""
 
     inner: str
-    """Name of the tar in the tar that holds it; empty: it lies in the outer one."""
+    """Name of the inner tar file that contains it, or "" if it is in the outer one."""
     name: str
     offset: int
     """Bytes from the beginning of the outer file."""
@@ -37,20 +39,20 @@ class Member:
 
 
 def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Member]:
-    """All files in `path` and in the tars that it holds, in the order of the file.
+    """Return all files in `path` and in the tar files that it contains, in file order.
 
-    The list is kept in the folder `cache`, and used again as long as size and time of change of `path` are the same.
+    The list is cached in the folder `cache` and reused while size and modification time of `path` are unchanged.
 
     Raises:
-        DataError: unreadable, cut off, or holds a name or kind of member that no dataset has.
+        DataError: the file is unreadable or truncated, or has a member of an unsafe name or kind.
     """
     try:
         status = path.stat()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     key = json.dumps([VERSION, str(path.resolve()), status.st_size, status.st_mtime_ns])
-    kept = cache / f"listing-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.npz"
-    found = _load(kept, key)
+    cached = cache / f"listing-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.npz"
+    found = _load(cached, key)
     if found is None:
         began = last = time.monotonic()
         found = []
@@ -61,7 +63,7 @@ def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Mem
                 share = (member.offset + member.size) / status.st_size
                 left = (last - began) * (1 - share) / max(share, 1e-9) / 60
                 report(f"listing {path.name}: {share:6.1%}  {len(found):,} files  {left:.1f} min left")
-        _save(kept, key, found)
+        _save(cached, key, found)
     return found
 
 
@@ -71,92 +73,62 @@ def _members(path: Path) -> Iterator[Member]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); nothing was prepared.") from None
     with stream:
-        for member in _files(stream, str(path)):
+        for member, content in _files(stream, str(path)):
             if member.name.endswith(".tar"):
-                window = _Window(stream, member.offset_data, member.size)
-                for inner in _files(window, f"{path}: {member.name}"):
+                for inner, _ in _files(content, f"{path}: {member.name}"):
                     yield Member(member.name, _safe(inner, path), member.offset_data + inner.offset_data, inner.size)
             else:
                 yield Member("", _safe(member, path), member.offset_data, member.size)
 
 
-def _files(stream: io.BufferedIOBase, what: str) -> Iterator[tarfile.TarInfo]:
-    """The regular files of one tar."""
+def _files(stream: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+    """Yield the regular files of one tar file and their contents."""
     try:
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             while (member := archive.next()) is not None:
-                if member.size < 0:  # Python's reader would come to it for ever (CVE-2025-8194)
-                    raise DataError(
-                        f"{what}: member {member.name!r} has a negative size; nothing was prepared from it."
-                    )
+                if member.size < 0:  # makes Python's reader loop forever (CVE-2025-8194)
+                    raise DataError(f"{what}: member {member.name!r} has a negative size; nothing was prepared.")
                 archive.members.clear()  # type: ignore[attr-defined]  # tarfile keeps all of them
                 if member.isdir():
                     _safe(member, what)
                 elif not member.isreg() or member.issparse():
-                    raise DataError(
-                        f"{what}: member {member.name!r} is a link, a device or the like; nothing was prepared from it."
-                    )
+                    raise DataError(f"{what}: member {member.name!r} is not a regular file; nothing was prepared.")
                 else:
-                    yield member
+                    content = archive.extractfile(member)
+                    assert content is not None  # it is a regular file
+                    yield member, content
             stream.seek(archive.offset)
-            whole = stream.read(_BLOCK) == bytes(_BLOCK)
+            complete = stream.read(_BLOCK) == bytes(_BLOCK)
     except (tarfile.TarError, EOFError, ValueError) as error:
-        stream.seek(0)
-        head = stream.read(_BLOCK)
+        head = b""
+        with suppress(tarfile.ReadError):  # a truncated inner file
+            stream.seek(0)
+            head = stream.read(_BLOCK)
         for begin, command in _COMPRESSED.items():
             if head.startswith(begin):
                 raise DataError(
-                    f"{what}: compressed, and images are read from where they lie in a tar; unpack it first "
+                    f"{what}: compressed, and images are read in place from tar files; unpack it first "
                     f"({command}); nothing was prepared."
                 ) from None
-        raise DataError(f"{what}: not a whole tar file ({error}); download or copy it again.") from None
-    if not whole:  # tarfile takes a damaged header for the end
+        raise DataError(f"{what}: not a complete tar file ({error}); download or copy it again.") from None
+    if not complete:  # tarfile treats a damaged header as the end
         raise DataError(
-            f"{what}: damaged or cut off, its end mark is missing at byte {archive.offset:,}; copy it again."
+            f"{what}: damaged or truncated, no end-of-archive marker at byte {archive.offset:,}; copy it again."
         )
 
 
 def _safe(member: tarfile.TarInfo, where: object) -> str:
-    """The member's name; nothing is ever unpacked under it, but stores, messages and shells get to see it."""
+    """Return the member's name. Nothing is unpacked under it, but it reaches stores, messages and shells."""
     name = member.name.removeprefix("./")
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not name.isprintable():
-        raise DataError(
-            f"{where}: member {member.name!r} has a name that no dataset has; nothing was prepared from it."
-        )
+        raise DataError(f"{where}: member {member.name!r} has an unsafe name; nothing was prepared.")
     return path.as_posix()
-
-
-class _Window(io.BufferedIOBase):
-    """A piece of a file as a file of its own."""
-
-    def __init__(self, stream: io.BufferedIOBase, begin: int, size: int) -> None:
-        self.stream, self.begin, self.size, self.place = stream, begin, size, 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.place
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.place, io.SEEK_END: self.size}[whence]
-        return self.place
-
-    def read(self, size: int | None = -1) -> bytes:
-        left = max(0, self.size - self.place)
-        self.stream.seek(self.begin + self.place)
-        data = self.stream.read(left if size is None or size < 0 else min(size, left))
-        self.place += len(data)
-        return data
 
 
 def _save(path: Path, key: str, members: list[Member]) -> None:
     buffer = io.BytesIO()
-    names = "\n".join(f"{member.inner}\t{member.name}" for member in members)  # no name has either
+    names = "\n".join(f"{member.inner}\t{member.name}" for member in members)  # names contain neither
     np.savez(
         buffer,
         key=np.frombuffer(key.encode(), dtype=np.uint8),

@@ -1,4 +1,4 @@
-"""Classes of ImageNet's validation images, which their tar does not tell: from the devkit, or from a list."""
+"""Classes of ImageNet's validation images, which their tar file lacks: from the devkit, or from a list."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from timedrun.errors import DataError
 
 LARGEST_FILE = 1 << 26
-"""Bytes of a file in a devkit; its own have some hundred thousand, and an archive may unpack to any size."""
+"""Bytes of a file in a devkit, against archives that unpack to any size; ImageNet's have some 100,000."""
 _SYNSETS, _TRUTH = "data/meta.mat", "data/ILSVRC2012_validation_ground_truth.txt"
 
 
 def read_labels(path: Path) -> dict[str, str]:
-    """Class (WordNet id) by file name, from ILSVRC2012_devkit_t12.tar.gz or lines of file name and class.
+    """Return classes (WordNet ids) by file name, from ILSVRC2012_devkit_t12.tar.gz or lines of file name and class.
 
     Raises:
-        DataError: unreadable, or neither of both.
+        DataError: the file is unreadable or neither of these.
     """
     try:
         return _of_devkit(path) if tarfile.is_tarfile(path) else _of_lines(path)
@@ -32,7 +32,7 @@ def _of_lines(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        raise DataError(f"{path}: neither ImageNet's devkit nor lines of file name and class.") from None
+        raise DataError(f"{path}: neither ImageNet's devkit nor a list of file names and classes.") from None
     for number, line in enumerate(lines, 1):
         words = line.split()
         if not words:
@@ -43,9 +43,9 @@ def _of_lines(path: Path) -> dict[str, str]:
             )
         name = words[0].rpartition("/")[2]
         if found.setdefault(name, words[1]) != words[1]:
-            raise DataError(f"{path}, line {number}: {name} had another class before.")
+            raise DataError(f"{path}, line {number}: {name} has another class above.")
     if not found:
-        raise DataError(f"{path}: holds no line of file name and class.")
+        raise DataError(f"{path}: contains no line of file name and class.")
     return found
 
 
@@ -57,19 +57,19 @@ def _of_devkit(path: Path) -> dict[str, str]:
         try:
             found[f"ILSVRC2012_val_{number:08d}.JPEG"] = classes[int(line)]
         except (ValueError, KeyError):
-            raise DataError(f"{path}: {_TRUTH}, line {number}: '{line}' is the number of no class.") from None
+            raise DataError(f"{path}: {_TRUTH}, line {number}: '{line}' is not the number of a class.") from None
     return found
 
 
 def _classes(path: Path, synsets: bytes) -> dict[int, str]:
-    """WordNet id by ILSVRC2012_ID, of synsets without children (devkit's readme, section 2)."""
+    """Return WordNet ids by ILSVRC2012_ID, of synsets without children (devkit's readme, section 2)."""
     try:
         from scipy.io import loadmat
         from scipy.io.matlab import MatReadError
     except ImportError:
         raise DataError(
-            f"{path}: its meta.mat is read with scipy; pip install 'timedrun[imagenet]', or give --validation-labels a "
-            "file with lines of file name and class."
+            f"{path}: scipy is needed to read its meta.mat; pip install 'timedrun[imagenet]', or give "
+            "--validation-labels a file with lines of file name and class."
         ) from None
     try:
         rows: Any = loadmat(io.BytesIO(synsets), squeeze_me=True)["synsets"]
@@ -82,9 +82,9 @@ def _file_in(path: Path, wanted: str) -> bytes:
     try:
         with tarfile.open(path) as archive:
             for member in archive:
-                if not 0 <= member.size <= LARGEST_FILE:  # below 0 Python's reader would come to it for ever
+                if not 0 <= member.size <= LARGEST_FILE:  # a negative size makes Python's reader loop forever
                     raise DataError(
-                        f"{path}: {member.name!r} in it says that it has {member.size:,} bytes; not ImageNet's."
+                        f"{path}: member {member.name!r} declares {member.size:,} bytes; not ImageNet's devkit."
                     )
                 if member.isreg() and member.name.endswith(wanted):
                     stream = archive.extractfile(member)
@@ -92,4 +92,4 @@ def _file_in(path: Path, wanted: str) -> bytes:
                     return stream.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read as ImageNet's devkit ({error}).") from None
-    raise DataError(f"{path}: holds no {wanted}; expected ILSVRC2012_devkit_t12.tar.gz.")
+    raise DataError(f"{path}: contains no {wanted}; expected ILSVRC2012_devkit_t12.tar.gz.")

@@ -1,1 +1,1 @@
-"""Prepared images on disk: their manifest, and readers of each format."""
+"""Prepared images on disk: the manifest, the index of a split, and the formats."""

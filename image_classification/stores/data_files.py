@@ -1,4 +1,4 @@
-"""The files that stored images lie in, known from the store's own list: for the page cache, and to be read ahead."""
+"""List of the files that a run reads images from, for the page-cache report and read-ahead."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from pathlib import Path
 
 from image_classification import image_folder
 from image_classification.datasets import require_folder
-from image_classification.loaders import registry
 from image_classification.settings import DataConfig
-from image_classification.stores.manifest import read_manifest
-from image_classification.stores.sample_index import ImageTable
+from image_classification.stores.manifest import read_manifest, run_splits
+from image_classification.stores.sample_index import SampleIndex
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Files of the training split, then of the evaluation; nothing of them is opened."""
+    """Files of the training split, followed by those of the evaluation split; none is opened."""
 
     folder: Path
-    names: Sequence[str] | Sequence[ImageTable]
-    """Of shards; or a table of the images of each split, where each is a file: too many to make a list of."""
+    names: Sequence[str] | Sequence[SampleIndex]
+    """Names of shards; or, where each image is a file, the index of each split: a list would be too long."""
     bytes: int
 
     def __len__(self) -> int:
@@ -31,32 +30,32 @@ class DataFiles:
             for name in [part] if isinstance(part, str) else part.names():
                 yield self.folder / name
 
-    def __getitem__(self, place: int) -> Path:
+    def __getitem__(self, position: int) -> Path:
         for part in self.names:
             count = 1 if isinstance(part, str) else len(part)
-            if place < count:
-                return self.folder / (part if isinstance(part, str) else part.name(place))
-            place -= count
-        raise IndexError(place)
+            if position < count:
+                return self.folder / (part if isinstance(part, str) else part.name(position))
+            position -= count
+        raise IndexError(position)
 
 
 def data_files(config: DataConfig, folder: Path | None) -> DataFiles | None:
-    """The files that a run of `config` reads images from; None where they are not stored or not in files of ours.
+    """Return the files that a run of `config` reads images from, or None for a source other than image_folder.
 
     Raises:
-        DataError: the folder is missing or holds no whole store.
+        DataError: the folder is missing or holds no complete store.
     """
     if config.source != "image_folder":
         return None
     folder = require_folder(config, folder)
     if config.store.format == "folder":
         index = image_folder.read_index(folder)
-        size = sum(facts.bytes for facts in index.facts.values())
+        size = sum(counts.bytes for counts in index.facts.values())
         return DataFiles(folder, [index.splits["train"], index.splits["evaluation"]], size)
     files = read_manifest(folder).files
     names = [
         name
-        for split in (registry.split_name(config, train=True), registry.split_name(config, train=False))
+        for split in run_splits(config.store, config.eval_resize)
         for name in sorted(files)
         if name.startswith((f"{split}/", f"{split}."))
     ]

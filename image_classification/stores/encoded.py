@@ -1,4 +1,4 @@
-"""Images as encoded files: in a folder, one each, or end to end in shards, whose format this is too."""
+"""Encoded image files: one file per image in a folder, or concatenated in the shards of format jpeg."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from image_classification import image_folder
-from image_classification.preparation.shard import EncodedImage, MadeShard, SourceImage, StoreFormat
 from image_classification.stores.manifest import (
     MANIFEST,
     Format,
     StoreConfig,
     check_size,
     read_manifest,
-    require_format,
+    require_split,
 )
 from image_classification.stores.sample_index import (
     ROW,
-    ImageTable,
-    TabledImages,
+    IndexedImages,
+    SampleIndex,
+    index_files,
+    index_of_shards,
     shard_name,
-    table_files,
-    table_of_shards,
 )
+from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import StoredFile
 
 SUFFIX = "jpegs"
 COLUMNS = ("height", "width")
 HELD_OPEN = 256
-"""Shards of a split that stay open; a process may have 1,024 files on many systems. Others are opened for each read."""
+"""Shards of a split that stay open; others are opened for each read. Many systems allow a process 1,024 files."""
 
 
 class EncodedImages(Protocol):
-    """A split of encoded images. Opening it reads none; `read` may be called from any thread, and after a fork."""
+    """Split of encoded images. `read` is thread-safe and works after a fork."""
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -48,41 +48,40 @@ class EncodedImages(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> bytes:
-        """The file of image `index`.
+        """Return the encoded file of image `index`.
 
         Raises:
-            DataError: it cannot be read, or is not what was prepared; the message names it.
+            DataError: it cannot be read or changed since preparation; the message names it.
         """
 
     def name(self, index: int) -> str:
-        """train/<class>/<file> or val/<class>/<file>"""
+        """Return train/<class>/<file> or val/<class>/<file>."""
 
     def file_of(self, index: int) -> Path:
-        """Where it lies, for messages."""
+        """Return the file that holds the image, for messages."""
 
     @property
     def files(self) -> list[Path]:
         """Every file that `read` reads from."""
 
 
-class FolderImages(TabledImages):
-    """A split ("train", "evaluation") of a folder that has an index."""
+class FolderImages(IndexedImages):
+    """Split ("train", "evaluation") of a folder that has an index."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        """Raises DataError where there is no sound index."""
         self.folder, self.split = folder, split
-        self.table = image_folder.read_index(folder).splits[split]
-        self._bytes = self.table.column("bytes")
+        self.index = image_folder.read_index(folder).splits[split]
+        self._bytes = self.index.rows["bytes"]
 
     def __reduce__(self) -> tuple[type[FolderImages], tuple[Path, str]]:
         return type(self), (self.folder, self.split)
 
     def read(self, index: int) -> bytes:
-        """The file of image `index`; DataError where it cannot be read or has changed its size."""
+        """Return the encoded file of image `index`; raise DataError if it cannot be read or its size changed."""
         path = self.file_of(index)
         try:
             with path.open("rb") as file:
-                data = file.read(int(self._bytes[index]) + 1)  # and no more, should it never end
+                data = file.read(int(self._bytes[index]) + 1)  # bounded, should the file be endless
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}); restore it or prepare again.") from None
         if len(data) != self._bytes[index]:
@@ -93,24 +92,23 @@ class FolderImages(TabledImages):
         return data
 
     def file_of(self, index: int) -> Path:
-        """The image's file."""
-        return self.folder / self.table.name(index)
+        """Return the image's file."""
+        return self.folder / self.index.name(index)
 
     @property
     def files(self) -> list[Path]:
         """Every image's file."""
-        return [self.folder / name for name in self.table.names()]
+        return [self.folder / name for name in self.index.names()]
 
 
-class JpegShards(TabledImages):
-    """A split ("train", "evaluation") of a store of format jpeg."""
+class JpegShards(IndexedImages):
+    """Split ("train", "evaluation") of a store of format jpeg."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        """Raises DataError where there is no such store, its index is damaged, or a shard has another size."""
         self.folder, self.split = folder, split
-        self.table, self.files = open_shards(folder, split, "jpeg", SUFFIX)
-        self._offsets, self._bytes = self.table.column("offset"), self.table.column("bytes")
-        self._shards = self.table.column("shard")
+        self.index, self.files = open_shards(folder, split, "jpeg", SUFFIX)
+        rows = self.index.rows
+        self._offsets, self._bytes, self._shards = rows["offset"], rows["bytes"], rows["shard"]
         self._handles: dict[int, int] = {}
         weakref.finalize(self, _close, self._handles)
 
@@ -120,31 +118,29 @@ class JpegShards(TabledImages):
     @property
     def sizes(self) -> NDArray[np.int32]:
         """(n, 2) height and width."""
-        return self.table.pair("height", "width")
+        return self.index.pair("height", "width")
 
     def read(self, index: int) -> bytes:
-        """The file of image `index`; DataError where it cannot be read."""
+        """Return the encoded file of image `index`; raise DataError if it cannot be read."""
         shard, size = int(self._shards[index]), int(self._bytes[index])
         try:
             data = self._read(shard, size, int(self._offsets[index]))
         except OSError as error:
-            raise DataError(
-                f"{self.files[shard]}: {self.name(index)} cannot be read from it ({error.strerror})."
-            ) from None
+            raise DataError(f"{self.files[shard]}: cannot read {self.name(index)} ({error.strerror}).") from None
         if len(data) != size:
             raise DataError(
-                f"{self.files[shard]}: ends within {self.name(index)}; it was cut off since it was opened. Copy or "
+                f"{self.files[shard]}: truncated within {self.name(index)} since the store was opened. Copy or "
                 "prepare the store again."
             )
         return data
 
     def file_of(self, index: int) -> Path:
-        """The image's shard."""
+        """Return the image's shard."""
         return self.files[int(self._shards[index])]
 
     def _read(self, shard: int, size: int, offset: int) -> bytes:
-        """No lock: one that another thread held during a fork would stay locked in the child. No shard is closed while
-        others are read, so no thread reads from another file that got the same number."""
+        # Without a lock: one held by another thread during a fork would stay locked in the child. Held shards are never
+        # closed while others are read, so their descriptors are not reused for another file.
         handle = self._handles.get(shard)
         if handle is not None:
             return os.pread(handle, size, offset)
@@ -158,44 +154,44 @@ class JpegShards(TabledImages):
 
 
 def open_encoded(folder: Path, split: str) -> EncodedImages:
-    """The split ("train", "evaluation") of a store of format jpeg, or of a folder of images with an index.
+    """Open a split ("train", "evaluation") of a store of format jpeg, or of a folder of images with an index.
 
     Raises:
-        DataError: neither is there, or it is damaged.
+        DataError: there is neither, or it is damaged.
     """
     if (folder / MANIFEST).is_file() and read_manifest(folder).settings.format != "folder":
         return JpegShards(folder, split)
     return FolderImages(folder, split)
 
 
-def open_shards(folder: Path, split: str, format_name: Format, suffix: str) -> tuple[ImageTable, list[Path]]:
-    """The table of a split of the store in `folder`, and its shards, which lie where the manifest says; reads none.
+def open_shards(folder: Path, split: str, format_name: Format, suffix: str) -> tuple[SampleIndex, list[Path]]:
+    """Return the index of a split and the paths of its shards; no shard is read.
 
     Raises:
-        DataError: no store of that format or without that split, a damaged index, or a shard of another size.
+        DataError: no store of that format with that split, a damaged index, or a shard of another size.
     """
-    manifest = read_manifest(folder)
-    require_format(folder, manifest, format_name, [split])
-    table = ImageTable.open(folder, split, manifest.files, ROW)
-    if len(table) != manifest.splits[split].images:
-        raise DataError(f"{folder / table_files(split)[0]}: does not fit the manifest; prepare the store again.")
+    manifest = require_split(folder, format_name, split)
+    path = folder / index_files(split)[0]
+    index = SampleIndex.open(folder, split, manifest.files, ROW)
+    if len(index) != manifest.splits[split].images:
+        raise DataError(f"{path}: does not match the manifest; prepare the store again.")
     names: list[str] = []
     while (name := shard_name(split, len(names), suffix)) in manifest.files:
         check_size(folder, name, manifest.files[name])
         names.append(name)
-    table.check_shards(folder / table_files(split)[0], [manifest.files[name].bytes for name in names])
-    return table, [folder / name for name in names]
+    index.check_shards(path, [manifest.files[name].bytes for name in names])
+    return index, [folder / name for name in names]
 
 
 def encode_file(image: SourceImage, settings: StoreConfig, split: str) -> EncodedImage:
-    """The image's file, byte for byte, and the size that it decodes to."""
+    """Return the original file and its decoded size."""
     width, height = image.decoded.size
     return EncodedImage(image.data, (height, width))
 
 
-def finish_shards(folder: Path, split: str, shards: Sequence[MadeShard]) -> Mapping[str, StoredFile]:
-    """Writes the index of a split in shards."""
-    return table_of_shards(shards, COLUMNS).write(folder, split)
+def finish_shards(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Mapping[str, StoredFile]:
+    """Write the index of a split."""
+    return index_of_shards(shards, COLUMNS).write(folder, split)
 
 
 def _close(handles: dict[int, int]) -> None:

@@ -1,13 +1,13 @@
-"""What a store of prepared images holds and how it was made; written last, so a folder without it holds no store."""
+"""Manifest of an image store. Preparation writes it last, so a folder without a manifest is not a store."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import cattrs
 import numpy as np
@@ -18,59 +18,67 @@ from timedrun.storage.atomic_file import StoredFile, is_inside
 
 VERSION = 1
 MANIFEST = "timedrun_images.json"
-SHORT_SIDE = "evaluation_"
-"""Begin of the name of an evaluation split of format raw, before the pixels of its short side."""
+RESIZED = "evaluation_"
+"""Prefix of the evaluation splits of format raw; the short side in pixels follows."""
 Format = Literal["folder", "jpeg", "raw", "beton"]
+
+FORMAT_SETTINGS: Final[Mapping[Format, tuple[str, ...]]] = {
+    "folder": (),
+    "jpeg": (),
+    "raw": ("size", "shape", "evaluation_resizes"),
+    "beton": ("size", "jpeg_quality", "jpeg_share"),
+}
+"""Fields of `StoreConfig` that each format uses."""
 
 _converter = cattrs.Converter(forbid_extra_keys=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """How images lie on disk: what `prepare` makes, and what a run expects to find."""
+    """Frozen description of a store: what `prepare` writes and what a run expects."""
 
     format: Format = "folder"
-    """folder: train/<class>/* and val/<class>/* with an index. jpeg: their files as they are, in shards. raw: decoded
-    and resized, 8 bits a channel. beton: FFCV's."""
+    """folder: train/<class>/* and val/<class>/* with an index. jpeg: the original files in shards. raw: decoded and
+    resized, 8 bits per channel. beton: FFCV's format."""
     size: int = 0
-    """Pixels. raw: short side, or side of the square. beton: the longest side, larger images are made smaller. 0: as
-    it is (not for raw)."""
+    """Pixels. raw: short side, or side of the square. beton: longest side; larger images are shrunk. 0: original size
+    (not for raw)."""
     shape: Literal["short_side", "square"] = "short_side"
-    """raw: keep the proportions, or scale both sides to `size` (crops are drawn on the original's proportions)."""
+    """raw: keep the aspect ratio, or scale both sides to `size` (crops are drawn in the original's aspect ratio)."""
     evaluation_resizes: tuple[int, ...] = ()
-    """raw: the short sides that evaluation images are stored at, resized as the reference does; empty: the config's
+    """raw: short sides at which evaluation images are stored, resized as the reference does; empty: the config's
     `eval_resize`."""
     jpeg_quality: int = 90
     """beton."""
     jpeg_share: float = 0.5
-    """beton: the share of images kept as JPEG; the others are raw. 0.5 is what ffcv-imagenet and MosaicML used."""
+    """beton: fraction of images stored as JPEG; the others are raw. ffcv-imagenet and MosaicML used 0.5."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitFacts:
+class SplitCounts:
     """Counts of one split ("train", "evaluation"; raw: "train", "evaluation_256" ...)."""
 
     images: int
     per_class: tuple[int, ...]
-    """Images of each class, in the order of `Manifest.classes`."""
+    """Images of each class, in the order of `ImageManifest.classes`."""
     bytes: int
     """Of pixels or encoded images, without index files."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Manifest:
-    """What a store holds."""
+class ImageManifest:
+    """Contents of a store."""
 
     version: int = VERSION
     settings: StoreConfig
     classes: tuple[str, ...]
-    """Sorted names; a label is a place in this list."""
-    splits: Mapping[str, SplitFacts]
+    """Sorted names; a label is an index into this list."""
+    splits: Mapping[str, SplitCounts]
     source_sha256: str
-    """Of names, labels and byte counts of everything that went in, in order."""
+    """Digest of names, labels and byte counts of all source images, in order."""
     findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of images that are not plain RGB JPEG, by what they are: corrupt (left out), grayscale, cmyk, rotated
-    (EXIF; stored as they lie, like the reference reads them), png ..."""
+    """Names of images that are not plain RGB JPEG, by kind: corrupt (left out), grayscale, cmyk, rotated (EXIF; stored
+    unrotated, as the reference reads them), png ..."""
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     """By path within the store, with forward slashes."""
 
@@ -80,72 +88,147 @@ class Manifest:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """The text of the manifest's file."""
+        """Return the text of the manifest file."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of the store in `folder`.
+def describe_store(store: StoreConfig) -> str:
+    """Return format and size as text, for messages and the log."""
+    if store.format == "raw":
+        return f"raw, {store.shape.replace('_', ' ')} {store.size} px"
+    if store.format == "beton":
+        size = f"longest side {store.size} px" if store.size else "original size"
+        return f"beton, {size}, {store.jpeg_share:.0%} JPEG of quality {store.jpeg_quality}"
+    return f"{store.format}, original size"
+
+
+def run_splits(store: StoreConfig, eval_resize: int) -> tuple[str, str]:
+    """Return the names of the splits that a run trains and evaluates on."""
+    return "train", f"{RESIZED}{eval_resize}" if store.format == "raw" else "evaluation"
+
+
+def count_split(labels: NDArray[np.integer], classes: int, size: int) -> SplitCounts:
+    """Return the counts of a split with these `labels` (n,), `classes` classes and `size` bytes."""
+    counts = np.bincount(labels, minlength=classes).tolist()
+    return SplitCounts(images=len(labels), per_class=tuple(counts), bytes=size)
+
+
+def read_manifest(folder: Path) -> ImageManifest:
+    """Return the manifest of the store in `folder`.
 
     Raises:
-        DataError: none there, damaged, or of another version.
+        DataError: there is none, or it is damaged or of another version.
     """
     path = folder / MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.get("version") != VERSION:
-            raise DataError(f"{path}: version {values.get('version')!r} is not read, only {VERSION}; prepare it again.")
-        manifest = _converter.structure(values, Manifest)
-        if strange := [name for name in manifest.files if not is_inside(name)]:
-            raise DataError(f"{path}: lists {strange[0]!r}, which is no file of the store; nothing was read.")
+            raise DataError(
+                f"{path}: manifest version {values.get('version')!r} is not supported, only {VERSION}; prepare the"
+                " store again."
+            )
+        manifest = _converter.structure(values, ImageManifest)
+        if outside := [name for name in manifest.files if not is_inside(name)]:
+            raise DataError(f"{path}: lists {outside[0]!r}, a path outside the store; nothing was read.")
         return manifest
     except FileNotFoundError:
         raise DataError(
-            f"{folder}: no {MANIFEST}, so no whole store of images is there. Make one with: timedrun prepare "
+            f"{folder}: no {MANIFEST}, so this is not a complete image store. Make one with: timedrun prepare "
             f"image_classification CONFIG --images IMAGES --data-folder {folder}"
         ) from None
     except (OSError, ValueError, AttributeError, RecursionError, cattrs.BaseValidationError) as error:
         raise DataError(f"{path}: damaged or edited ({type(error).__name__}); prepare the store again.") from None
 
 
-def split_facts(labels: NDArray[np.integer], classes: int, size: int) -> SplitFacts:
-    """Facts of a split whose images have these `labels` (n,) of so many `classes`, and `size` bytes in all."""
-    counts = np.bincount(labels, minlength=classes).tolist()
-    return SplitFacts(images=len(labels), per_class=tuple(counts), bytes=size)
-
-
-def verify(folder: Path) -> Manifest:
-    """Reads every byte of the store and returns its manifest.
+def verify(folder: Path) -> ImageManifest:
+    """Check the SHA-256 of every file of the store and return its manifest.
 
     Raises:
-        DataError: a file is missing, or its size or SHA-256 differs: all of them are named.
+        DataError: files are missing or differ in size or SHA-256; all of them are named.
     """
     manifest = read_manifest(folder)
-    damaged = []
-    for name, stored in manifest.files.items():
-        try:
-            check_content(folder, name, stored)
-        except DataError as error:
-            damaged.append(str(error))
-    if damaged:
+    if damaged := _failures(check_content, folder, manifest):
         raise DataError("\n".join(damaged))
     return manifest
 
 
+def store_problems(folder: Path, wanted: StoreConfig, eval_resize: int) -> list[str]:
+    """Return what keeps a run from using the store in `folder`; file sizes are checked, file contents are not.
+
+    Format "folder" has an index instead of a manifest and is not checked here.
+    """
+    if wanted.format == "folder":
+        return []
+    try:
+        manifest = read_manifest(folder)
+    except DataError as error:
+        return [str(error)]
+    return [*differences(folder, manifest, wanted, eval_resize), *_failures(check_size, folder, manifest)]
+
+
+def differences(folder: Path, manifest: ImageManifest, wanted: StoreConfig, eval_resize: int) -> list[str]:
+    """Return how the store in `folder` differs from `wanted`: its format, or its settings and missing splits."""
+    held = manifest.settings
+    if held.format != wanted.format:
+        return [
+            f"{folder} holds {describe_store(held)}; the config needs format {wanted.format}. Give another"
+            f" --data-folder, prepare a store, or use --data.store.format {held.format} with a loader that reads it."
+        ]
+    found = []
+    for name in FORMAT_SETTINGS[wanted.format]:
+        ours, theirs = getattr(wanted, name), getattr(held, name)
+        if ours != theirs and name != "evaluation_resizes":  # a run only needs the split that it evaluates on
+            found.append(
+                f"{folder} was made with {name} {theirs}, the config has {ours}; use"
+                f" --data.store.{name.replace('_', '-')} {theirs}, or prepare a store with the config's."
+            )
+    return found + missing_splits(folder, manifest, run_splits(wanted, eval_resize))
+
+
+def missing_splits(folder: Path, manifest: ImageManifest, splits: Sequence[str]) -> list[str]:
+    """Return a message for each of `splits` that the store lacks."""
+    found = []
+    for split in splits:
+        if split in manifest.splits:
+            continue
+        if not split.startswith(RESIZED):
+            held = ", ".join(manifest.splits)
+            found.append(f"{folder}: has no split {split}, only {held}; prepare it with the run's config.")
+            continue
+        wanted = int(split.removeprefix(RESIZED))
+        sizes = sorted(int(name.removeprefix(RESIZED)) for name in manifest.splits if name.startswith(RESIZED))
+        found.append(
+            f"{folder}: no evaluation images of short side {wanted} (data.eval_resize), only of"
+            f" {', '.join(map(str, sizes)) or 'none'}. Add them: prepare into this folder again with"
+            f" --data.store.evaluation-resizes {' '.join(map(str, sorted([*sizes, wanted])))}"
+        )
+    return found
+
+
+def require_split(folder: Path, wanted: Format, split: str) -> ImageManifest:
+    """Return the manifest of the store in `folder`; raise DataError unless it has this format and split."""
+    manifest = read_manifest(folder)
+    if manifest.settings.format != wanted:
+        raise DataError(f"{folder}: holds a store of format {manifest.settings.format}, not {wanted}.")
+    if found := missing_splits(folder, manifest, [split]):
+        raise DataError(found[0])
+    return manifest
+
+
 def check_size(folder: Path, name: str, stored: StoredFile) -> None:
-    """Raises DataError where the file is missing or has another size; reads none of it."""
+    """Raise DataError unless the file exists and has the recorded size."""
     path = folder / name
     if not path.is_file():
         raise DataError(f"{path}: missing; copy or prepare the store again.")
     if (size := path.stat().st_size) != stored.bytes:
-        fault = "cut off" if size < stored.bytes else "too long"
+        fault = "truncated" if size < stored.bytes else "too long"
         raise DataError(
             f"{path}: {fault}, {size:,} bytes instead of {stored.bytes:,}; copy or prepare the store again."
         )
 
 
 def check_content(folder: Path, name: str, stored: StoredFile) -> None:
-    """Raises DataError where the file is missing, or its size or SHA-256 differs; reads all of it."""
+    """Raise DataError unless the file has the recorded size and SHA-256."""
     check_size(folder, name, stored)
     try:
         with (folder / name).open("rb") as stream:
@@ -153,27 +236,14 @@ def check_content(folder: Path, name: str, stored: StoredFile) -> None:
     except OSError as error:
         raise DataError(f"{folder / name}: cannot be read ({error.strerror}).") from None
     if found != stored.sha256:
-        raise DataError(f"{folder / name}: damaged, its SHA-256 is another; copy or prepare the store again.")
+        raise DataError(f"{folder / name}: damaged, SHA-256 mismatch; copy or prepare the store again.")
 
 
-def require_format(folder: Path, manifest: Manifest, wanted: Format, splits: Sequence[str]) -> None:
-    """Raises DataError where the store is of another format or lacks one of `splits`."""
-    if manifest.settings.format != wanted:
-        raise DataError(f"{folder}: holds a store of format {manifest.settings.format}, not {wanted}.")
-    if found := [words for split in splits if (words := missing_split(folder, manifest, split))]:
-        raise DataError(" ".join(found))
-
-
-def missing_split(folder: Path, manifest: Manifest, split: str) -> str:
-    """What to do about `split` not being in the store; empty if it is."""
-    if split in manifest.splits:
-        return ""
-    if not split.startswith(SHORT_SIDE):
-        return f"{folder}: has no split {split}, only {', '.join(manifest.splits)}; prepare it with the run's config."
-    wanted = int(split.removeprefix(SHORT_SIDE))
-    held = sorted(int(name.removeprefix(SHORT_SIDE)) for name in manifest.splits if name.startswith(SHORT_SIDE))
-    return (
-        f"{folder}: no evaluation images of short side {wanted} (data.eval_resize), only of"
-        f" {', '.join(map(str, held)) or 'none'}. Add them: prepare into this folder again with"
-        f" --data.store.evaluation-resizes {' '.join(map(str, sorted([*held, wanted])))}"
-    )
+def _failures(check: Callable[[Path, str, StoredFile], None], folder: Path, manifest: ImageManifest) -> list[str]:
+    found = []
+    for name, stored in manifest.files.items():
+        try:
+            check(folder, name, stored)
+        except DataError as error:
+            found.append(str(error))
+    return found

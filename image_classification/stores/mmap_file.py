@@ -1,4 +1,4 @@
-"""Files as read-only arrays that hold no descriptor: Python's own maps keep one each, and a process may have few."""
+"""Files as read-only arrays. They hold no file descriptor; `mmap.mmap` keeps one open per map."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from timedrun.errors import DataError
 _FAILED = ctypes.c_void_p(-1).value
 
 
-def mapped(path: Path) -> NDArray[np.uint8]:
-    """The bytes of a file, read when they are touched; unmapped with the last view of them.
+def map_file(path: Path) -> NDArray[np.uint8]:
+    """Return the bytes of a file as a memory map, unmapped when its last view is released.
 
     Raises:
-        DataError: it cannot be opened or mapped.
+        DataError: the file cannot be opened or mapped.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(handle).st_size
-            if size == 0:  # cannot be mapped
+            if size == 0:  # mmap refuses an empty file
                 return np.empty(0, dtype=np.uint8)
             address = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, handle, 0)
             if address == _FAILED:
@@ -38,7 +38,7 @@ def mapped(path: Path) -> NDArray[np.uint8]:
     except OSError as error:
         raise DataError(f"{path}: cannot be mapped into memory ({error.strerror}).") from None
     buffer = (ctypes.c_uint8 * size).from_address(address)
-    # not at exit: threads may still read, and the system unmaps it anyway
+    # Not at exit: threads may still read, and the system unmaps it anyway.
     weakref.finalize(buffer, _libc().munmap, address, size).atexit = False
     return np.frombuffer(memoryview(buffer).toreadonly(), dtype=np.uint8)
 

@@ -1,4 +1,4 @@
-"""The index of a split: numbers of each image in a memory-mapped array, and the names of all in one text file."""
+"""Index of a split: a memory-mapped array with one row per image, and a text file of names."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from image_classification.preparation.shard import MadeShard
 from image_classification.stores.manifest import check_content
-from image_classification.stores.mmap_file import mapped
+from image_classification.stores.mmap_file import map_file
+from image_classification.stores.store_format import FinishedShard
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import StoredFile, write_file
 
 FILE_ROW = np.dtype([("name", "<u8"), ("bytes", "<u8"), ("label", "<i4")])
-"""An image that is a file of its own. `name`: where its name begins in the file of names."""
+"""An image in a file of its own. `name`: offset of its name in the file of names."""
 
 ROW = np.dtype(
     [
@@ -35,22 +35,21 @@ ROW = np.dtype(
         ("original_width", "<u4"),
     ]
 )
-"""An image in a shard, from byte `offset` on; the size it is stored in, and that of its file."""
-
+"""An image in a shard, from byte `offset` on; its stored size, and the size of the original."""
 
 LARGEST_SIDE = 1 << 30
-"""Pixels; sizes are handled as 32-bit numbers with a sign."""
+"""Pixels; sizes are handled as signed 32-bit numbers."""
 
 
-class ImageTable:
-    """Rows of a split, and a name for each; names are decoded when they are asked for."""
+class SampleIndex:
+    """Rows (n,) of a split, and a name for each; names are decoded on access."""
 
     def __init__(self, rows: NDArray[np.void], names: NDArray[np.uint8]) -> None:
         self.rows, self._names = rows, names
 
     @classmethod
-    def of(cls, names: Iterable[str], columns: Mapping[str, Any], kind: np.dtype[Any]) -> ImageTable:
-        """A new table; `columns` are arrays (n,) by the fields of `kind` other than `name`."""
+    def of(cls, names: Iterable[str], columns: Mapping[str, Any], kind: np.dtype[Any]) -> SampleIndex:
+        """Build an index; `columns` are arrays (n,), by the fields of `kind` other than `name`."""
         encoded = [os.fsencode(name) for name in names]
         rows = np.zeros(len(encoded), dtype=kind)
         lengths = np.fromiter((len(name) + 1 for name in encoded), dtype=np.int64, count=len(encoded))
@@ -60,33 +59,31 @@ class ImageTable:
         return cls(rows, np.frombuffer(b"".join(name + b"\n" for name in encoded), dtype=np.uint8))
 
     @classmethod
-    def open(cls, folder: Path, prefix: str, files: Mapping[str, StoredFile], kind: np.dtype[Any]) -> ImageTable:
-        """The table that `write` wrote; `files` says what its two files must be.
+    def open(cls, folder: Path, prefix: str, files: Mapping[str, StoredFile], kind: np.dtype[Any]) -> SampleIndex:
+        """Open an index that `write` wrote; `files` holds the expected size and digest of its two files.
 
         Raises:
-            DataError: a file is missing, damaged or not a table of this kind.
+            DataError: a file is missing, damaged or not an index of this kind.
         """
-        rows_name, names_name = table_files(prefix)
+        rows_name, names_name = index_files(prefix)
         for name in (rows_name, names_name):
             if name not in files:
                 raise DataError(f"{folder / name}: not listed among the store's files; prepare it again.")
             check_content(folder, name, files[name])
         try:
             rows = np.load(folder / rows_name, mmap_mode="r", allow_pickle=False)
-            if not isinstance(rows, np.ndarray):
-                raise ValueError("an archive and no array")
+            if not isinstance(rows, np.ndarray) or rows.dtype != kind or rows.ndim != 1:
+                raise ValueError("other columns")
         except (ValueError, OverflowError) as error:
-            raise DataError(f"{folder / rows_name}: no table of images ({error}); prepare it again.") from None
-        if rows.dtype != kind or rows.ndim != 1:
-            raise DataError(f"{folder / rows_name}: no table of images of this version; prepare it again.")
-        names = mapped(folder / names_name)
+            raise DataError(f"{folder / rows_name}: not an index of images ({error}); prepare it again.") from None
+        names = map_file(folder / names_name)
         if len(rows) and not (names.size and int(rows["name"][-1]) < names.size):
-            raise DataError(f"{folder / names_name}: holds no names for {rows_name}; prepare it again.")
+            raise DataError(f"{folder / names_name}: too short for {rows_name}; prepare it again.")
         return cls(np.asarray(rows), names)
 
     def write(self, folder: Path, prefix: str) -> dict[str, StoredFile]:
-        """Writes both files, and returns what they are by their names."""
-        rows_name, names_name = table_files(prefix)
+        """Write both files and return their sizes and digests by name."""
+        rows_name, names_name = index_files(prefix)
         buffer = io.BytesIO()
         np.lib.format.write_array(buffer, self.rows, version=(1, 0), allow_pickle=False)
         return {
@@ -104,48 +101,44 @@ class ImageTable:
         labels.setflags(write=False)
         return labels
 
-    def column(self, name: str) -> NDArray[Any]:
-        """(n,) a view into the file."""
-        return self.rows[name]
-
     def pair(self, first: str, second: str) -> NDArray[np.int32]:
-        """(n, 2) two columns side by side."""
+        """Return two columns side by side, (n, 2)."""
         both = np.empty((len(self.rows), 2), dtype=np.int32)
         both[:, 0], both[:, 1] = self.rows[first], self.rows[second]
         both.setflags(write=False)
         return both
 
     def name(self, index: int) -> str:
-        """The name of image `index`."""
+        """Return the name of image `index`."""
         start = int(self.rows["name"][index])
         last = index + 1 == len(self.rows) or index == -1
         end = self._names.size if last else int(self.rows["name"][index + 1])
         return os.fsdecode(self._names[start : end - 1].tobytes())
 
+    def names(self) -> Iterator[str]:
+        """Iterate over all names in order."""
+        return map(self.name, range(len(self.rows)))
+
     def digest_into(self, digest: hashlib._Hash) -> None:
-        """Feeds everything that the table holds."""
+        """Update `digest` with all rows and names."""
         digest.update(np.ascontiguousarray(self.rows).view(np.uint8).data)
         digest.update(np.ascontiguousarray(self._names).data)
 
-    def names(self) -> Iterator[str]:
-        """All names in order."""
-        return map(self.name, range(len(self.rows)))
-
     def check_sizes(self, path: Path) -> None:
-        """Raises DataError, naming `path`, where an image or its original has no size that crops can be drawn on."""
+        """Raise DataError, naming `path`, unless every stored and original size is positive and below 2^30."""
         for column in ("height", "width", "original_height", "original_width"):
             if len(self.rows) and not 1 <= int(self.rows[column].min()) <= int(self.rows[column].max()) <= LARGEST_SIDE:
                 raise DataError(f"{path}: has images of impossible sizes; prepare the store again.")
 
     def check_shards(self, path: Path, sizes: Sequence[int]) -> None:
-        """Raises DataError, naming `path`, where an image does not lie within its shard; `sizes`: bytes of each."""
+        """Raise DataError, naming `path`, unless every image is within its shard; `sizes`: bytes of each shard."""
         shards = self.rows["shard"]
         if not len(shards):
             return
         beyond = int(shards.max()) >= len(sizes)
         if not beyond:
             length = np.array(sizes, dtype=np.uint64)[shards]
-            # Not offset + bytes: that can pass the largest number and come out small.
+            # offset + bytes could overflow.
             beyond = bool((self.rows["offset"] > length).any()) or bool(
                 (self.rows["bytes"] > length - self.rows["offset"]).any()
             )
@@ -153,47 +146,47 @@ class ImageTable:
             raise DataError(f"{path}: has images beyond the end of their shards; prepare the store again.")
 
 
-class TabledImages:
-    """Images of a split whose rows lie in a table, whatever holds their bytes."""
+class IndexedImages:
+    """Images of a split described by an index; subclasses know where the bytes are."""
 
-    table: ImageTable
+    index: SampleIndex
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self.index)
 
     @property
     def labels(self) -> NDArray[np.int64]:
         """(n,)"""
-        return self.table.labels
+        return self.index.labels
 
     def name(self, index: int) -> str:
-        """train/<class>/<file> or val/<class>/<file>"""
-        return self.table.name(index)
+        """Return train/<class>/<file> or val/<class>/<file>."""
+        return self.index.name(index)
 
 
-class ResizedImages(TabledImages):
-    """Images that may be stored smaller than their files show them."""
+class ResizedImages(IndexedImages):
+    """Images that may be stored smaller than the originals."""
 
     @cached_property
     def sizes(self) -> NDArray[np.int32]:
         """(n, 2) height and width as stored."""
-        return self.table.pair("height", "width")
+        return self.index.pair("height", "width")
 
     @cached_property
     def original_sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width of the image's file."""
-        return self.table.pair("original_height", "original_width")
+        """(n, 2) height and width of the originals."""
+        return self.index.pair("original_height", "original_width")
 
 
-def table_files(prefix: str) -> tuple[str, str]:
-    """The names of a table's files: rows, names."""
+def index_files(prefix: str) -> tuple[str, str]:
+    """Return the names of an index's files: rows, names."""
     return f"{prefix}.rows.npy", f"{prefix}.names.txt"
 
 
-def table_of_shards(shards: Sequence[MadeShard], columns: Sequence[str]) -> ImageTable:
-    """The table of all images of `shards`, whose rows have these `columns`; those that `ROW` lacks are left out."""
+def index_of_shards(shards: Sequence[FinishedShard], columns: Sequence[str]) -> SampleIndex:
+    """Return the index of all images of `shards`, whose rows have these `columns`; those not in `ROW` are dropped."""
     if not shards:
-        return ImageTable.of((), {}, ROW)
+        return SampleIndex.of((), {}, ROW)
     values = {
         "label": np.concatenate([shard.labels for shard in shards]),
         "offset": np.concatenate([shard.offsets[:-1] for shard in shards]),
@@ -202,10 +195,10 @@ def table_of_shards(shards: Sequence[MadeShard], columns: Sequence[str]) -> Imag
     }
     if columns:
         rows = np.concatenate([shard.rows for shard in shards])
-        values |= {column: rows[:, place] for place, column in enumerate(columns) if column in (ROW.names or ())}
-    return ImageTable.of((name for shard in shards for name in shard.names), values, ROW)
+        values |= {column: rows[:, number] for number, column in enumerate(columns) if column in (ROW.names or ())}
+    return SampleIndex.of((name for shard in shards for name in shard.names), values, ROW)
 
 
 def shard_name(split: str, number: int, suffix: str) -> str:
-    """The path of a shard within its store."""
+    """Return the path of a shard within its store."""
     return f"{split}/{number:05d}.{suffix}"

@@ -232,7 +232,7 @@ def test_images_in_memory_need_no_thread_and_have_one_size() -> None:
             assert threads() == []
     with (
         ImageBatches(synthetic_smoke().data, None, ALONE, global_batch=64, seed=1, size_at=lambda epoch: 8) as opened,
-        pytest.raises(UsageError, match="are 16 px a side and are not loaded at 8"),
+        pytest.raises(UsageError, match="have 16 px per side and cannot be loaded at 8"),
     ):
         list(opened.train(1))
 

@@ -40,7 +40,7 @@ def test_facts_of_a_store_come_from_its_manifest(prepared: dict[Format, Path], s
 @pytest.mark.parametrize("store", LOADERS.values(), ids=lambda store: store.format)
 def test_a_store_of_another_format_is_refused_with_its_format(prepared: dict[Format, Path], store: StoreConfig) -> None:
     other: Format = "raw" if store.format != "raw" else "jpeg"
-    with pytest.raises(DataError, match=rf"holds {other}.*the config wants format {store.format}"):
+    with pytest.raises(DataError, match=rf"holds {other}.*the config needs format {store.format}"):
         facts(replace(FOLDER, store=store), prepared[other])
 
 
@@ -69,7 +69,7 @@ def test_preflight_of_stored_images_reports_every_fault_once(prepared: dict[Form
     missing = replace(wrong, data=replace(wrong.data, eval_resize=22))
     found = preflight(missing, prepared["raw"], 1)
     assert sum("no evaluation images of short side 22" in line for line in found) == 1
-    assert len([line for line in preflight(wrong, prepared["folder"], 1) if "no whole store" in line]) == 1
+    assert len([line for line in preflight(wrong, prepared["folder"], 1) if "not a complete image store" in line]) == 1
     assert any("needs a folder" in line for line in preflight(wrong, None, 1))
 
 

@@ -17,15 +17,15 @@ import torch
 
 from image_classification.image_folder import INDEX, make_index, read_index, write_index
 from image_classification.loaders import crop_kernel
-from image_classification.preparation.shard import SourceItem
 from image_classification.preparation.tar_listing import list_tar
 from image_classification.preparation.validation_labels import read_labels
 from image_classification.stores import manifest as image_manifest
-from image_classification.stores.beton import BetonImages, beton_name, describe
+from image_classification.stores.beton import BetonImages, beton_name, read_tables
 from image_classification.stores.encoded import FolderImages, JpegShards
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
-from image_classification.stores.sample_index import table_files
+from image_classification.stores.sample_index import index_files
+from image_classification.stores.store_format import SourceItem
 from language_model.gpt import tokens
 from language_model.text import store as text_store
 from language_model.text.store import RaggedStore
@@ -141,7 +141,7 @@ STORES: dict[str, tuple[StoreConfig, Callable[[Path], object]]] = {
 def changed_store(folder: Path, settings: StoreConfig, change: Callable[[Any], None]) -> None:
     """A store whose table of images is changed, with a manifest that fits it: nothing but sense can tell."""
     made = make_store(folder, settings, {"train": given([(20, 24), (30, 20), (16, 16), (40, 18)])})
-    rows_name, _ = table_files("train")
+    rows_name, _ = index_files("train")
     rows = np.load(folder / rows_name)
     change(rows)
     buffer = io.BytesIO()
@@ -190,7 +190,7 @@ def test_sizes_whose_product_passes_64_bits_are_refused(tmp_path: Path) -> None:
     tall, wide, size = (1 << 32) - 1, 1_431_655_766, (1 << 32) - 2
     assert tall * wide * 3 == (1 << 64) + size
     made = make_store(tmp_path, STORES["raw"][0], {"train": given([(20, 24)])})
-    rows_name, _ = table_files("train")
+    rows_name, _ = index_files("train")
     rows = np.load(tmp_path / rows_name)
     rows["height"], rows["width"], rows["bytes"] = tall, wide, size
     buffer = io.BytesIO()
@@ -207,7 +207,7 @@ def test_crops_outside_a_shard_are_an_error_and_no_memory_of_others() -> None:
     shard, target = torch.zeros(300, dtype=torch.uint8), torch.zeros(1, 4, 4, 3, dtype=torch.uint8)
     for offset in (-10, 290, 1 << 62):
         with pytest.raises(RuntimeError):
-            crop_kernel.scripted(crop_kernel.cut)([shard], [[0, offset, 10, 0, 0, 4, 4, 0]], target)
+            crop_kernel.scripted(crop_kernel.copy_crops)([shard], [[0, offset, 10, 0, 0, 4, 4, 0]], target)
 
 
 def test_a_beton_file_whose_sums_pass_64_bits_is_refused(tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_a_beton_file_whose_sums_pass_64_bits_is_refused(tmp_path: Path) -> None
     size_at = len(raw) - 24 * 2 + 16  # of the first of two allocations (sample_id, ptr, size)
     raw[size_at : size_at + 8] = ((1 << 64) - 4096).to_bytes(8, "little")
     path.write_bytes(bytes(raw))
-    with pytest.raises(DataError, match="do not fit"):
-        describe(path)
+    with pytest.raises(DataError, match="disagree"):
+        read_tables(path)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../x", "", "a\nb"])
@@ -256,7 +256,7 @@ def test_an_index_that_announces_more_than_it_has_or_is_an_archive_is_refused(tm
 
 def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_path: Path) -> None:
     made = make_store(tmp_path, STORES["jpeg"][0], {"train": given([(20, 24)])})
-    name, _ = table_files("train")
+    name, _ = index_files("train")
     archive, objects = io.BytesIO(), io.BytesIO()
     np.savez(archive, a=np.zeros(3))
     np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
@@ -264,7 +264,7 @@ def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_pa
         stored = write_file(tmp_path / name, content.getvalue())
         manifest = replace(made, files={**made.files, name: stored})
         write_file(tmp_path / image_manifest.MANIFEST, manifest.to_json().encode())
-        with pytest.raises(DataError, match="no table"):
+        with pytest.raises(DataError, match="not an index"):
             JpegShards(tmp_path, "train")
 
 

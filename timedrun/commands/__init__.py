@@ -1,1 +1,1 @@
-"""What each `timedrun` verb does, apart from reading its command line."""
+"""Verbs of the `timedrun` command, one module each, and their options."""

@@ -1,6 +1,5 @@
 """Tests of image_classification/loaders/dali_loader.py."""
 
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,12 +11,12 @@ from PIL import Image
 
 from image_classification import image_folder
 from image_classification.augmentation import train_crops
-from image_classification.loaders import dali_loader
 from image_classification.loaders.dali_loader import DaliLoader, centre_windows
 from image_classification.loaders.pillow import evaluation_image, training_image
+from image_classification.loaders.registry import LOADERS
 from timedrun.errors import DataError
 
-needs_dali = pytest.mark.skipif(bool(dali_loader.unavailable()), reason="nvidia-dali is not installed")
+needs_dali = pytest.mark.skipif(bool(LOADERS["dali"].unavailable()), reason="nvidia-dali is not installed")
 SIZES = [(150, 200), (200, 150), (60, 250), (64, 64), (166, 125)]
 COUNT = 20
 
@@ -195,17 +194,3 @@ def test_central_windows_are_those_of_the_reference() -> None:
         top, left = start.tolist()
         cut = np.asarray(image.crop((left, top, left + 224, top + 224)))
         assert np.array_equal(cut, np.asarray(evaluation_image(Image.fromarray(ramp), 256, 224)))
-
-
-def test_without_dali_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"needs nvidia-dali; pip install 'timedrun\[dali\]'"):
-        DaliLoader(tmp_path, train=True, seed=1, workers=1, device=torch.device("cpu"), eval_resize=80)
-
-
-def test_an_nvidia_folder_without_dali_counts_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_parent(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(importlib.util, "find_spec", no_parent)
-    assert "timedrun[dali]" in dali_loader.unavailable()

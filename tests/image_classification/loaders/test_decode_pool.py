@@ -1,4 +1,4 @@
-"""Batches made by threads: order, how far ahead, memory, errors, and what is left when the consumer goes away."""
+"""Decode pool: order, look-ahead, memory, errors, and shutdown."""
 
 import threading
 import time
@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from image_classification.loaders.decode_pool import ImageBatch, ImageMemory, LoaderThreads
-from image_classification.loaders.loader import LoadedBatch
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
@@ -17,8 +16,8 @@ LABELS = np.arange(1000) * 7
 
 
 @pytest.fixture
-def threads() -> Iterator[LoaderThreads]:
-    made = LoaderThreads(3, ahead=2, slice_size=4)
+def threads() -> Iterator[DecodePool]:
+    made = DecodePool(3, ahead=2, slice_size=4)
     yield made
     made.close()
 
@@ -30,7 +29,7 @@ def _numbers(samples: Indices, images: torch.Tensor) -> None:
 
 
 def _batch(fill: Callable[[Indices, torch.Tensor], None] = _numbers) -> Callable[[Indices], ImageBatch]:
-    memory = ImageMemory(pin=False)
+    memory = BatchBuffers(pin=False)
     return lambda part: ImageBatch(part, LABELS, memory.take(len(part), 5), fill)
 
 
@@ -45,7 +44,7 @@ def _parts(count: int, size: int = 10) -> list[Indices]:
     return [np.arange(begin * size, (begin + 1) * size) for begin in range(count)]
 
 
-def test_batches_come_in_order_whatever_thread_is_quick(threads: LoaderThreads) -> None:
+def test_batches_come_in_order_whatever_thread_is_quick(threads: DecodePool) -> None:
     def uneven(samples: Indices, images: torch.Tensor) -> None:
         time.sleep(0.002 * (int(samples[0]) % 3))
         _numbers(samples, images)
@@ -62,12 +61,12 @@ def test_batches_come_in_order_whatever_thread_is_quick(threads: LoaderThreads) 
         assert (batch.images.flatten(1) == batch.images[:, :1, 0, 0]).all()
 
 
-def test_images_lie_channels_last(threads: LoaderThreads) -> None:
+def test_images_are_channels_last(threads: DecodePool) -> None:
     (batch,) = threads.batches(_parts(1), _batch())
     assert batch.images.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them(threads: LoaderThreads) -> None:
+def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them(threads: DecodePool) -> None:
     begun: list[int] = []
 
     def note(samples: Indices, images: torch.Tensor) -> None:
@@ -82,7 +81,7 @@ def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them
     assert _eventually(lambda: len(begun) == 40)
 
 
-def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: LoaderThreads) -> None:
+def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: DecodePool) -> None:
     meeting = threading.Barrier(3, timeout=20)
 
     def meet(samples: Indices, images: torch.Tensor) -> None:
@@ -91,7 +90,7 @@ def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: Load
     assert len(list(threads.batches([np.arange(12)], _batch(meet)))) == 1
 
 
-def test_where_a_thread_cannot_be_started_those_that_were_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_threads_end_if_another_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(threading.enumerate())
     start = threading.Thread.start
 
@@ -102,11 +101,11 @@ def test_where_a_thread_cannot_be_started_those_that_were_end(monkeypatch: pytes
 
     monkeypatch.setattr(threading.Thread, "start", limited)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        LoaderThreads(4)
+        DecodePool(4)
     assert set(threading.enumerate()) == before
 
 
-def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threads: LoaderThreads) -> None:
+def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threads: DecodePool) -> None:
     error = DataError("train/ant/13.jpg: cannot be decoded")
 
     def fail(samples: Indices, images: torch.Tensor) -> None:
@@ -121,7 +120,7 @@ def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threa
     assert len(list(threads.batches(_parts(2), _batch()))) == 2
 
 
-def test_leaving_early_drops_what_is_queued_and_leaves_the_threads_fit(threads: LoaderThreads) -> None:
+def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(threads: DecodePool) -> None:
     begun: list[int] = []
     go_on = threading.Event()
 
@@ -147,7 +146,7 @@ def test_leaving_early_drops_what_is_queued_and_leaves_the_threads_fit(threads: 
 
 def test_close_ends_the_threads_and_may_be_called_twice() -> None:
     before = set(threading.enumerate())
-    threads = LoaderThreads(4)
+    threads = DecodePool(4)
     assert len(set(threading.enumerate()) - before) == 4
     next(iter(threads.batches(_parts(9), _batch())))
     threads.close()
@@ -155,14 +154,8 @@ def test_close_ends_the_threads_and_may_be_called_twice() -> None:
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("wrong", [{"threads": 0}, {"threads": 1, "ahead": 0}, {"threads": 1, "slice_size": 0}])
-def test_counts_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="positive"):
-        LoaderThreads(**wrong)
-
-
-def test_memory_is_used_again_once_nobody_holds_a_view_of_it() -> None:
-    memory = ImageMemory(pin=False)
+def test_memory_is_reused_once_no_view_refers_to_it() -> None:
+    memory = BatchBuffers(pin=False)
     first = memory.take(4, 6)
     view, address = first[2:, 1], first.data_ptr()
     del first
@@ -176,17 +169,8 @@ def test_memory_is_used_again_once_nobody_holds_a_view_of_it() -> None:
     assert third.shape == (3, 3, 6, 6)
 
 
-def test_a_batch_that_is_kept_is_never_written_over(threads: LoaderThreads) -> None:
-    kept: list[LoadedBatch] = []
-    for number, batch in enumerate(threads.batches(_parts(20), _batch())):
-        if number % 3 == 0:
-            kept.append(batch)
-        del batch
-    assert [int(batch.images[0, 0, 0, 0]) for batch in kept] == [number * 10 for number in range(0, 20, 3)]
-
-
-def test_memory_does_not_grow_with_the_number_of_batches(threads: LoaderThreads) -> None:
-    memory = ImageMemory(pin=False)
+def test_memory_does_not_grow_with_the_number_of_batches(threads: DecodePool) -> None:
+    memory = BatchBuffers(pin=False)
     addresses = set()
     for batch in threads.batches(_parts(60), lambda part: ImageBatch(part, LABELS, memory.take(10, 40), _numbers)):
         addresses.add(batch.images.data_ptr())
@@ -196,6 +180,6 @@ def test_memory_does_not_grow_with_the_number_of_batches(threads: LoaderThreads)
 
 @pytest.mark.gpu
 def test_pinned_memory_is_pinned_and_channels_last() -> None:
-    images = ImageMemory(pin=True).take(2, 8)
+    images = BatchBuffers(pin=True).take(2, 8)
     assert images.is_pinned()
     assert images.is_contiguous(memory_format=torch.channels_last)

@@ -1,119 +1,125 @@
-"""Which loader reads which store, and everything that keeps it from that, told at once and before any image."""
+"""Loader registry: the stores that each loader reads, and all problems reported at once before an image is read."""
 
+import importlib.util
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
-from image_classification.configs import imagenet_methods
-from image_classification.loaders import crop_kernel, registry
-from image_classification.loaders.loader import LoaderName
-from image_classification.settings import DataConfig
-from image_classification.stores.manifest import MANIFEST, Format, StoreConfig
+from image_classification.loaders import crop_kernel
+from image_classification.loaders.loader import Loader, LoaderName
+from image_classification.loaders.registry import LOADERS
+from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig, describe_store
 from timedrun.errors import DataError, UsageError
 
 CPU = torch.device("cpu")
+JPEG, RAW = StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24)
 PAIRS: list[tuple[LoaderName, StoreConfig]] = [
     ("pillow", StoreConfig(format="folder")),
-    ("pillow", StoreConfig(format="jpeg")),
+    ("pillow", JPEG),
     ("turbojpeg", StoreConfig(format="folder")),
-    ("turbojpeg", StoreConfig(format="jpeg")),
-    ("raw", StoreConfig(format="raw", size=24)),
+    ("turbojpeg", JPEG),
+    ("raw", RAW),
     ("ffcv", StoreConfig(format="beton")),
 ]
 
 
-def config_of(loader: LoaderName, store: StoreConfig, **changes: Any) -> DataConfig:
-    return replace(
-        imagenet_methods().data,
-        **{"loader": loader, "store": store, "eval_resize": 20, "eval_size": 16, "workers": 0, **changes},
-    )
+def problems(
+    loader: LoaderName, store: StoreConfig, folder: Path | None, *, eval_resize: int = 20, eval_size: int = 16
+) -> list[str]:
+    return LOADERS[loader].problems(store, folder, eval_resize=eval_resize, eval_size=eval_size)
 
 
-def test_every_loader_has_a_class_and_formats() -> None:
-    names = set(get_args(LoaderName))
-    assert set(registry.READS) == set(registry.CLASSES) == names
-    assert {name for formats in registry.READS.values() for name in formats} == set(get_args(Format))
-    assert set(registry.SETTINGS) == set(get_args(Format))
+def opened(
+    loader: LoaderName, store: StoreConfig, folder: Path, *, train: bool = True, eval_resize: int = 20
+) -> Loader:
+    return LOADERS[loader].open(store, folder, train=train, seed=1, workers=0, device=CPU, eval_resize=eval_resize)
 
 
-@pytest.mark.parametrize("loader, store", PAIRS, ids=lambda value: getattr(value, "format", value))
+def test_every_loader_name_and_every_format_is_registered() -> None:
+    assert set(LOADERS) == set(get_args(LoaderName))
+    assert {name for loader in LOADERS.values() for name in loader.formats} == set(get_args(Format))
+    assert set(FORMAT_SETTINGS) == set(get_args(Format))
+
+
+@pytest.mark.parametrize("name, store", PAIRS, ids=lambda value: getattr(value, "format", value))
 @pytest.mark.parametrize("train", [True, False])
-def test_a_loader_opens_the_split_that_the_config_names(
-    prepared: dict[Format, Path], loader: LoaderName, store: StoreConfig, train: bool
+def test_a_loader_opens_the_requested_split(
+    prepared: dict[Format, Path], name: LoaderName, store: StoreConfig, train: bool
 ) -> None:
-    if words := registry.unavailable(loader):
-        pytest.skip(words)
-    config = config_of(loader, store)
-    assert registry.problems(config, prepared[store.format]) == []
-    opened = registry.open_loader(config, prepared[store.format], train=train, seed=1, device=CPU)
+    if reason := LOADERS[name].unavailable():
+        pytest.skip(reason)
+    assert problems(name, store, prepared[store.format]) == []
+    loader = opened(name, store, prepared[store.format], train=train)
     try:
-        assert len(opened) == (29 if train else 6)
-        (batch,) = opened.batches([np.array([4, 1])], epoch=1, size=16)
+        assert len(loader) == (29 if train else 6)
+        (batch,) = loader.batches([np.array([4, 1])], epoch=1, size=16)
         assert batch.images.dtype == torch.uint8
         assert batch.labels.tolist() == ([0, 0] if train else [1, 0])
         assert batch.images.shape == (2, 3, 16, 16)
     finally:
-        opened.close()
+        loader.close()
 
 
-def test_a_format_that_the_loader_does_not_read_is_answered_with_those_that_do(prepared: dict[Format, Path]) -> None:
-    config = config_of("ffcv", StoreConfig(format="jpeg"))
-    (words,) = [found for found in registry.problems(config, prepared["jpeg"]) if "reads" in found]
-    assert words == (
+def test_an_unsupported_format_is_refused_with_the_loaders_that_read_it(prepared: dict[Format, Path]) -> None:
+    (found,) = [problem for problem in problems("ffcv", JPEG, prepared["jpeg"]) if "reads" in problem]
+    assert found == (
         "loader ffcv reads format beton, not jpeg; use --data.loader pillow or turbojpeg or dali, or"
         " --data.store.format beton."
     )
     with pytest.raises(UsageError, match="reads format beton"):
-        registry.open_loader(config, prepared["jpeg"], train=True, seed=1, device=CPU)
+        opened("ffcv", JPEG, prepared["jpeg"])
 
 
-def test_a_loader_that_is_not_installed_is_told_with_its_extra(
-    prepared: dict[Format, Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["pillow", "turbojpeg", "ffcv", "dali"])
+def test_a_missing_package_is_reported_with_its_extra(
+    prepared: dict[Format, Path], name: LoaderName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from image_classification.loaders import turbojpeg
+    def find_spec(package: str) -> None:
+        if "." in package:
+            raise ModuleNotFoundError(package)
 
-    monkeypatch.setattr(turbojpeg, "unavailable", lambda: "pip install 'timedrun[vision]'")
-    config = config_of("turbojpeg", StoreConfig(format="jpeg"))
-    assert registry.problems(config, prepared["jpeg"]) == ["pip install 'timedrun[vision]'"]
-    assert registry.problems(config, None) == ["pip install 'timedrun[vision]'"]
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    (found,) = problems(name, StoreConfig(format=LOADERS[name].formats[-1]), None)
+    assert f"loader {name} needs" in found
+    assert "pip install 'timedrun[" in found
+    with pytest.raises(DataError, match=f"loader {name} needs"):
+        LOADERS[name].compile_ahead()
 
 
-def test_each_setting_that_the_store_was_made_with_otherwise_is_named(prepared: dict[Format, Path]) -> None:
+def test_each_differing_setting_of_the_store_is_named(prepared: dict[Format, Path]) -> None:
     wanted = StoreConfig(format="raw", size=32, shape="square", jpeg_quality=77)
-    size, shape = registry.problems(config_of("raw", wanted), prepared["raw"])
+    size, shape = problems("raw", wanted, prepared["raw"])
     assert "made with size 24, the config has 32; use --data.store.size 24" in size
     assert "made with shape short_side, the config has square; use --data.store.shape short_side" in shape
 
 
-def test_a_store_of_another_format_is_told_with_what_it_is(prepared: dict[Format, Path]) -> None:
-    (words,) = registry.problems(config_of("pillow", StoreConfig(format="jpeg")), prepared["raw"])
-    assert "raw holds raw, short side 24 px; the config wants format jpeg" in words
-    assert "--data.store.format raw" in words
+def test_a_store_of_another_format_is_described(prepared: dict[Format, Path]) -> None:
+    (found,) = problems("pillow", JPEG, prepared["raw"])
+    assert "raw holds raw, short side 24 px; the config needs format jpeg" in found
+    assert "--data.store.format raw" in found
 
 
 def test_a_raw_store_without_the_evaluation_size_is_refused(prepared: dict[Format, Path]) -> None:
-    config = config_of("raw", StoreConfig(format="raw", size=24), eval_resize=22)
-    (words,) = registry.problems(config, prepared["raw"])
-    assert "no evaluation images of short side 22 (data.eval_resize), only of 20" in words
+    (found,) = problems("raw", RAW, prepared["raw"], eval_resize=22)
+    assert "no evaluation images of short side 22 (data.eval_resize), only of 20" in found
     with pytest.raises(DataError, match="no evaluation images of short side 22"):
-        registry.open_loader(config, prepared["raw"], train=True, seed=1, device=CPU)
+        opened("raw", RAW, prepared["raw"], eval_resize=22)
 
 
-def test_other_evaluation_sizes_in_a_raw_store_are_no_difference(prepared: dict[Format, Path]) -> None:
+def test_additional_evaluation_sizes_are_ignored(prepared: dict[Format, Path]) -> None:
     wanted = StoreConfig(format="raw", size=24, evaluation_resizes=(20, 256))
-    assert registry.problems(config_of("raw", wanted), prepared["raw"]) == []
+    assert problems("raw", wanted, prepared["raw"]) == []
 
 
-def test_an_evaluation_crop_larger_than_the_resized_image_is_refused(prepared: dict[Format, Path]) -> None:
-    config = config_of("pillow", StoreConfig(format="jpeg"), eval_size=24)
-    assert any("data.eval_resize 20 is less than data.eval_size 24" in w for w in registry.problems(config, None))
+def test_an_evaluation_crop_larger_than_the_resized_image_is_refused() -> None:
+    (found,) = problems("pillow", JPEG, None, eval_size=24)
+    assert "data.eval_resize 20 is less than data.eval_size 24" in found
 
 
 @pytest.fixture
@@ -123,58 +129,52 @@ def copied(prepared: dict[Format, Path], tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "damage, words",
+    "damage, message",
     [
-        (lambda folder: (folder / MANIFEST).unlink(), "no whole store of images is there"),
+        (lambda folder: (folder / MANIFEST).unlink(), "not a complete image store"),
         (lambda folder: (folder / MANIFEST).write_text("{"), "damaged or edited"),
         (lambda folder: (folder / "train/00000.jpegs").unlink(), "00000.jpegs: missing"),
-        (lambda folder: (folder / "train/00000.jpegs").write_bytes(b"x"), "00000.jpegs: cut off, 1 bytes instead"),
+        (lambda folder: (folder / "train/00000.jpegs").write_bytes(b"x"), "00000.jpegs: truncated, 1 bytes instead"),
     ],
 )
-def test_a_store_that_is_not_whole_is_told_without_reading_it(
-    copied: Path, damage: Callable[[Path], object], words: str
-) -> None:
+def test_an_incomplete_store_is_refused(copied: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(copied)
-    config = config_of("pillow", StoreConfig(format="jpeg"))
-    (found,) = registry.problems(config, copied)
-    assert words in found
-    with pytest.raises(DataError, match=words):
-        registry.open_loader(config, copied, train=True, seed=1, device=CPU)
+    (found,) = problems("pillow", JPEG, copied)
+    assert message in found
+    with pytest.raises(DataError, match=message):
+        opened("pillow", JPEG, copied)
 
 
-def test_all_that_is_wrong_is_told_at_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from image_classification.loaders import raw
-
-    monkeypatch.setattr(raw, "unavailable", lambda: "not here")
+def test_all_problems_are_reported_at_once(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     values = json.loads((copied / MANIFEST).read_text())
     values["splits"].pop("evaluation")
     (copied / MANIFEST).write_text(json.dumps(values))
     (copied / "train/00000.jpegs").unlink()
-    found = registry.problems(config_of("raw", StoreConfig(format="jpeg"), eval_size=30), copied)
-    for words in ("not here", "raw reads format raw", "no split evaluation", "missing", "data.eval_resize"):
-        assert sum(words in line for line in found) == 1, words
+    found = problems("ffcv", JPEG, copied, eval_size=30)
+    for message in ("needs ffcv", "ffcv reads format beton", "no split evaluation", "missing", "data.eval_resize"):
+        assert sum(message in problem for problem in found) == 1, message
 
 
-def test_nothing_of_an_image_is_read_for_all_this(copied: Path) -> None:
+def test_no_image_is_read_by_these_checks(copied: Path) -> None:
     shard = copied / "train/00000.jpegs"
     shard.write_bytes(bytes(shard.stat().st_size))
-    assert registry.problems(config_of("pillow", StoreConfig(format="jpeg")), copied) == []
+    assert problems("pillow", JPEG, copied) == []
 
 
 def test_stores_are_described_by_format_and_size() -> None:
-    assert registry.described(StoreConfig()) == "folder, original size"
-    assert registry.described(StoreConfig(format="raw", size=160, shape="square")) == "raw, square 160 px"
-    assert registry.described(StoreConfig(format="beton", size=500)) == (
+    assert describe_store(StoreConfig()) == "folder, original size"
+    assert describe_store(StoreConfig(format="raw", size=160, shape="square")) == "raw, square 160 px"
+    assert describe_store(StoreConfig(format="beton", size=500)) == (
         "beton, longest side 500 px, 50% JPEG of quality 90"
     )
 
 
 def test_raw_crops_are_compiled_before_the_loader_opens(prepared: dict[Format, Path]) -> None:
     crop_kernel.scripted.cache_clear()
-    registry.make_ready("raw")
+    LOADERS["raw"].compile_ahead()
     compiled = crop_kernel.scripted.cache_info().misses
     assert compiled == 2
-    config = config_of("raw", StoreConfig(format="raw", size=24))
     for train in (True, False):
-        registry.open_loader(config, prepared["raw"], train=train, seed=1, device=CPU).close()
+        opened("raw", RAW, prepared["raw"], train=train).close()
     assert crop_kernel.scripted.cache_info().misses == compiled

@@ -1,13 +1,13 @@
-"""Stores of each format, built of few images a shard from the samples, whole or until an interruption."""
+"""Stores of each format built from the samples with few images per shard, complete or interrupted."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from image_classification.preparation import shard_maker
+from image_classification.preparation import shard_writer
 from image_classification.preparation.builder import Built, build_store
-from image_classification.preparation.formats import effective
+from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import open_source
 from image_classification.stores.manifest import StoreConfig
 
@@ -18,7 +18,7 @@ FORMATS = pytest.mark.parametrize("settings", [JPEG, RAW, BETON], ids=lambda set
 
 
 def silent(_: str) -> None:
-    """No progress."""
+    """Discard progress lines."""
 
 
 def build(
@@ -31,12 +31,12 @@ def build(
     skip_broken: bool = False,
     report: Callable[[str], None] = silent,
 ) -> Built:
-    """A store with 8 images a shard."""
+    """Build a store with 8 images per shard."""
     paths = (images,) if isinstance(images, Path) else images
     return build_store(
         lambda cache: open_source(paths, labels, cache, report),
         out,
-        effective(settings, 16),
+        effective_settings(settings, 16),
         workers=workers,
         skip_broken=skip_broken,
         report=report,
@@ -45,9 +45,9 @@ def build(
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
-    """The preparation is interrupted when so many shards were made."""
+    """Interrupt the build after `shards` shards."""
     left = [shards]
-    save = shard_maker.save_note
+    save = shard_writer.save_record
 
     def saved(*arguments: object) -> None:
         save(*arguments)  # type: ignore[arg-type]
@@ -55,4 +55,4 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
         if not left[0]:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(shard_maker, "save_note", saved)
+    monkeypatch.setattr(shard_writer, "save_record", saved)

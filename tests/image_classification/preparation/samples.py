@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from image_classification.preparation.shard import SourceItem
+from image_classification.stores.store_format import SourceItem
 
 CLASSES = ("n01440764", "n01443537", "n02099601")
 

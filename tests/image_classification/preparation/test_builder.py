@@ -1,4 +1,4 @@
-"""A store depends on its images and settings alone; a whole one is found, mended or added to; a lost worker is told."""
+"""Builds depend on images and settings only; a complete store is kept, repaired or extended."""
 
 import os
 import signal
@@ -13,12 +13,12 @@ from PIL import Image
 
 from image_classification.preparation import builder
 from image_classification.preparation.builder import shard_tasks
-from image_classification.preparation.shard import SourceItem
-from image_classification.preparation.shard_maker import WORK
+from image_classification.preparation.shard_writer import WORK
 from image_classification.preparation.sources import open_source
 from image_classification.stores.encoded import JpegShards
 from image_classification.stores.manifest import MANIFEST, StoreConfig, verify
 from image_classification.stores.raw import RawImages
+from image_classification.stores.store_format import SourceItem
 from tests.image_classification.preparation.built_stores import BETON, FORMATS, JPEG, RAW, build, silent
 from tests.image_classification.preparation.samples import CLASSES, fingerprint, tars_of
 from timedrun.errors import DataError, TimedrunError
@@ -47,7 +47,7 @@ def test_two_workers_give_the_same_store(tmp_path: Path, original: Path) -> None
     ] * 3
 
 
-def test_the_manifest_counts_classes_and_lists_what_is_odd(tmp_path: Path, original: Path) -> None:
+def test_the_manifest_counts_classes_and_lists_deviating_images(tmp_path: Path, original: Path) -> None:
     manifest = build(original, tmp_path / "store", JPEG).manifest
     assert manifest.classes == CLASSES
     assert manifest.splits["train"].per_class == (10, 10, 10)
@@ -82,7 +82,7 @@ def test_stored_images_are_those_of_the_source_in_its_order(tmp_path: Path, orig
         assert min(pixels.image(place).shape[:2]) == 16
 
 
-def test_a_whole_store_is_found_whole(tmp_path: Path, original: Path) -> None:
+def test_a_complete_store_is_not_rebuilt(tmp_path: Path, original: Path) -> None:
     build(original, tmp_path / "store", RAW)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*") if path.is_file()}
     lines: list[str] = []
@@ -106,7 +106,7 @@ def test_another_evaluation_size_is_added_and_nothing_else_is_made_again(tmp_pat
 
 
 @FORMATS
-def test_a_lost_or_cut_file_of_a_whole_store_is_made_again(
+def test_a_missing_or_truncated_file_of_a_complete_store_is_rebuilt(
     tmp_path: Path, original: Path, settings: StoreConfig
 ) -> None:
     build(original, tmp_path / "store", settings)
@@ -118,16 +118,16 @@ def test_a_lost_or_cut_file_of_a_whole_store_is_made_again(
     assert fingerprint(tmp_path / "store") == whole
 
 
-def test_other_settings_or_images_in_a_whole_store_are_refused(tmp_path: Path, images: Path) -> None:
+def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path: Path, images: Path) -> None:
     store = tmp_path / "store"
     build(images, store, RAW)
     before = fingerprint(store)
-    with pytest.raises(DataError, match=r"prepared otherwise: size is 16 there, 20 now\. It was not touched"):
+    with pytest.raises(DataError, match=r"prepared differently: size is 16 there, 20 now\. It was not modified"):
         build(images, store, StoreConfig(format="raw", size=20))
     with pytest.raises(DataError, match="format is raw there, jpeg now"):
         build(images, store, JPEG)
     (images / "train" / CLASSES[0] / f"{CLASSES[0]}_0.JPEG").unlink()
-    with pytest.raises(DataError, match="the images are others"):
+    with pytest.raises(DataError, match="the images differ"):
         build(images, store, RAW)
     assert fingerprint(store) == before
     assert not (store / WORK).exists()

@@ -1,8 +1,8 @@
-"""Each format takes the settings that it uses, and refuses those that cannot be."""
+"""Effective settings of each format."""
 
 import pytest
 
-from image_classification.preparation.formats import effective
+from image_classification.preparation.formats import effective_settings
 from image_classification.stores.manifest import StoreConfig
 from tests.image_classification.preparation.built_stores import JPEG
 from timedrun.errors import UsageError
@@ -11,7 +11,7 @@ from timedrun.errors import UsageError
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (StoreConfig(), "format folder is read where it lies"),
+        (StoreConfig(), "format folder is read in place"),
         (StoreConfig(format="raw"), "raw needs --data.store.size"),
         (StoreConfig(format="beton", jpeg_quality=0), "jpeg-quality must be from 1 to 100"),
         (StoreConfig(format="beton", jpeg_share=1.5), "jpeg-share must be from 0 to 1"),
@@ -19,12 +19,14 @@ from timedrun.errors import UsageError
         (StoreConfig(format="raw", size=8, evaluation_resizes=(0,)), "evaluation-resizes must be positive"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: StoreConfig, words: str) -> None:
+def test_invalid_settings_are_refused(settings: StoreConfig, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        effective(settings, 16)
+        effective_settings(settings, 16)
 
 
-def test_settings_that_a_format_does_not_use_make_no_other_store() -> None:
-    assert effective(StoreConfig(format="jpeg", size=500, jpeg_quality=80), 16) == JPEG
-    assert effective(StoreConfig(format="raw", size=8, jpeg_share=0.1), 16).evaluation_resizes == (16,)
-    assert effective(StoreConfig(format="raw", size=8, evaluation_resizes=(9, 8, 9)), 16).evaluation_resizes == (8, 9)
+def test_unused_settings_are_reset_to_their_defaults() -> None:
+    assert effective_settings(StoreConfig(format="jpeg", size=500, jpeg_quality=80), 16) == JPEG
+    assert effective_settings(StoreConfig(format="raw", size=8, jpeg_share=0.1), 16).evaluation_resizes == (16,)
+    assert effective_settings(
+        StoreConfig(format="raw", size=8, evaluation_resizes=(9, 8, 9)), 16
+    ).evaluation_resizes == (8, 9)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from image_classification.preparation.shard import UnreadableFile
-from image_classification.preparation.sources import Source, open_source, unreadable_files
+from image_classification.image_folder import make_index
+from image_classification.preparation.sources import Source, open_source
+from image_classification.stores.store_format import UnreadableFile
 from tests.image_classification.preparation.samples import CLASSES, encoded, image_folder, pixels, tars_of
 from timedrun.errors import DataError, TimedrunError, UsageError
 
@@ -39,7 +40,7 @@ def test_tars_hold_what_the_folder_holds(tmp_path: Path, images: Path, nested: b
         assert tars.sha256 == folder.sha256
 
 
-def test_a_folder_of_tars_uses_the_devkit_that_lies_beside_them(tmp_path: Path, images: Path) -> None:
+def test_a_folder_of_tars_uses_the_devkit_in_it(tmp_path: Path, images: Path) -> None:
     _, _, labels = tars_of(images, tmp_path / "tars")
     labels.rename(tmp_path / "tars" / "ILSVRC2012_devkit_t12.tar.gz")
     assert opened(tmp_path, tmp_path / "tars").sha256 == opened(tmp_path, images).sha256
@@ -68,7 +69,7 @@ def test_the_digest_tells_other_names_labels_and_sizes(tmp_path: Path, images: P
     assert len(digests) == 4
 
 
-def test_what_is_missing_or_does_not_go_together_is_said(tmp_path: Path, images: Path) -> None:
+def test_missing_or_conflicting_inputs_are_reported(tmp_path: Path, images: Path) -> None:
     train, validation, labels = tars_of(images, tmp_path / "tars")
     (tmp_path / "empty").mkdir()
     short = tmp_path / "short.txt"
@@ -80,14 +81,14 @@ def test_what_is_missing_or_does_not_go_together_is_said(tmp_path: Path, images:
         ((tmp_path / "none",), None, DataError, "none: no such file"),
         ((tmp_path / "empty",), None, DataError, "no train/ folder"),
         ((images, train), None, UsageError, "one folder of train/ and val/, or tar files"),
-        ((images,), labels, UsageError, "--validation-labels has no use"),
+        ((images,), labels, UsageError, "omit --validation-labels"),
         ((train,), labels, DataError, "expected two tar files"),
         ((validation, validation), labels, UsageError, "same archive twice; expected the train and the val archive"),
         ((train, train.parent / ".." / "tars" / train.name), labels, UsageError, "same archive twice"),
         ((train, validation), None, DataError, "--validation-labels"),
-        ((train, validation), short, DataError, "says no class for ILSVRC2012_val_"),
+        ((train, validation), short, DataError, "contains no class for ILSVRC2012_val_"),
         ((train, validation), strange, DataError, "class 'n99999999' of ILSVRC2012_val_.* is not among"),
-        ((train, nested), labels, UsageError, "--validation-labels has no use"),
+        ((train, nested), labels, UsageError, "omit --validation-labels"),
         ((train, validation), tmp_path / "nowhere", DataError, "nowhere: the validation labels cannot be read"),
     ]
     for paths, given, kind, words in cases:
@@ -110,15 +111,16 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, images: Path) -> No
     with tarfile.open(train, "w") as outer:
         for name in CLASSES:
             add(outer, f"{name}.tar", buffer.getvalue())
-    with pytest.raises(DataError, match=r"holds train/n01440764/1.JPEG twice"):
+    with pytest.raises(DataError, match=r"contains train/n01440764/1.JPEG twice"):
         opened(tmp_path, train, validation, labels=labels)
 
 
-def test_files_that_cannot_be_looked_at_are_all_named_and_still_sources(tmp_path: Path, images: Path) -> None:
+def test_unreadable_files_are_all_named_and_still_listed(tmp_path: Path, images: Path) -> None:
     ant, loop = images / "train" / CLASSES[0] / "gone.JPEG", images / "val" / CLASSES[1] / "loop.JPEG"
     ant.symlink_to(tmp_path / "nowhere")
     loop.symlink_to(loop)
-    lines = unreadable_files(images)
+    lines: list[str] = []
+    make_index(images, lines)
     assert [line.partition(": ")[0] for line in lines] == [
         f"train/{CLASSES[0]}/gone.JPEG",
         f"val/{CLASSES[1]}/loop.JPEG",

@@ -62,9 +62,9 @@ def test_the_devkit_is_read_as_torchvision_reads_it(
     assert list(found)[-1] == f"ILSVRC2012_val_{len(TRUTH):08d}.JPEG"
 
 
-def test_a_devkit_with_a_class_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_devkit_with_an_unknown_class_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("scipy", reason="needs the extra 'imagenet'")
-    with pytest.raises(DataError, match="line 2: '5' is the number of no class"):
+    with pytest.raises(DataError, match="line 2: '5' is not the number of a class"):
         read_labels(write_devkit(tmp_path, [1, 5]))
 
 
@@ -80,7 +80,7 @@ def test_another_tar_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         add(archive, "other/data/meta.mat.txt", b"")
-    with pytest.raises(DataError, match="holds no data/meta.mat"):
+    with pytest.raises(DataError, match="contains no data/meta.mat"):
         read_labels(path)
     with tarfile.open(path, "w:gz") as archive:
         add(archive, "x/data/meta.mat", b"not one")
@@ -102,12 +102,12 @@ def test_a_list_gives_each_name_its_class(tmp_path: Path) -> None:
     ("content", "words"),
     [
         (b"a.JPEG\n", "line 1: expected a file name and a class"),
-        (b"a.JPEG n1\na.JPEG n2\n", "line 2: a.JPEG had another class before"),
-        (b"\n", "holds no line"),
-        (b"\xff\xfe\x00", "neither ImageNet's devkit nor lines"),
+        (b"a.JPEG n1\na.JPEG n2\n", "line 2: a.JPEG has another class above"),
+        (b"\n", "contains no line"),
+        (b"\xff\xfe\x00", "neither ImageNet's devkit nor a list"),
     ],
 )
-def test_a_list_that_cannot_be_is_refused_with_its_line(tmp_path: Path, content: bytes, words: str) -> None:
+def test_an_invalid_list_is_refused_with_its_line(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "labels.txt"
     path.write_bytes(content)
     with pytest.raises(DataError, match=words):

@@ -1,4 +1,4 @@
-"""Images and small stores for tests, made in this process, without the machinery of preparation."""
+"""Small images and stores for tests, made without preparation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from image_classification.preparation.shard import MadeShard, SourceImage, SourceItem
 from image_classification.stores import beton, encoded, raw
-from image_classification.stores.manifest import MANIFEST, Manifest, StoreConfig, split_facts
+from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, count_split
+from image_classification.stores.store_format import FinishedShard, SourceImage, SourceItem
 from timedrun.storage.atomic_file import StoredFile, write_file
 
 FORMATS = {"jpeg": encoded.FORMAT, "raw": raw.FORMAT, "beton": beton.FORMAT}
@@ -19,7 +19,7 @@ CLASSES = ("ant", "bee", "wasp")
 
 @dataclass(frozen=True)
 class Given:
-    """An image's file, and what it is in class."""
+    """Encoded image with name and label."""
 
     name: str
     label: int
@@ -45,8 +45,8 @@ def given(sizes: Sequence[tuple[int, int]], split: str = "train") -> list[Given]
 
 def make_store(
     folder: Path, settings: StoreConfig, splits: Mapping[str, Sequence[Given]], per_shard: int = 3
-) -> Manifest:
-    """A whole store in `folder`."""
+) -> ImageManifest:
+    """A store in `folder`."""
     store_format = FORMATS[settings.format]
     files: dict[str, StoredFile] = {}
     facts = {}
@@ -70,13 +70,12 @@ def make_store(
             ]
             file = f"{split}/{number:05d}.{store_format.suffix}"
             shards.append(
-                MadeShard(
+                FinishedShard(
                     number,
                     file,
                     write_file(folder / file, b"".join(image.data for image in made)),
                     tuple(image.name for image in part),
                     np.array([image.label for image in part]),
-                    np.arange(begin, begin + len(part)),
                     np.cumsum([0, *(len(image.data) for image in made)]),
                     np.array([image.row for image in made], dtype=np.int64).reshape(len(part), -1),
                 )
@@ -87,7 +86,7 @@ def make_store(
         for shard in shards if not store_format.keeps_shards else ():
             (folder / shard.file).unlink()
         labels = np.array([image.label for image in images])
-        facts[split] = split_facts(labels, len(CLASSES), sum(shard.stored.bytes for shard in shards))
-    manifest = Manifest(settings=settings, classes=CLASSES, splits=facts, source_sha256="0" * 64, files=files)
+        facts[split] = count_split(labels, len(CLASSES), sum(shard.stored.bytes for shard in shards))
+    manifest = ImageManifest(settings=settings, classes=CLASSES, splits=facts, source_sha256="0" * 64, files=files)
     write_file(folder / MANIFEST, manifest.to_json().encode())
     return manifest

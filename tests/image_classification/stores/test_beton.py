@@ -1,4 +1,4 @@
-"""FFCV's files: what their tables say, the images in them, their damage; and FFCV itself reads and writes the same."""
+"""Store of format beton: tables, images, damage, and interoperability with FFCV."""
 
 import os
 import pickle
@@ -13,20 +13,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from image_classification.preparation.shard import SourceImage, SourceItem
 from image_classification.stores.beton import (
     FORMAT,
     JPEG,
     PAGE,
     BetonImages,
-    describe,
+    allocate,
     encode_beton,
     is_jpeg,
     page_size,
-    places,
+    read_tables,
     reduced_size,
 )
 from image_classification.stores.manifest import StoreConfig, verify
+from image_classification.stores.store_format import SourceImage, SourceItem
 from tests.image_classification.stores.small_stores import Given, given, make_store, picture
 from timedrun.errors import DataError
 
@@ -40,7 +40,7 @@ def decoded(image: Given) -> Image.Image:
 
 def held(path: Path) -> list[tuple[int, bytes]]:
     """(mode, bytes) of every image, by the file's own tables."""
-    found, data = describe(path), path.read_bytes()
+    found, data = read_tables(path), path.read_bytes()
     size_at = dict(zip(found.allocations["ptr"].tolist(), found.allocations["size"].tolist(), strict=True))
     return [(int(row["mode"]), data[int(row["data_ptr"]) :][: size_at[int(row["data_ptr"])]]) for row in found.samples]
 
@@ -55,7 +55,7 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path: Path) 
     make_store(tmp_path, MIXED, {"train": images})
     verify(tmp_path)
     opened = BetonImages(tmp_path, "train")
-    found = describe(opened.path)
+    found = read_tables(opened.path)
     assert found.fields == ("image", "label")
     assert found.samples["label"].tolist() == opened.labels.tolist() == [image.label for image in images]
     assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
@@ -104,27 +104,18 @@ def test_only_a_jpeg_that_needs_no_change_is_kept_byte_for_byte() -> None:
         assert (Image.open(BytesIO(data)).format, Image.open(BytesIO(data)).mode) == ("JPEG", "RGB")
 
 
-def test_quality_sets_the_size_of_a_jpeg() -> None:
-    image = source(Given("a", 0, picture(64, 64)))
-    low, high = (
-        len(encode_beton(image, StoreConfig(size=64, jpeg_share=1.0, jpeg_quality=quality), "train").data)
-        for quality in (30, 95)
-    )
-    assert low < high
-
-
 def test_an_image_too_large_for_the_format_is_named() -> None:
     image = SimpleNamespace(decoded=Image.new("L", (70_000, 1)), item=SimpleNamespace(name="train/ant/long.png"))
     with pytest.raises(DataError, match=r"train/ant/long\.png: 70000x1 pixels"):
         encode_beton(image, StoreConfig(size=0), "train")  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="fits in no page"):
+    with pytest.raises(DataError, match="exceeds the largest page"):
         page_size((1 << 31) + 1)
 
 
 @settings(max_examples=50, deadline=None)
 @for_all(st.lists(st.integers(1, 64), max_size=40), st.integers(0, 200))
-def test_images_lie_in_order_apart_and_none_across_pages(sizes: list[int], begin: int) -> None:
-    found, end = places(np.array(sizes, dtype=np.int64), begin, 64)
+def test_images_are_in_order_disjoint_and_never_cross_a_page(sizes: list[int], begin: int) -> None:
+    found, end = allocate(np.array(sizes, dtype=np.int64), begin, 64)
     last = begin
     for place, size in zip(found.tolist(), sizes, strict=True):
         assert place >= last
@@ -144,12 +135,12 @@ def test_a_page_is_the_default_or_the_next_power_of_two_that_fits(largest: int, 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda data: data[:10], "10 bytes where 24"),
+        (lambda data: data[:10], "10 bytes, expected 24"),
         (lambda data: b"\x03" + data[1:], "version 3, only 2"),
         (lambda data: data[:8] + b"\xff" * 7 + b"\x00" + data[16:], "too short for"),
-        (lambda data: data[:-1], "191 bytes where 192"),
+        (lambda data: data[:-1], "191 bytes, expected 192"),
         (lambda data: data[:24] + b"\x05" + data[25:], "not an image and an integer"),
-        (lambda data: data[:-24] + b"\x00" * 24, "do not fit each other"),
+        (lambda data: data[:-24] + b"\x00" * 24, "allocation table disagree"),
     ],
 )
 def test_damaged_tables_are_named(tmp_path: Path, damage: object, words: str) -> None:
@@ -157,7 +148,7 @@ def test_damaged_tables_are_named(tmp_path: Path, damage: object, words: str) ->
     path = tmp_path / "train.beton"
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
     with pytest.raises(DataError, match=rf"train\.beton(.|\n)*{words}"):
-        describe(path)
+        read_tables(path)
 
 
 def test_a_file_of_another_size_is_refused_on_opening_and_a_copied_reader_opens_again(tmp_path: Path) -> None:
@@ -165,10 +156,10 @@ def test_a_file_of_another_size_is_refused_on_opening_and_a_copied_reader_opens_
     packed = pickle.dumps(BetonImages(tmp_path, "train"))
     assert len(packed) < 500 and len(pickle.loads(packed)) == 8
     os.truncate(tmp_path / "train.beton", 1000)
-    with pytest.raises(DataError, match=r"train\.beton: cut off"):
+    with pytest.raises(DataError, match=r"train\.beton: truncated"):
         BetonImages(tmp_path, "train")
     with pytest.raises(DataError, match=r"none\.beton: cannot be read"):
-        describe(tmp_path / "none.beton")
+        read_tables(tmp_path / "none.beton")
 
 
 def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_path: Path) -> None:
@@ -183,7 +174,7 @@ def test_a_shard_that_is_not_what_it_was_stops_the_file_and_leaves_no_draft(tmp_
     )
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "00000.shard").write_bytes(b"ab")
-    with pytest.raises(DataError, match=r"00000\.shard: cut off"):
+    with pytest.raises(DataError, match=r"00000\.shard: truncated"):
         FORMAT.finish(tmp_path, "train", [shard])  # type: ignore[list-item]
     assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
@@ -236,13 +227,13 @@ def test_ffcv_reads_every_image_and_label(tmp_path: Path, os_cache: bool) -> Non
             assert np.array_equal(found, np.asarray(decoded(image)))
 
 
-def test_ffcv_reads_the_tables_as_they_were_meant(tmp_path: Path) -> None:
+def test_ffcv_reads_the_same_tables(tmp_path: Path) -> None:
     pytest.importorskip("ffcv", reason="needs FFCV (pip install 'timedrun[ffcv]')")
     from ffcv.reader import Reader
 
     make_store(tmp_path, MIXED, {"train": given(SIZES)})
     opened = BetonImages(tmp_path, "train")
-    reader, ours = Reader(str(opened.path)), describe(opened.path)
+    reader, ours = Reader(str(opened.path)), read_tables(opened.path)
     image, label = (reader.metadata[name] for name in reader.metadata.dtype.names)
     assert list(reader.handlers) == ["image", "label"]
     assert label.tolist() == opened.labels.tolist()

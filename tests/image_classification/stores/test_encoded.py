@@ -1,4 +1,4 @@
-"""Encoded images in folders and shards: the bytes that went in, from any thread, and nothing read on opening."""
+"""Encoded images in folders and shards: identical bytes from any thread, no image read on opening."""
 
 import os
 import pickle
@@ -124,9 +124,9 @@ def test_a_shard_cut_off_before_and_after_opening_is_named(tmp_path: Path) -> No
     opened = JpegShards(tmp_path, "train")
     shard = tmp_path / "train" / "00001.jpegs"
     os.truncate(shard, shard.stat().st_size - 1)
-    with pytest.raises(DataError, match=r"00001\.jpegs: ends within train/wasp/5\.jpg"):
+    with pytest.raises(DataError, match=r"00001\.jpegs: truncated within train/wasp/5\.jpg"):
         opened.read(5)
-    with pytest.raises(DataError, match=r"00001\.jpegs: cut off"):
+    with pytest.raises(DataError, match=r"00001\.jpegs: truncated"):
         JpegShards(tmp_path, "train")
     shard.unlink()
     with pytest.raises(DataError, match=r"00001\.jpegs: missing"):

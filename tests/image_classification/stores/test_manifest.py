@@ -1,4 +1,4 @@
-"""The manifest of a store: read back as written, and every file that is not what it says named."""
+"""Manifest of a store: round trip, and every damaged file named."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ import pytest
 from image_classification.stores.manifest import (
     MANIFEST,
     StoreConfig,
+    count_split,
     read_manifest,
-    require_format,
-    split_facts,
+    require_split,
     verify,
 )
 from tests.image_classification.stores.small_stores import CLASSES, given, make_store
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_manifest_says_what_is_there_and_reads_back_as_it_was_written(store: Path) -> None:
+def test_a_manifest_lists_the_store_and_survives_a_round_trip(store: Path) -> None:
     manifest = verify(store)
     assert manifest.to_json() == (store / MANIFEST).read_text()
     assert manifest.classes == CLASSES
@@ -47,14 +47,17 @@ def test_verify_names_every_file_that_differs(store: Path) -> None:
         verify(store)
     lines = str(caught.value).splitlines()
     assert len(lines) == 4
-    for path, fault in ((flipped, "SHA-256"), (cut, "cut off"), (long, "too long")):
+    for path, fault in ((flipped, "SHA-256"), (cut, "truncated"), (long, "too long")):
         assert any(line.startswith(f"{path}:") and fault in line for line in lines)
     assert any("evaluation.names.txt: missing" in line for line in lines)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
-    [('"version": 1', '"version": 7', "version 7 is not read"), ('"images": 7', '"images": "x"', "damaged or edited")],
+    [
+        ('"version": 1', '"version": 7', "version 7 is not supported"),
+        ('"images": 7', '"images": "x"', "damaged or edited"),
+    ],
 )
 def test_a_manifest_of_another_version_or_edited_is_refused(store: Path, old: str, new: str, words: str) -> None:
     path = store / MANIFEST
@@ -64,15 +67,14 @@ def test_a_manifest_of_another_version_or_edited_is_refused(store: Path, old: st
 
 
 def test_a_store_of_another_format_or_without_a_split_is_refused(store: Path) -> None:
-    manifest = read_manifest(store)
-    require_format(store, manifest, "jpeg", ["train", "evaluation"])
+    assert require_split(store, "jpeg", "train") == read_manifest(store)
     with pytest.raises(DataError, match="format jpeg, not raw"):
-        require_format(store, manifest, "raw", ["train"])
+        require_split(store, "raw", "train")
     with pytest.raises(DataError, match="no split test, only train, evaluation"):
-        require_format(store, manifest, "jpeg", ["train", "test"])
+        require_split(store, "jpeg", "test")
     with pytest.raises(DataError, match="no evaluation images of short side 256 .* only of none. Add them"):
-        require_format(store, manifest, "jpeg", ["train", "evaluation_256"])
+        require_split(store, "jpeg", "evaluation_256")
 
 
-def test_classes_without_images_count_as_none() -> None:
-    assert split_facts(np.array([0, 2, 2]), 5, 10).per_class == (1, 0, 2, 0, 0)
+def test_classes_without_images_are_counted_as_zero() -> None:
+    assert count_split(np.array([0, 2, 2]), 5, 10).per_class == (1, 0, 2, 0, 0)

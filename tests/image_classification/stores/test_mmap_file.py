@@ -1,4 +1,4 @@
-"""Maps of files: their bytes, no descriptor held, and unmapped once nobody looks at them."""
+"""Memory-mapped files: content, no descriptor held, unmapped with the last view."""
 
 import gc
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from image_classification.stores.mmap_file import mapped
+from image_classification.stores.mmap_file import map_file
 from timedrun.errors import DataError
 
 
@@ -16,10 +16,10 @@ def maps_of(path: Path) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
-def test_a_map_holds_no_descriptor_and_goes_with_its_last_view(tmp_path: Path) -> None:
+def test_a_map_holds_no_descriptor_and_is_unmapped_with_its_last_view(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(range(256)) * 100)
-    array = mapped(path)
+    array = map_file(path)
     links = [link for link in Path("/proc/self/fd").iterdir() if os.path.lexists(link)]
     assert not any(str(path) == os.path.realpath(link) for link in links)
     view = array[256:512].reshape(16, 16)[:, 8:]
@@ -34,7 +34,7 @@ def test_a_map_holds_no_descriptor_and_goes_with_its_last_view(tmp_path: Path) -
 
 def test_a_map_is_read_only(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"abc")
-    array = mapped(tmp_path / "file")
+    array = map_file(tmp_path / "file")
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
@@ -43,6 +43,6 @@ def test_a_map_is_read_only(tmp_path: Path) -> None:
 
 def test_an_empty_file_and_one_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
-    assert mapped(tmp_path / "empty").size == 0
+    assert map_file(tmp_path / "empty").size == 0
     with pytest.raises(DataError, match="none: cannot be mapped"):
-        mapped(tmp_path / "none")
+        map_file(tmp_path / "none")

@@ -1,4 +1,4 @@
-"""Stores of pixels: equal to the reference's resize, odd sizes included, read through a map from any thread."""
+"""Store of format raw: pixels of the reference's resize, read through a memory map from any thread."""
 
 import os
 import pickle
@@ -110,7 +110,7 @@ def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: P
         stream.truncate(size)
     assert not RawImages(tmp_path, "train").image(1).any()
     os.truncate(shard, size - 1)
-    with pytest.raises(DataError, match=r"00000\.rgb: cut off"):
+    with pytest.raises(DataError, match=r"00000\.rgb: truncated"):
         RawImages(tmp_path, "train")
 
 
@@ -119,7 +119,7 @@ def test_a_damaged_index_or_a_manifest_of_other_counts_is_named(tmp_path: Path) 
     manifest = tmp_path / MANIFEST
     text = manifest.read_text()
     manifest.write_text(text.replace('"images": 7', '"images": 8'))
-    with pytest.raises(DataError, match=r"train\.rows\.npy: does not fit the manifest"):
+    with pytest.raises(DataError, match=r"train\.rows\.npy: does not match the manifest"):
         RawImages(tmp_path, "train")
     manifest.write_text(text)
     index = tmp_path / "train.rows.npy"

@@ -1,4 +1,4 @@
-"""The index of a split: whatever names and numbers go in come out, and damage is named."""
+"""Index of a split: round trip of names and numbers, and damage."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from image_classification.stores.sample_index import FILE_ROW, ROW, ImageTable, table_files
+from image_classification.stores.sample_index import FILE_ROW, ROW, SampleIndex, index_files
 from timedrun.errors import DataError
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -20,46 +20,46 @@ IMAGES = st.lists(st.tuples(NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**
 def test_names_labels_and_bytes_come_back(images: list[tuple[str, int, int]]) -> None:
     names, labels, sizes = (list(column) for column in zip(*images, strict=True))
     with TemporaryDirectory() as folder:
-        files = ImageTable.of(names, {"label": labels, "bytes": sizes}, FILE_ROW).write(Path(folder), "train")
-        table = ImageTable.open(Path(folder), "train", files, FILE_ROW)
+        files = SampleIndex.of(names, {"label": labels, "bytes": sizes}, FILE_ROW).write(Path(folder), "train")
+        table = SampleIndex.open(Path(folder), "train", files, FILE_ROW)
         assert list(table.names()) == names
         assert [table.name(-1), table.name(len(table) - 1)] == [names[-1]] * 2
         assert table.labels.tolist() == labels and table.labels.dtype == np.int64
-        assert table.column("bytes").tolist() == sizes
+        assert table.rows["bytes"].tolist() == sizes
 
 
 def test_a_name_that_is_not_unicode_comes_back(tmp_path: Path) -> None:
     name = b"caf\xe9.jpg".decode(errors="surrogateescape")
-    files = ImageTable.of([name], {"label": [0]}, ROW).write(tmp_path, "train")
-    assert ImageTable.open(tmp_path, "train", files, ROW).name(0) == name
+    files = SampleIndex.of([name], {"label": [0]}, ROW).write(tmp_path, "train")
+    assert SampleIndex.open(tmp_path, "train", files, ROW).name(0) == name
 
 
 def test_a_table_without_images_can_be_opened(tmp_path: Path) -> None:
-    files = ImageTable.of([], {}, ROW).write(tmp_path, "train")
-    assert list(ImageTable.open(tmp_path, "train", files, ROW).names()) == []
+    files = SampleIndex.of([], {}, ROW).write(tmp_path, "train")
+    assert list(SampleIndex.open(tmp_path, "train", files, ROW).names()) == []
 
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-2] + b"\xff\xff", lambda data: b""])
 def test_damage_to_either_file_is_named(tmp_path: Path, which: int, damage: object) -> None:
-    files = ImageTable.of(["a", "b"], {"label": [0, 1]}, ROW).write(tmp_path, "train")
-    path = tmp_path / table_files("train")[which]
+    files = SampleIndex.of(["a", "b"], {"label": [0, 1]}, ROW).write(tmp_path, "train")
+    path = tmp_path / index_files("train")[which]
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
     with pytest.raises(DataError, match=path.name):
-        ImageTable.open(tmp_path, "train", files, ROW)
+        SampleIndex.open(tmp_path, "train", files, ROW)
 
 
 def test_a_table_of_another_kind_is_refused(tmp_path: Path) -> None:
-    files = ImageTable.of(["a"], {"label": [0]}, FILE_ROW).write(tmp_path, "train")
-    with pytest.raises(DataError, match="no table of images of this version"):
-        ImageTable.open(tmp_path, "train", files, ROW)
+    files = SampleIndex.of(["a"], {"label": [0]}, FILE_ROW).write(tmp_path, "train")
+    with pytest.raises(DataError, match="not an index of images"):
+        SampleIndex.open(tmp_path, "train", files, ROW)
     with pytest.raises(DataError, match=r"evaluation\.rows\.npy: not listed"):
-        ImageTable.open(tmp_path, "evaluation", files, FILE_ROW)
+        SampleIndex.open(tmp_path, "evaluation", files, FILE_ROW)
 
 
 def test_images_beyond_the_end_of_their_shard_are_refused() -> None:
     columns = {"offset": [0, 5], "bytes": [5, 5], "shard": [0, 1]}
-    table = ImageTable.of(["a", "b"], columns, ROW)
+    table = SampleIndex.of(["a", "b"], columns, ROW)
     table.check_shards(Path("x"), [5, 10])
     for sizes in ([5, 9], [4, 10], [5]):
         with pytest.raises(DataError, match="x: has images beyond"):

@@ -1,4 +1,4 @@
-"""`timedrun bench loader`: what it prints and writes, how passes are interleaved and what of them is measured."""
+"""`timedrun bench loader`: output, interleaving of passes and measurements."""
 
 import json
 import subprocess
@@ -65,7 +65,7 @@ def test_the_table_has_rates_ratios_and_what_was_not_measured(toy: str, capsys: 
     assert "fast is twice as fast: met (2.00)." in printed
 
 
-def test_the_json_has_every_number_and_no_place_of_this_machine(toy: str, tmp_path: Path) -> None:
+def test_the_json_has_all_measurements_and_no_local_path(toy: str, tmp_path: Path) -> None:
     out = tmp_path / "rates.json"
     command = ["bench", "loader", toy, "--count", "100", "--stores", str(tmp_path / "stores"), "--out", str(out)]
     assert main([*command, "--images", str(tmp_path)]) == ExitCode.OK
@@ -81,7 +81,7 @@ def test_the_json_has_every_number_and_no_place_of_this_machine(toy: str, tmp_pa
     assert "--count 100" in found["command"] and "--stores STORES" in found["command"]
 
 
-def test_nothing_is_measured_where_the_numbers_could_not_be_written(
+def test_nothing_is_measured_if_the_output_cannot_be_written(
     toy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / toy / "bench.py").write_text("def loader(config, options): raise AssertionError('measured')")
@@ -90,9 +90,7 @@ def test_nothing_is_measured_where_the_numbers_could_not_be_written(
     assert "nothing was measured" in capsys.readouterr().err
 
 
-def test_a_benchmark_without_loaders_to_measure_is_told_in_words(
-    toy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_benchmark_without_loaders_is_refused(toy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / toy / "bench.py").unlink()
     assert main(["bench", "loader", toy]) == ExitCode.USAGE
     assert "no module bench" in capsys.readouterr().err

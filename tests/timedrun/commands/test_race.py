@@ -1,4 +1,4 @@
-"""A race: the order of runs, and the whole way from the first run to a table, a figure and a checked package."""
+"""`timedrun race`: order of runs, report, package and interruption."""
 
 import json
 import subprocess
@@ -33,7 +33,9 @@ def test_a_race_takes_the_first_free_folder(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 @pytest.mark.timeout(240)
-def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(tmp_path: Path) -> None:
+def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = [sys.executable, "-m", "timedrun", "race", "image_classification", "smoke", "--data", "synthetic"]
     command += ["--threads", "1", "--results", str(tmp_path / "race")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=230)
@@ -46,7 +48,17 @@ def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(tmp_path: Pa
     written = json.loads((tmp_path / "race" / "race.json").read_text())
     assert len(written["runs_seconds"]["synthetic_smoke"]) == 5
     assert (tmp_path / "race" / "quality_over_time.png").exists()
-    assert (tmp_path / "race" / "package").is_dir()
+    readme = next((tmp_path / "race" / "package").rglob("README.md")).read_text()
+    assert "demonstration" in readme.lower()
+    verdicts = [one for one in written["verdicts"] if one["path"].endswith(".txt")]
+    for one in verdicts:
+        assert (one["strict"], one["official"], one["ruleset"]) == ("pass", "pass", "2.0.0")
+        assert one["checker"].startswith("mlperf-logging 4.1.") and one["demonstration"]
+    assert len(verdicts) == 5
+    assert main(["score", str(tmp_path / "race" / "synthetic_smoke"), "--json"]) == 0
+    (score,) = json.loads(capsys.readouterr().out)
+    assert not score["verified"] and score["demonstration"]
+    assert score["score_minutes"] == pytest.approx(sum(sorted(score["runs"])[1:-1]) / 3)
     again = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert again.returncode == 2
     assert "never overwritten" in again.stderr

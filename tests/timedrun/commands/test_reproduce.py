@@ -1,4 +1,4 @@
-"""`timedrun reproduce` as a user runs it: results made again in processes of their own, and what cannot be, named."""
+"""`timedrun reproduce`: claims, and runs repeated in child processes."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def copied(smoke: Path, folder: Path, number: int, edit: Callable[[dict[str, Any
 
 
 @pytest.mark.processes
-def test_a_set_is_run_again_to_its_numbers_and_what_was_tampered_with_is_named_without_losing_the_others(
+def test_runs_are_repeated_and_tampered_ones_named(
     smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -103,7 +103,7 @@ def test_invalid_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
         assert message in capsys.readouterr().err
 
 
-def test_results_that_cannot_be_run_again_are_named_without_starting_a_process(
+def test_runs_that_cannot_be_repeated_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A run's provenance names its container image and its data, without the machine's places and only once it is over."""
+"""Origin of a run: image digest and identity of the data."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def test_an_images_digest_is_kept_without_the_registry_that_holds_it(
 
 
 @pytest.mark.parametrize("given", ["latest", "sha256:12", DIGEST.upper(), f"x{DIGEST}", f"{DIGEST}0"])
-def test_what_is_no_digest_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_image_digest_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(origin.IMAGE_DIGEST, given)
     with pytest.raises(UsageError, match="TIMEDRUN_IMAGE_DIGEST is .* not a digest"):
         origin.image_digest()
@@ -61,7 +61,7 @@ def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package: Callable
     assert found == {"name": "toy", "sha256": None, "of": "unknown: the benchmark has no data_digest"}
 
 
-def test_a_provenance_that_cannot_be_written_fails_no_run_that_is_over(
+def test_an_unwritable_provenance_does_not_fail_a_finished_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     origin.add_data(tmp_path / "missing.json", find("image_classification"), synthetic_smoke(), None, None)
@@ -70,7 +70,7 @@ def test_a_provenance_that_cannot_be_written_fails_no_run_that_is_over(
     assert "log is whole" not in said  # which is not known here: all of the result may be gone
 
 
-def test_a_lack_of_memory_afterwards_hides_no_error_of_the_run(
+def test_running_out_of_memory_does_not_fail_a_finished_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def exhausted(path: Path) -> None:

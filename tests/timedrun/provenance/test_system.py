@@ -1,4 +1,4 @@
-"""The description of a system, its software environment and the provenance of the source."""
+"""System description, software environment and state of the source tree."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_equal_files_have_an_equal_difference_and_any_other_change_has_another(
     assert difference_with(repository, first) == found[0]
 
 
-def test_what_git_is_told_of_a_change_makes_no_other_difference(repository: Path) -> None:
+def test_gits_index_and_settings_do_not_change_the_difference(repository: Path) -> None:
     (repository / "train.py").write_text("rate = 1\n")
     (repository / "new.py").write_text("")
     found = system.provenance(repository)["difference"]
@@ -225,7 +225,7 @@ def test_what_git_is_told_of_a_change_makes_no_other_difference(repository: Path
     assert system.provenance(repository)["difference"] == found
 
 
-def test_what_a_mode_a_link_or_a_submodule_changes_is_part_of_the_difference(repository: Path, tmp_path: Path) -> None:
+def test_modes_links_and_submodules_are_part_of_the_difference(repository: Path, tmp_path: Path) -> None:
     found = [system.provenance(repository)["difference"]]
     (repository / "train.py").write_text("rate = 1\n")
     found.append(system.provenance(repository)["difference"])
@@ -254,7 +254,7 @@ def test_what_a_mode_a_link_or_a_submodule_changes_is_part_of_the_difference(rep
     assert len(set(found)) == len(found) and "unknown" not in found
 
 
-def test_below_the_top_of_a_repository_what_differs_there_counts(repository: Path) -> None:
+def test_only_changes_below_the_root_count(repository: Path) -> None:
     (repository / "sub").mkdir()
     (repository / "sub" / "model.py").write_text("")
     _git(repository, "add", ".")
@@ -294,7 +294,7 @@ def test_provenance_is_unknown_where_git_cannot_tell(
 
 
 @pytest.mark.parametrize("dirty", [True, False])
-def test_where_git_knows_nothing_the_commit_is_what_the_image_was_built_with(tmp_path: Path, dirty: bool) -> None:
+def test_outside_of_git_the_commit_is_that_of_the_image(tmp_path: Path, dirty: bool) -> None:
     commit = "0123456789abcdef" * 2 + "01234567"
     (tmp_path / system.COMMIT_FILE).write_text(json.dumps({"commit": commit, "dirty": dirty}))
     (tmp_path / "package").mkdir()
@@ -315,11 +315,11 @@ def test_where_git_knows_nothing_the_commit_is_what_the_image_was_built_with(tmp
     "content",
     ["", "[]", '{"commit": "unknown", "dirty": true}', '{"commit": 7, "dirty": true}', '{"dirty": true}', "\xff"],
 )
-def test_a_file_that_names_no_commit_is_believed_nothing(tmp_path: Path, content: str) -> None:
+def test_an_invalid_commit_file_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / system.COMMIT_FILE).write_text(content, encoding="latin-1")
     assert system.provenance(tmp_path) == {"commit": "unknown", "dirty": "unknown", "difference": "unknown"}
 
 
-def test_git_is_believed_before_the_file_of_an_image(repository: Path) -> None:
+def test_git_takes_precedence_over_the_commit_file(repository: Path) -> None:
     (repository / system.COMMIT_FILE).write_text(json.dumps({"commit": "0" * 40, "dirty": False}))
     assert system.provenance(repository)["commit"] == _git(repository, "rev-parse", "HEAD")

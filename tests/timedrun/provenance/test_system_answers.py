@@ -1,4 +1,4 @@
-"""Answers to what a machine cannot tell: asked for in one place, checked, and never put over what was measured."""
+"""Answers to the open questions of a system description."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mlevents.package_checker.system_description import KEYS, unanswered
 from timedrun.cli import main
@@ -24,7 +22,7 @@ def _file(folder: Path, content: object) -> Path:
     return path
 
 
-def test_every_key_is_asked_for_or_said_by_the_runs() -> None:
+def test_every_key_is_a_question_or_set_by_runs() -> None:
     assert set(QUESTIONS) | set(SET_BY_RUNS) == set(KEYS) and not set(QUESTIONS) & set(SET_BY_RUNS)
 
 
@@ -42,7 +40,7 @@ def test_questions_that_are_filled_in_leave_nothing_open(tmp_path: Path) -> None
     assert json.loads(path.read_text()) == questions
 
 
-def test_what_was_measured_stays_unless_it_is_overridden(tmp_path: Path) -> None:
+def test_detected_values_are_kept_unless_overridden(tmp_path: Path) -> None:
     answers = {"framework": "another", "host_memory_capacity": "1 GB", "cooling": "air", "operating_system": "measured"}
     with pytest.raises(UsageError) as caught:
         read_answers(_file(tmp_path, answers)).applied(MEASURED)
@@ -56,7 +54,6 @@ def test_what_was_measured_stays_unless_it_is_overridden(tmp_path: Path) -> None
     ("content", "match"),
     [
         ({"coolling": "air"}, "no key 'coolling'; did you mean cooling"),
-        ({"override": {"coolling": "air"}}, "did you mean cooling"),
         ({"zzz": "x"}, "no key 'zzz'"),
         ({"submitter": "Else"}, "submitter is set by the runs' logs"),
         ({"number_of_nodes": 2}, "number_of_nodes is 2, not text"),
@@ -66,31 +63,19 @@ def test_what_was_measured_stays_unless_it_is_overridden(tmp_path: Path) -> None
         ({"override": []}, "not a JSON object"),
         ([], "not a JSON object"),
         ("{", "not valid JSON"),
-        ("[" * 100_000, "not valid JSON"),
         ('"' + "x" * 2**20 + '"', "longer than"),
     ],
 )
-def test_an_answer_that_means_nothing_is_refused(tmp_path: Path, content: object, match: str) -> None:
+def test_invalid_answers_are_refused(tmp_path: Path, content: object, match: str) -> None:
     with pytest.raises(UsageError, match=match) as caught:
         read_answers(_file(tmp_path, content))
     assert "answers.json" in str(caught.value)
 
 
-def test_answers_that_are_not_there_are_an_error_with_their_name(tmp_path: Path) -> None:
+def test_missing_answers_files_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere.json", tmp_path):
         with pytest.raises(UsageError, match=str(path)):
             read_answers(path)
-
-
-@given(content=st.dictionaries(st.sampled_from([*KEYS, "override", "x"]), st.text() | st.integers() | st.none()))
-@settings(max_examples=50)
-def test_any_json_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]) -> None:
-    path = _file(tmp_path_factory.mktemp("answers"), content)
-    try:
-        found = read_answers(path)
-    except UsageError:
-        return
-    assert set(found.given) <= set(QUESTIONS) and all(found.given.values())
 
 
 def test_the_command_describes_this_machine_and_asks_for_the_rest(

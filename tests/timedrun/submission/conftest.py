@@ -1,4 +1,4 @@
-"""Sets of results to judge, written with the real log writer and a clock that the test sets."""
+"""Result sets written by the log writer with a fake clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`timedrun check` on files, sets and packages: the list that other programs read, and its exit code."""
+"""`timedrun check`: JSON, verdicts and exit codes."""
 
 import json
 import subprocess
@@ -43,13 +43,6 @@ def test_the_list_has_every_log_and_its_set_with_the_promised_keys(
         assert (one["strict"], one["official"], one["ruleset"]) == ("pass", "not run", "2.0.0")
 
 
-def test_a_result_named_by_a_time_stamp_is_read(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (results / "result_4.txt").rename(results / "result_20220613_103000_04.txt")
-    code, found = checked(capsys, "--no-official", results)
-    assert code == 0
-    assert any(one["path"].endswith("result_20220613_103000_04.txt") for one in found)
-
-
 def test_a_missed_target_is_an_error_at_its_line_and_exit_code_1(
     tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,7 +62,7 @@ def test_a_log_in_a_folder_named_as_a_rounds_repository_is_checked_by_that_round
     assert checked(capsys, "--no-official", "--ruleset", "4.0.0", log)[1][0]["ruleset"] == "4.0.0"
 
 
-def test_an_upstream_defect_fails_no_log_and_both_verdicts_are_told(
+def test_an_upstream_defect_does_not_fail_a_log(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     today = replace(PASSED, verdict="fail", messages=("a key is missing",), defects=("a key was renamed afterwards",))
@@ -91,7 +84,7 @@ def test_a_log_that_the_rounds_own_rules_fail_is_an_error(
     assert one["findings"][-1]["level"] == "error"
 
 
-def test_a_checker_that_was_asked_for_and_could_not_run_is_no_success(
+def test_a_requested_checker_that_cannot_run_fails(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = replace(PASSED, verdict="not run", own_round="not run", messages=("mlperf_logging is not installed",))
@@ -100,9 +93,7 @@ def test_a_checker_that_was_asked_for_and_could_not_run_is_no_success(
     assert (code, one["official"]) == (1, "not run")
 
 
-def test_a_file_that_is_no_log_is_a_finding_and_not_a_traceback(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_not_a_log_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "result_0.txt").write_bytes(bytes(range(256)) * 10)
     code, (one,) = checked(capsys, "--no-official", tmp_path / "result_0.txt")
     assert (code, one["strict"]) == (1, "fail")
@@ -131,9 +122,7 @@ def test_a_package_has_a_strict_verdict_of_its_own(
     assert check.verdict_line(check.CheckResult(**{**package, "findings": []})).startswith(str(tmp_path / "Example"))
 
 
-def test_a_file_named_beside_its_folder_takes_nothing_from_the_sets_verdict(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_passed_with_its_folder_is_checked_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, found = checked(capsys, "--no-official", results, results / "result_0.txt")
     assert [one["path"] for one in found][5:] == [str(results)]
     _, found = checked(capsys, "--no-official", results / "result_0.txt", results / "result_1.txt")
@@ -141,7 +130,7 @@ def test_a_file_named_beside_its_folder_takes_nothing_from_the_sets_verdict(
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_reader_that_stops_early_ends_the_command_without_a_traceback(
+def test_a_closed_output_ends_the_command_with_141(
     results: Path, tmp_path: Path, write_run: WriteRun, as_json: list[str]
 ) -> None:
     for number in range(5, 300):  # more output than a pipe holds
@@ -156,7 +145,7 @@ def test_a_reader_that_stops_early_ends_the_command_without_a_traceback(
     assert said == ""
 
 
-def test_a_lost_first_log_does_not_choose_the_round_of_its_set_or_package(
+def test_an_empty_first_log_does_not_determine_the_ruleset(
     tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
@@ -169,7 +158,7 @@ def test_a_lost_first_log_does_not_choose_the_round_of_its_set_or_package(
     assert found[str(folder / "result_0.txt")]["strict"] == "fail"
 
 
-def test_an_interrupt_is_told_in_a_word_and_exit_code_130(
+def test_an_interrupt_exits_130(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(paths: object, ruleset: object) -> list[OfficialVerdict]:
@@ -180,7 +169,7 @@ def test_an_interrupt_is_told_in_a_word_and_exit_code_130(
     assert capsys.readouterr().err == "timedrun check: interrupted\n"
 
 
-def test_a_set_or_package_with_a_log_that_fails_does_not_read_as_a_pass(
+def test_a_set_or_package_with_a_failing_log_fails(
     tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
@@ -196,3 +185,15 @@ def test_a_set_or_package_with_a_log_that_fails_does_not_read_as_a_pass(
         assert "1 of the " in first["message"] and first["message"].endswith("result_3.txt")
     main(["check", "--no-official", str(folder)])
     assert f"{folder}: strict fail" in capsys.readouterr().out
+
+
+def test_an_error_without_a_file_name_names_the_operation(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(paths: object, ruleset: object) -> list[OfficialVerdict]:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(mlcommons, "check_logs", failing)
+    assert main(["check", str(results)]) == 1
+    message = capsys.readouterr().err
+    assert "raise OSError" in message and "test_check_command.py:" in message and "Invalid argument." in message

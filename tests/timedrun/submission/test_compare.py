@@ -1,4 +1,4 @@
-"""Comparisons: the ratio and its interval, and the gate that keeps unequal work from being compared."""
+"""Speed-up ratios and their intervals, and sets that are not comparable."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_sentences_say_what_was_found() -> None:
 
 
 @pytest.mark.parametrize("bad", [[], [math.nan], [0.0], [-1.0], [math.inf], [None]])
-def test_what_is_no_time_is_refused(bad: list[float]) -> None:
+def test_invalid_times_are_refused(bad: list[float]) -> None:
     with pytest.raises(NotComparable, match="second set"):
         compare([1.0], bad, paired=False)
 

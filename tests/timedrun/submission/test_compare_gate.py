@@ -1,4 +1,4 @@
-"""What two sets may differ in: refused by name, allowed by name and then said, or noted."""
+"""Differences between sets: refused, allowed or noted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def two(tmp_path: Path, make_set: MakeSet) -> tuple[Path, Path]:
     return first, second
 
 
-def test_sets_of_one_machine_are_compared_and_what_else_differs_is_noted(two: tuple[Path, Path]) -> None:
+def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple[Path, Path]) -> None:
     change_json(list(two[1].glob("run_*/config.json")), precision="bf16")
     for path in two[1].glob("run_*/environment.txt"):
         path.write_text(path.read_text().replace("torch==2.13.0", "torch==2.14.0"))
@@ -80,7 +80,7 @@ def test_a_machine_that_changes_within_a_set_is_a_difference(two: tuple[Path, Pa
         compare_sets(runs(two[0]), runs(two[1]), paired=False)
 
 
-def test_what_only_one_side_says_is_noted_and_no_difference(two: tuple[Path, Path]) -> None:
+def test_values_recorded_on_one_side_only_are_noted(two: tuple[Path, Path]) -> None:
     for path in two[1].glob("run_*"):
         shutil.rmtree(path)
     found = compare_sets(runs(two[0]), runs(two[1]), paired=False)
@@ -112,7 +112,7 @@ def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, wr
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_one_failed_run_is_left_out_and_said(tmp_path: Path, write_run: WriteRun, paired: bool) -> None:
+def test_one_failed_run_is_left_out_and_noted(tmp_path: Path, write_run: WriteRun, paired: bool) -> None:
     for number in range(5):
         start = 1.7e9 + number * 1e5
         status = "aborted" if number == 2 else "success"
@@ -151,15 +151,7 @@ def test_the_command_compares_and_refuses(two: tuple[Path, Path], capsys: pytest
     assert main(["compare", str(two[0] / "empty"), str(two[1])]) == 2
 
 
-def test_published_scores_have_the_published_ratios(published: Path) -> None:
-    for benchmark, wanted in (("resnet", 4.64565), ("bert", 2.70659)):
-        sets = [runs(published / "results" / f"8xA100_80GB-{which}" / benchmark) for which in ("baseline", "methods")]
-        found = compare_sets(sets[0], sets[1], paired=False)
-        assert found.ratio_of_scores == pytest.approx(wanted, abs=1e-5)
-        assert found.differences == ()
-
-
-def test_pairs_are_runs_of_one_number_and_not_of_one_place(two: tuple[Path, Path]) -> None:
+def test_pairs_are_runs_with_equal_numbers(two: tuple[Path, Path]) -> None:
     for number in range(5):  # one after the other: 0 and 0, 1 and 1 ...
         assert compare_sets(runs(two[0])[: number + 1], runs(two[1])[: number + 1], paired=True)
     (two[0] / "result_2.txt").unlink()
@@ -169,7 +161,7 @@ def test_pairs_are_runs_of_one_number_and_not_of_one_place(two: tuple[Path, Path
     assert compare_sets(runs(two[0]), runs(two[1]), paired=False).runs_slow == 4
 
 
-def test_a_run_that_failed_before_it_said_what_it_trains_makes_no_difference(tmp_path: Path, make_set: MakeSet) -> None:
+def test_a_run_that_failed_before_logging_its_settings_is_no_difference(tmp_path: Path, make_set: MakeSet) -> None:
     digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.7}
     first, second = make_set(tmp_path / "first", **digits), make_set(tmp_path / "second", **digits)
     for folder in (first, second):
@@ -180,7 +172,7 @@ def test_a_run_that_failed_before_it_said_what_it_trains_makes_no_difference(tmp
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "[" * 100_000], ids=["list", "broken", "deep"])
-def test_a_config_that_is_none_is_named(text: str, two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_config_is_named(text: str, two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     (two[0] / "run_0" / "config.json").write_text(text)
     assert main(["compare", *map(str, two)]) == 1
     assert "run_0/config.json: " in (said := capsys.readouterr().err) and said.count("\n") == 1

@@ -1,4 +1,4 @@
-"""The figure of quality over time: that it shows what the logs say, and says what it cannot show."""
+"""Figure of quality over time."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return seen
 
 
-def test_lines_marks_target_and_words_are_those_of_the_logs(
-    tmp_path: Path, write_run: WriteRun, figures: list[Figure]
-) -> None:
+def test_the_figure_shows_the_logs(tmp_path: Path, write_run: WriteRun, figures: list[Figure]) -> None:
     digits: dict[str, Any] = {"dataset": "digits", "quality_target": 0.95}
     for number in range(3):
         write_run(tmp_path / "slow", number, minutes=2.0 + number, qualities=(0.5, 0.9, 0.96), **digits)
@@ -71,7 +69,7 @@ def test_long_runs_are_drawn_in_minutes(tmp_path: Path, write_run: WriteRun, fig
     assert axes.get_title(loc="left") == "Time to train, resnet on imagenet (unverified)"
 
 
-def test_what_cannot_be_drawn_is_said_and_nothing_written(
+def test_invalid_figures_are_refused_and_nothing_written(
     tmp_path: Path, write_run: WriteRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bert = (

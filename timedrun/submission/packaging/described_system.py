@@ -20,14 +20,14 @@ STATUS_WORDS: Final = {
 """A log's submission_status as spelt in system descriptions since round 4.0 (system_desc_checker.py)."""
 
 
-def json_object(path: Path, beside: dict[Path, bytes]) -> dict[str, Any]:
-    """Parse the JSON object in `beside[path]`.
+def json_object(path: Path, contents: dict[Path, bytes]) -> dict[str, Any]:
+    """Parse the JSON object in `contents[path]`.
 
     Raises:
         PackageError: it is not a JSON object.
     """
     try:
-        found = json.loads(beside[path])
+        found = json.loads(contents[path])
     except (ValueError, RecursionError) as error:
         raise PackageError(f"{path}: cannot be read as JSON ({error}).") from None
     if not isinstance(found, dict):
@@ -35,7 +35,7 @@ def json_object(path: Path, beside: dict[Path, bytes]) -> dict[str, Any]:
     return found
 
 
-def agreed_description(path: Path, logged: dict[str, Any], beside: dict[Path, bytes]) -> dict[str, Any]:
+def agreed_description(path: Path, logged: dict[str, Any], contents: dict[Path, bytes]) -> dict[str, Any]:
     """Return the system description in `path`, in MLPerf's keys and order.
 
     MLCommons' checker does not compare it with the logs (mlcommons/logging issue 241) and crashes on values that are
@@ -44,7 +44,7 @@ def agreed_description(path: Path, logged: dict[str, Any], beside: dict[Path, by
     Raises:
         PackageError: it contradicts the logs, lacks a key or holds a value that is not text.
     """
-    found = json_object(path, beside)
+    found = json_object(path, contents)
     for key in KEYS:
         if key not in found:
             raise PackageError(f"{path}: lacks {key}, which MLPerf's system description requires (it may be empty).")
@@ -63,13 +63,13 @@ def agreed_description(path: Path, logged: dict[str, Any], beside: dict[Path, by
     return {key: found[key] for key in KEYS}
 
 
-def differences(paths: list[ResultPaths], descriptions: list[dict[str, Any]], beside: dict[Path, bytes]) -> list[str]:
+def differences(paths: list[ResultPaths], descriptions: list[dict[str, Any]], contents: dict[Path, bytes]) -> list[str]:
     """Return notes on runs of a set whose system or environment differs from the first run's."""
     notes = []
     for run, description in zip(paths, descriptions, strict=True):
         changed = [key for key in KEYS if description[key] != descriptions[0][key]]
         if changed:
             notes.append(f"{run.system}: differs from run {paths[0].number} in {', '.join(changed)}.")
-        if beside[run.environment] != beside[paths[0].environment]:
+        if contents[run.environment] != contents[paths[0].environment]:
             notes.append(f"{run.environment}: differs from run {paths[0].number}; both are packaged.")
     return notes

@@ -190,7 +190,7 @@ def origin(one: ResultFolder) -> dict[str, Any]:
         "images": one.recorded("image_digest"),
         "data": one.recorded("data"),
         "environments_sha256": list(
-            dict.fromkeys(hashlib.sha256(one.beside[run.environment]).hexdigest() for run in one.paths)
+            dict.fromkeys(hashlib.sha256(one.contents[run.environment]).hexdigest() for run in one.paths)
         ),
     }
 

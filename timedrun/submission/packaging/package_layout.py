@@ -99,16 +99,16 @@ def _write_results(folder: Path, one: ResultFolder) -> None:
 
 def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:
     """Write the settings, environment and scripts with which one system ran the packaged `source`."""
-    environment = one.beside[one.paths[0].environment]
+    environment = one.contents[one.paths[0].environment]
     write(folder / one.paths[0].environment.name, environment)
     for run in one.paths:
         files = [run.config]
-        if one.beside[run.environment] != environment:
+        if one.contents[run.environment] != environment:
             files.append(run.environment)
-        if run.provenance in one.beside:
+        if run.provenance in one.contents:
             files.append(run.provenance)
         for file in files:
-            write(folder / "runs" / run.side.name / file.name, one.beside[file])
+            write(folder / "runs" / run.side.name / file.name, one.contents[file])
     modules = sorted((source / one.package_name.replace(".", "/")).glob("*.py"))
     _text(folder / "README.md", package_docs.system_readme(one, source, modules, made_from))
     _text(folder / "setup.sh", package_docs.setup_script(source, environment.decode(errors="replace")))

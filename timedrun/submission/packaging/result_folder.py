@@ -43,7 +43,7 @@ class ResultFolder:
     """Values shared by all logs, by key."""
     records: list[RunRecord]
     paths: list[ResultPaths]
-    beside: dict[Path, bytes]
+    contents: dict[Path, bytes]
     """Contents of the files in run_N/, read once."""
     description: dict[str, Any]
     """System description of the first run, in MLPerf's keys."""
@@ -93,7 +93,7 @@ class ResultFolder:
         """Return the files to be packaged that contain one of `words`, such as paths of this machine."""
         sought = [word.encode() for word in words]
         logs = {record.path: content(record.path) for record in self.records}
-        return [path for path, raw in (logs | self.beside).items() if any(word in raw for word in sought)]
+        return [path for path, raw in (logs | self.contents).items() if any(word in raw for word in sought)]
 
     @property
     def commits(self) -> set[str]:
@@ -125,15 +125,15 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     score, left_out = _score(records, submitter, system, benchmark, ruleset)
     records = [record for record in records if record.path.name not in left_out]
     paths = [ResultPaths(folder, int(record.path.stem.partition("_")[2])) for record in records]
-    beside = _beside(paths)
-    configs = [json_object(run.config, beside) for run in paths]
+    contents = _read_side_files(paths)
+    configs = [json_object(run.config, contents) for run in paths]
     for run, config in zip(paths, configs, strict=True):
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", str(config.get("benchmark", "")), re.ASCII):
             raise PackageError(f"{run.config}: 'benchmark' is not the import name of a package.")
         if config["benchmark"] != configs[0]["benchmark"]:
             raise PackageError(f"{run.config}: of {config['benchmark']}, others are of {configs[0]['benchmark']}.")
-    descriptions = [agreed_description(run.system, logged, beside) for run in paths]
-    provenances = [json_object(run.provenance, beside) if run.provenance in beside else {} for run in paths]
+    descriptions = [agreed_description(run.system, logged, contents) for run in paths]
+    provenances = [json_object(run.provenance, contents) if run.provenance in contents else {} for run in paths]
     opened = ResultFolder(
         folder=folder,
         system=system,
@@ -142,14 +142,14 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         logged=logged,
         records=records,
         paths=paths,
-        beside=beside,
+        contents=contents,
         description=descriptions[0],
         configs=configs,
         provenances=provenances,
         power=_power(folder, records),
         score=score,
         left_out=left_out,
-        notes=differences(paths, descriptions, beside),
+        notes=differences(paths, descriptions, contents),
     )
     for key, text in (("data", "digests of their data"), ("image_digest", "container images")):
         if len(opened.recorded(key)) > 1:
@@ -236,7 +236,7 @@ def _score(
     return score(kept), [record.path.name for record in records if record.path.name not in scored.window]
 
 
-def _beside(paths: Sequence[ResultPaths]) -> dict[Path, bytes]:
+def _read_side_files(paths: Sequence[ResultPaths]) -> dict[Path, bytes]:
     """Read the files of each run; all but provenance.json are required."""
     found = {}
     for run in paths:

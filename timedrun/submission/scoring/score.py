@@ -44,7 +44,7 @@ class Score:
     runs_needed: int | None
     score_minutes: float | None
     reason: str | None
-    """Why there is no score; None if there is one."""
+    """Reason for no score; None if there is one."""
     mean: float | None
     median: float | None
     deviation: float | None
@@ -72,7 +72,7 @@ class Score:
     """From the end of initialization to run_start: no rule limits it."""
     files: list[str]
     failures: dict[str, str]
-    """Why a run has no time, by file name."""
+    """Reason why a run has no time, by file name."""
     fastest: list[str]
     """Files dropped as the fastest."""
     slowest: list[str]

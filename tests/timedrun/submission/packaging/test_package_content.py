@@ -1,4 +1,4 @@
-"""What a package says of where its results come from, and that they can be repeated from the package alone."""
+"""Content of packages: origin of the results, answers, and repeatable runs."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def test_image_data_and_environment_of_the_runs_are_carried_into_the_package(
     assert described["retraining"].startswith("none")
 
 
-def test_what_runs_did_not_record_or_recorded_differently_is_said(
-    tmp_path: Path, make_set: MakeSet, source: Path
-) -> None:
+def test_missing_and_differing_records_of_runs_are_noted(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     folder = make_set(tmp_path / "set")
     _recorded(folder, 1, data=DATA, image_digest=None)
     report = _package([folder], tmp_path / "out", source)
@@ -97,9 +95,7 @@ def test_answers_fill_the_description_and_never_contradict_it(tmp_path: Path, ma
 
 
 @pytest.mark.parametrize("word", STATUS_WORDS)
-def test_the_status_is_written_in_the_words_of_the_round(
-    tmp_path: Path, make_set: MakeSet, source: Path, word: str
-) -> None:
+def test_the_status_is_spelt_as_in_the_round(tmp_path: Path, make_set: MakeSet, source: Path, word: str) -> None:
     folder = make_set(tmp_path / "set", submission_status=word)
     for number in range(5):
         path = folder / f"run_{number}" / "system.json"
@@ -111,7 +107,7 @@ def test_the_status_is_written_in_the_words_of_the_round(
         assert status == (STATUS_WORDS[word] if allowed else word) and (not allowed or status in allowed)
 
 
-def test_every_rounds_status_words_are_known() -> None:
+def test_the_status_words_of_every_round_are_known() -> None:
     words = {word for rules in RULESETS.values() for word in rules.system_status_words}
     assert words == set(STATUS_WORDS.values())
 
@@ -139,9 +135,7 @@ def test_several_benchmarks_of_one_round_are_one_package(tmp_path: Path, make_se
         _package([resnet, bert], tmp_path / "two", source, ruleset="2.0.0")
 
 
-def test_of_more_runs_than_asked_for_the_median_window_is_packaged(
-    tmp_path: Path, make_set: MakeSet, source: Path
-) -> None:
+def test_the_median_window_of_more_runs_is_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     folder = make_set(tmp_path / "set", times=(10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0))
     report = _package([folder], tmp_path / "out", source, check=True)
     kept = [f"result_{n}.txt" for n in range(1, 6)]  # windows 0-4, 1-5, 2-6 have the means 12, 13, 14
@@ -156,7 +150,7 @@ def test_of_more_runs_than_asked_for_the_median_window_is_packaged(
     assert again.score_minutes == report.scores[0].score_minutes
 
 
-def test_power_readings_of_the_packaged_runs_come_along(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_power_readings_of_the_packaged_runs_are_packaged(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     folder = make_set(tmp_path / "set")
     for number in range(7):
         of_run = folder / "power" / f"result_{number}"
@@ -169,7 +163,7 @@ def test_power_readings_of_the_packaged_runs_come_along(tmp_path: Path, make_set
     assert found == [f"power/result_{n}/node_0.txt" for n in range(5)] and not list(results.rglob("*.md"))
 
 
-def test_a_task_of_no_round_is_packaged_and_mlcommons_checker_not_asked(
+def test_a_task_outside_mlperf_is_packaged_without_mlcommons_checker(
     tmp_path: Path, make_set: MakeSet, source: Path
 ) -> None:
     rules = rules_named("beyond_mlperf").benchmarks["gpt_125m"]
@@ -230,7 +224,7 @@ def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path: Path) -
     assert first == again, "on the same machine the same seed gives the same quality"
 
 
-def test_a_known_defect_of_todays_rule_files_fails_no_package(
+def test_a_known_defect_of_todays_rule_files_does_not_fail_a_package(
     tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     today = OfficialVerdict("fail", "package_checker", "mlperf-logging", "2.0.0", ("a key is missing",))

@@ -1,20 +1,15 @@
-"""Hostile or odd input: refused by name, nothing written, nothing left behind, and no traceback."""
+"""Hostile input of packages is refused and leaves nothing behind."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import re
-import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from mlevents import keys
 from timedrun.cli import main
@@ -32,16 +27,6 @@ def _package(sets: list[Path], out: Path, source: Path, check: bool = False, **m
 def _sparse(path: Path) -> None:
     with open(path, "r+b") as file:
         file.truncate(51 * 2**20)
-
-
-def _socket(path: Path) -> None:
-    previous = os.getcwd()
-    os.chdir(path.parent)  # a socket's whole name is short
-    try:
-        with socket.socket(socket.AF_UNIX) as one:
-            one.bind(path.name)
-    finally:
-        os.chdir(previous)
 
 
 def _replaced_by_link(path: Path) -> None:
@@ -72,11 +57,8 @@ def _logged(folder: Path, key: str, value: str) -> None:
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "space in a name": (lambda s: (s / "my notes").mkdir(), "my notes'.* a space"),
     "no UTF-8 in a name": (lambda s: os.mkdir(os.fsencode(s) + b"/\xff"), "no UTF-8"),
-    "line separator in a name": (lambda s: (s / "a\u2028b").touch(), "control character"),
-    "absolute link inside": (lambda s: (s / "here").symlink_to(s / "run_0"), "here: a symbolic link"),
     "link up": (lambda s: (s / "run_0" / "up").symlink_to("../.."), "up: a symbolic link"),
     "pipe": (lambda s: os.mkfifo(s / "run_0" / "pipe"), "pipe: a named pipe"),
-    "socket": (lambda s: _socket(s / "socket"), "socket: a socket"),
     "pipe as a log": (lambda s: os.mkfifo(s / "result_9.txt"), "result_9.txt: a named pipe"),
     "pipe as a config": (
         lambda s: _pipe_in_place(s / "run_0" / "config.json"),
@@ -86,12 +68,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "link as a run's folder": (lambda s: _replaced_by_link(s / "run_0"), "run_0: a symbolic link"),
     "folder as a log": (lambda s: (s / "result_9.txt").mkdir(), "result_9.txt"),
     "huge log": (lambda s: _sparse(s / "result_0.txt"), "result_0.txt has 51 MiB"),
-    "huge environment": (lambda s: _sparse(s / "run_0" / "environment.txt"), "environment.txt has 51 MiB"),
     "deep config": (lambda s: (s / "run_0" / "config.json").write_text("[" * 10**5), "config.json: cannot be read"),
-    "config of bytes": (
-        lambda s: (s / "run_0" / "config.json").write_bytes(b"\xff\xfe{"),
-        "config.json: cannot be read",
-    ),
     "list as provenance": (lambda s: (s / "run_0" / "provenance.json").write_text("[]"), "provenance.json: not a JSON"),
     "scaling.json": (lambda s: (s / "scaling.json").write_text("{}"), "scaling.json: scales the score"),
     "system up": (
@@ -111,9 +88,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_set_with_something_odd_in_it_is_refused_by_name(
-    tmp_path: Path, make_set: MakeSet, source: Path, case: str
-) -> None:
+def test_a_set_with_unsafe_content_is_refused(tmp_path: Path, make_set: MakeSet, source: Path, case: str) -> None:
     damage, match = REFUSED[case]
     folder = make_set(tmp_path / "set", times=(1.0,))
     try:
@@ -127,7 +102,7 @@ def test_a_set_with_something_odd_in_it_is_refused_by_name(
     assert str(caught.value).isprintable()
 
 
-def test_links_that_stay_inside_a_set_are_let_be(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_links_inside_a_set_are_ignored(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     folder = make_set(tmp_path / "set", times=(1.0,))
     (folder / "latest").symlink_to("run_0")
     (folder / "loop").symlink_to("loop")
@@ -143,9 +118,7 @@ def test_a_results_folder_that_is_a_link_is_refused(tmp_path: Path, make_set: Ma
         _package([tmp_path / "link"], tmp_path / "out", source)
 
 
-def test_a_package_inside_a_set_is_refused_and_one_beside_it_made(
-    tmp_path: Path, make_set: MakeSet, source: Path
-) -> None:
+def test_a_package_inside_a_set_is_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
     folder = make_set(tmp_path / "race" / "set", times=(1.0,))
     (tmp_path / "link").symlink_to("race")
     for out in (folder / "out", folder / "deep" / "out", tmp_path / "link" / "set" / "out"):
@@ -174,9 +147,7 @@ SOURCE_REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", SOURCE_REFUSED)
-def test_a_source_with_something_odd_in_it_is_refused_by_name(
-    tmp_path: Path, make_set: MakeSet, source: Path, case: str
-) -> None:
+def test_a_source_with_unsafe_content_is_refused(tmp_path: Path, make_set: MakeSet, source: Path, case: str) -> None:
     damage, match = SOURCE_REFUSED[case]
     folder = make_set(tmp_path / "set", times=(1.0,))
     damage(source)
@@ -232,7 +203,7 @@ def test_a_log_that_changes_while_it_is_packaged_is_refused(
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("files", [0, 1, 10, 20])
+@pytest.mark.parametrize("files", [0, 10])
 def test_a_full_disk_leaves_nothing(
     tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
@@ -252,40 +223,3 @@ def test_a_full_disk_leaves_nothing(
     with pytest.raises(PackageError, match="not made .No space left"):
         _package([folder], tmp_path / "new" / "out", source)
     assert sorted(tmp_path.iterdir()) == before and len(written) == files
-
-
-@given(name=st.text(min_size=1, max_size=30).filter(lambda name: "/" not in name and "\0" not in name))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_platform_name_is_packaged_as_it_is_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, make_set: MakeSet, source: Path, name: str
-) -> None:
-    root = tmp_path_factory.mktemp("names")
-    folder = make_set(root / "set", times=(1.0,), platform=name)
-    try:
-        report = _package([folder], root / "out", source)
-    except PackageError as error:
-        assert str(error).isprintable() and not (root / "out").exists()
-    else:
-        assert re.fullmatch(r"[A-Za-z0-9._+=-]+", name) and (report.folder / "systems" / f"{name}.json").is_file()
-    finally:
-        shutil.rmtree(root)
-
-
-@given(
-    name=st.text(min_size=1, max_size=30).filter(lambda name: name not in (".", "..") and not set(name) & {"/", "\0"})
-)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_file_name_in_a_set_is_taken_or_refused_by_name(
-    tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
-    root = tmp_path_factory.mktemp("names")
-    try:
-        (root / name).touch()
-    except (OSError, UnicodeEncodeError):
-        return
-    if " " in name or not name.isprintable():
-        with pytest.raises(PackageError, match="rename it") as caught:
-            safe_files.refuse_strange_entries(root)
-        assert str(caught.value).isprintable()
-    else:
-        safe_files.refuse_strange_entries(root)

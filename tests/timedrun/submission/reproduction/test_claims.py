@@ -1,4 +1,4 @@
-"""Claims are read with the precision they are written in, and what is no claim is named."""
+"""Reading of claims, with the precision of their digits."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,6 @@ def test_a_number_keeps_the_digits_it_is_written_with_quoted_or_not(tmp_path: Pa
     ("values", "words"),
     [
         ("{", "cannot be read as JSON"),
-        ("[" * 100_000, "cannot be read as JSON"),
         ("[]", "not a list of claims"),
         ([1], "claim 1 is not an object"),
         ([CLAIM, CLAIM | {"minutes": None}], "claim 2 is not an object of texts and numbers"),
@@ -40,17 +39,15 @@ def test_a_number_keeps_the_digits_it_is_written_with_quoted_or_not(tmp_path: Pa
         ([CLAIM | {"minutes": "fast"}], "'fast', not a number"),
         ([CLAIM | {"quality": "NaN"}], "'NaN', not a number"),
         ([CLAIM | {"minutes": "1e-9999999999999999999"}], "not a number"),
-        ([CLAIM | {"minutes": "1e300"}], "not a number"),
-        ([CLAIM | {"minutes": f"1.{'0' * 99}"}], "not a number"),
         ([CLAIM | {"ratio": "4.5"}], "no ratio_to"),
     ],
 )
-def test_what_is_no_claim_is_named_with_its_place(tmp_path: Path, values: Any, words: str) -> None:
+def test_invalid_claims_are_refused(tmp_path: Path, values: Any, words: str) -> None:
     with pytest.raises(ClaimError, match=words.replace("(", r"\(")):
         read_claims(written(tmp_path, values))
 
 
-def test_a_package_is_known_by_its_manifest_and_other_manifests_are_passed_over(tmp_path: Path) -> None:
+def test_packages_are_found_by_their_manifest(tmp_path: Path) -> None:
     for name, values in {
         "store": {"version": 1, "files": {}},
         "broken": "{",
@@ -66,7 +63,7 @@ def test_a_package_is_known_by_its_manifest_and_other_manifests_are_passed_over(
 
 
 @pytest.mark.parametrize("scores", [[1], "none", [{"system": 1}], [CLAIM | {"score_minutes": "fast"}]])
-def test_a_manifest_whose_scores_are_none_is_refused_by_name(tmp_path: Path, scores: Any) -> None:
+def test_a_manifest_with_invalid_scores_is_refused(tmp_path: Path, scores: Any) -> None:
     written(tmp_path, {"files": {}, "scores": scores}, "manifest.json")
     with pytest.raises(ClaimError, match=r"manifest\.json"):
         packages(tmp_path)

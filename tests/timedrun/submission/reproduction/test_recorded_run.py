@@ -1,4 +1,4 @@
-"""Results that can be run again are found wherever they lie; those that cannot are told from them before any run."""
+"""Recorded runs: found in results, races and packages, and checked before they are repeated."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def test_the_digest_of_a_dumped_config_is_the_one_that_its_run_logs() -> None:
     assert digest_of(dump(config)) == digest(config)
 
 
-def test_a_set_is_found_in_its_folder_in_a_race_and_once_where_its_package_lies_beside_it(results: Path) -> None:
+def test_a_set_in_a_race_and_its_package_is_found_once(results: Path) -> None:
     race = results.parent
     package = race / "package" / "Example" / "results" / "box" / "resnet"
     package.mkdir(parents=True)
@@ -70,7 +70,7 @@ def test_a_set_is_found_in_its_folder_in_a_race_and_once_where_its_package_lies_
     assert ranks_of(first(results)) == 2
 
 
-def test_a_packages_run_has_its_config_under_benchmarks_and_shares_its_systems_environment(results: Path) -> None:
+def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
     package = results.parent / "package" / "Example"
     logs = package / "results" / "box" / "resnet"
     shared = package / "benchmarks" / "resnet" / "implementations" / "box"
@@ -100,7 +100,7 @@ def test_a_packages_run_has_its_config_under_benchmarks_and_shares_its_systems_e
         ({"benchmark": None}, "names no benchmark package"),
     ],
 )
-def test_a_config_that_is_not_the_runs_own_is_named(results: Path, values: dict[str, Any], words: str) -> None:
+def test_a_changed_config_is_named(results: Path, values: dict[str, Any], words: str) -> None:
     changed(results / "run_0" / "config.json", **values)
     assert words in first(results).problem(read(first(results).log))
 
@@ -122,7 +122,7 @@ def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(
     assert "logs no config_digest" in first(other).problem(read(first(other).log))
 
 
-def test_what_differs_is_named_by_kind_and_what_one_side_does_not_know_is_left_out(results: Path) -> None:
+def test_differences_are_grouped_by_kind(results: Path) -> None:
     other = shutil.copytree(results, results.parent / "other") / "run_0"
     changed(other / "system.json", host_processor_model_name="new processor", framework="PyTorch 3", cooling="air")
     changed(other / "provenance.json", commit="def", data={"sha256": "d2", "of": "x"})

@@ -1,4 +1,4 @@
-"""Scores recomputed from logs are held against claims to the digits these were given with."""
+"""Comparison of recomputed scores with claims."""
 
 import hashlib
 import json
@@ -73,20 +73,20 @@ def make_manifest(folder: Path) -> Path:
         (1234.5, "1.2e3", "reproduced"),
     ],
 )
-def test_a_claim_comes_out_when_its_own_digits_do(value: float, claim: str, verdict: str) -> None:
+def test_claims_are_compared_to_their_own_digits(value: float, claim: str, verdict: str) -> None:
     assert verdict in agreement(value, claim)[1]
 
 
 @settings(max_examples=60, deadline=None)
 @given(value=st.floats(1e-3, 1e5), places=st.integers(0, 9), off=st.integers(2, 9))
-def test_rounding_always_comes_out_and_two_units_of_the_last_digit_never(value: float, places: int, off: int) -> None:
+def test_a_rounded_claim_is_reproduced_and_one_two_units_off_differs(value: float, places: int, off: int) -> None:
     claim = f"{value:.{places}f}"
     assert agreement(value, claim)[0] == "reproduced"
     if places < 8 and value < 1e4:  # where floats are finer than the digit
         assert agreement(value + off * 10.0**-places, claim)[0] == "differs"
 
 
-def test_claims_are_reproduced_or_differ_or_have_no_logs_and_scores_without_a_claim_are_shown(
+def test_every_claim_and_unclaimed_score_has_a_figure(
     round_folder: Path,
 ) -> None:
     claims = [
@@ -123,14 +123,14 @@ def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path: Path, make_logs: 
     assert not found.reproduced
 
 
-def test_results_of_which_nothing_is_claimed_are_scored(round_folder: Path) -> None:
+def test_results_without_claims_are_scored(round_folder: Path) -> None:
     found = reproduce(round_folder)
     assert [figure.verdict for figure in found.figures] == ["not claimed", "not claimed"]
     assert "Nothing was claimed" in found.text
     assert found.reproduced
 
 
-def test_a_package_claims_its_own_scores_and_its_files_are_the_packaged_ones(round_folder: Path) -> None:
+def test_a_packages_claims_and_files_agree_with_its_manifest(round_folder: Path) -> None:
     make_manifest(round_folder / "Example")
     for path in (round_folder, round_folder / "Example"):
         found = reproduce(path)
@@ -139,9 +139,7 @@ def test_a_package_claims_its_own_scores_and_its_files_are_the_packaged_ones(rou
         assert {figure.what for figure in found.figures} == {"score", "quality"}
 
 
-def test_a_package_that_claims_no_score_for_a_set_without_one_is_right(
-    tmp_path: Path, make_logs: Callable[..., None]
-) -> None:
+def test_a_manifest_without_a_score_is_reproduced(tmp_path: Path, make_logs: Callable[..., None]) -> None:
     make_logs(tmp_path / "Example" / "results" / "box" / "resnet", (1.0, 2.0), "box")
     make_manifest(tmp_path / "Example")
     found = reproduce(tmp_path)
@@ -160,7 +158,7 @@ def halve_times(log: Path) -> None:
     log.write_text("".join(f":::MLLOG {json.dumps(record)}\n" for record in records))
 
 
-def test_a_package_whose_logs_were_made_faster_is_found_out_by_score_and_by_file(round_folder: Path) -> None:
+def test_forged_times_of_a_package_are_detected(round_folder: Path) -> None:
     make_manifest(round_folder / "Example")
     logs = sorted((round_folder / "Example" / "results" / "slow" / "resnet").glob("result_*.txt"))
     for log in logs:
@@ -192,7 +190,7 @@ def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder: Pa
     json.dumps(found.as_dict()).encode()
 
 
-def test_a_manifest_that_was_edited_alone_is_found_out(round_folder: Path) -> None:
+def test_an_edited_manifest_is_detected(round_folder: Path) -> None:
     path = make_manifest(round_folder / "Example")
     values: dict[str, Any] = json.loads(path.read_text())
     values["scores"][0]["score_minutes"] /= 2
@@ -202,7 +200,7 @@ def test_a_manifest_that_was_edited_alone_is_found_out(round_folder: Path) -> No
     assert not found.reproduced
 
 
-def test_the_four_published_results_and_their_ratios_come_out_to_the_third_decimal(published: Path) -> None:
+def test_the_published_results_and_ratios_are_reproduced(published: Path) -> None:
     found = reproduce(published, read_claims(CLAIMS))
     assert found.reproduced, found.text
     figures = {

@@ -1,4 +1,4 @@
-"""The verdict on results that were run again: what must agree, what may differ, and in which words."""
+"""Comparison of repeated runs with the original ones."""
 
 import json
 import math
@@ -79,7 +79,7 @@ def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_inter
     assert "hardware old -> new: host_processor_model_name: one -> two" in found.text
 
 
-def test_times_that_the_same_machine_does_not_reach_are_doubted(make_runs: MakeRuns) -> None:
+def test_times_not_reached_on_the_same_machine_are_doubted(make_runs: MakeRuns) -> None:
     halved = make_runs("old", (5, 5.5, 6), [SHORT] * 3)
     found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
     assert not found.reproduced
@@ -87,7 +87,7 @@ def test_times_that_the_same_machine_does_not_reach_are_doubted(make_runs: MakeR
     assert "the original times are not reproduced" in found.sentence
 
 
-def test_times_are_not_doubted_where_nobody_wrote_down_the_machine(make_runs: MakeRuns) -> None:
+def test_times_on_an_unknown_machine_are_not_doubted(make_runs: MakeRuns) -> None:
     halved = make_runs("old", (5, 5.5, 6), [SHORT] * 3)
     for original in halved:
         original.system.unlink()
@@ -96,7 +96,7 @@ def test_times_are_not_doubted_where_nobody_wrote_down_the_machine(make_runs: Ma
     assert "on different hardware (description, ...)" in found.sentence
 
 
-def test_a_quality_that_does_not_come_out_where_others_do_to_every_digit_is_named(make_runs: MakeRuns) -> None:
+def test_one_quality_that_is_not_reproduced_is_named(make_runs: MakeRuns) -> None:
     edited = make_runs("old", (10, 11, 12), [SHORT, (0.3, 0.65, 0.761), SHORT])
     found = judged(edited, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
     assert not found.reproduced
@@ -106,7 +106,7 @@ def test_a_quality_that_does_not_come_out_where_others_do_to_every_digit_is_name
     )
 
 
-def test_on_other_hardware_a_course_may_differ_in_its_digits(make_runs: MakeRuns) -> None:
+def test_qualities_may_differ_on_other_hardware(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11, 12), [SHORT] * 3)
     found = judged(old, make_runs("new", (10, 11, 12), [SHORT, SHORT, (0.3, 0.60001, 0.762)], processor="two"))
     assert found.reproduced
@@ -147,21 +147,21 @@ def test_samples_to_target_agree_within_the_spread_of_the_set(
     assert ("epochs to target" if found.reproduced else "epoch to target differ") in found.sentence
 
 
-def test_runs_that_are_not_made_again_show_the_spread_too(make_runs: MakeRuns) -> None:
+def test_runs_that_are_not_repeated_add_to_the_spread(make_runs: MakeRuns) -> None:
     first, *rest = make_runs("old", (10, 11, 12, 13), [SHORT, LONG, SHORT, LONG])
     (new,) = make_runs("new", (10,), [LONG], processor="two")
     assert compare_runs("set", [(first, new, "")], rest).to_target == "within the spread"
     assert compare_runs("set", [(first, new, "")]).to_target == "differs"
 
 
-def test_other_data_are_named_as_a_reason_for_other_samples_to_target(make_runs: MakeRuns) -> None:
+def test_different_data_explain_different_samples_to_target(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11), [SHORT] * 2)
     found = judged(old, make_runs("new", (10, 11), [LONG] * 2, data="d2"))
     assert "The data differ, so samples to target need not agree." in found.sentence
     assert found.differs["origin"]["data"] == ["d1", "d2"]
 
 
-def test_a_source_that_knows_other_settings_is_named(make_runs: MakeRuns) -> None:
+def test_a_different_config_digest_is_named(make_runs: MakeRuns) -> None:
     old = make_runs("old", (10, 11), [SHORT] * 2, **{keys.CONFIG_DIGEST: "a"})
     found = judged(old, make_runs("new", (10, 11), [SHORT] * 2, **{keys.CONFIG_DIGEST: "b"}))
     assert found.differs["origin"]["config_digest"] == ["a", "b"]

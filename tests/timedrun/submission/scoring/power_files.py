@@ -1,4 +1,4 @@
-"""Power files as a power meter's script would write them."""
+"""Power files as written by a power meter's script."""
 
 from __future__ import annotations
 

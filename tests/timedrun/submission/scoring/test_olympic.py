@@ -1,4 +1,4 @@
-"""The olympic mean, the interval of the mean, and the median window, against the plainest way to find them."""
+"""Olympic mean, confidence interval and median window against brute force and scipy."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_of_an_even_number_of_windows_the_slower_one_in_the_middle_is_taken() ->
 
 @settings(max_examples=60)
 @given(st.lists(TIME, min_size=2, max_size=12))
-def test_the_interval_is_scipys_cut_at_zero(times: list[float]) -> None:
+def test_the_interval_is_scipys_clipped_at_zero(times: list[float]) -> None:
     found = mean_interval(times)
     assert found is not None
     error = stats.sem(times)
@@ -92,16 +92,6 @@ def test_the_interval_is_scipys_cut_at_zero(times: list[float]) -> None:
         low, high = stats.t.interval(0.95, len(times) - 1, loc=np.mean(times), scale=error)
         assert found == pytest.approx((max(low, 0.0), high), rel=1e-7, abs=1e-9)
     assert 0 <= found[0] <= fmean(times) * (1 + 1e-12) and found[1] >= fmean(times) * (1 - 1e-12)
-
-
-@pytest.mark.parametrize("runs", [2, 5, 10])
-def test_intervals_cover_the_mean_as_often_as_they_say(runs: int) -> None:
-    draw = random.Random(runs)
-    hits = 0
-    for _ in range(500):
-        low, high = mean_interval([abs(draw.gauss(20, 1)) for _ in range(runs)]) or (0, 0)
-        hits += low <= 20 <= high
-    assert 0.92 <= hits / 500 <= 0.98
 
 
 def test_no_interval_of_one_run_and_none_below_zero() -> None:

@@ -1,4 +1,4 @@
-"""Energy from power files: by hand, and what the power rules hold against the files."""
+"""Energy from power files, and notes on broken power rules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.timedrun.submission.scoring.power_files import START, steady, write_power
 from timedrun.submission.scoring import score as scores
@@ -27,7 +25,7 @@ def test_energy_is_mean_power_times_the_time_to_train(tmp_path: Path) -> None:
     assert (found.nodes, found.switches, found.notes) == (2, 1, ())
 
 
-def test_a_reading_holds_back_to_the_one_before_it(tmp_path: Path) -> None:
+def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
     events = [
         ("power_reading", START - 500, 1e9),  # before the start: none
         ("power_measurement_start", START, None),
@@ -41,18 +39,6 @@ def test_a_reading_holds_back_to_the_one_before_it(tmp_path: Path) -> None:
     assert found.joules == pytest.approx((10 * 3 + 50 * 1) / 5 * 3)
     assert any("2 readings, the rules require 60" in note for note in found.notes)
     assert any("less than one reading per second" in note for note in found.notes)
-
-
-@settings(max_examples=30)
-@given(st.lists(st.floats(1, 1e4), min_size=1, max_size=20), st.floats(0.1, 3.0))
-def test_energy_lies_between_the_lowest_and_the_highest_power(
-    tmp_path_factory: pytest.TempPathFactory, watts: list[float], minutes: float
-) -> None:
-    folder = tmp_path_factory.mktemp("set")
-    readings = [("power_reading", START + 1000 * i, value) for i, value in enumerate(watts, start=1)]
-    write_power(folder / "power" / "result_0" / "node_0.txt", [("power_measurement_start", START, None), *readings])
-    joules = run_energy(folder / "result_0.txt", started_ms=START, minutes=minutes).joules
-    assert min(watts) * minutes * 60 * 0.999 <= joules <= max(watts) * minutes * 60 * 1.001
 
 
 @pytest.mark.parametrize(

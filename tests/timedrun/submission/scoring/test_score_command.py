@@ -36,7 +36,7 @@ def test_json_is_a_list_that_says_unverified(sets: Path, capsys: pytest.CaptureF
     assert main(["score", str(sets / "good"), "--json"]) == 0
 
 
-def test_csv_has_a_line_a_set(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_has_one_row_per_set(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["score", str(sets), "--csv", str(tmp_path / "scores.csv")])
     with open(tmp_path / "scores.csv", newline="") as file:
         good, short = csv.DictReader(file)
@@ -56,7 +56,7 @@ def test_the_table_fits_a_terminal(sets: Path, capsys: pytest.CaptureFixture[str
     assert out.rstrip().endswith("Result not verified by MLCommons Association.")
 
 
-def test_what_does_not_exist_is_refused(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_paths_and_rulesets_are_refused(sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     for words in ([str(tmp_path / "nowhere")], [str(sets), str(tmp_path / "empty")], [str(sets), "--ruleset", "9.9.9"]):
         assert main(["score", *words]) == 2

@@ -1,9 +1,8 @@
-"""Every reason for which a set has no score, and what is remarked of one that has."""
+"""Reasons for missing scores, and notes on scores."""
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
 from mlevents.summary import summarize
 from timedrun.submission.scoring.run_status import failure
-from timedrun.submission.scoring.score import score, score_set
+from timedrun.submission.scoring.score import score
 from timedrun.submission.scoring.score_table import as_csv, as_json, table
 
 WriteRun = Callable[..., Path]
@@ -69,7 +68,7 @@ def test_an_open_run_below_the_target_is_remarked(tmp_path: Path, write_run: Wri
 
 
 @pytest.mark.parametrize("quality", [1.79e308, 1e300])
-def test_a_quality_beyond_measure_is_no_traceback(tmp_path: Path, write_run: WriteRun, quality: float) -> None:
+def test_huge_qualities_are_handled(tmp_path: Path, write_run: WriteRun, quality: float) -> None:
     (one,) = score([written(tmp_path, write_run, qualities=(0.2, 0.3, quality))])
     assert one.quality is None or one.quality > 1e299
     assert "unverified" in table([one], detailed=True)
@@ -77,7 +76,7 @@ def test_a_quality_beyond_measure_is_no_traceback(tmp_path: Path, write_run: Wri
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_no_damage_to_a_log_is_a_traceback(
+def test_damaged_logs_are_handled(
     tmp_path_factory: pytest.TempPathFactory, write_run: WriteRun, data: st.DataObject
 ) -> None:
     folder = written(tmp_path_factory.mktemp("set"), write_run)
@@ -93,7 +92,7 @@ def test_no_damage_to_a_log_is_a_traceback(
     assert as_csv(found).count("Result not verified") == len(found)
 
 
-def test_a_log_of_nothing_and_one_without_an_end_have_no_time(tmp_path: Path, write_run: WriteRun) -> None:
+def test_empty_and_truncated_logs_have_no_time(tmp_path: Path, write_run: WriteRun) -> None:
     path = write_run(tmp_path, 0)
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "run_stop" not in line))
     assert (failure(summarize(read(path))) or "").startswith("has no time to train")
@@ -120,7 +119,9 @@ def test_a_lower_is_better_metric_is_judged_by_its_direction(tmp_path: Path, wri
         ({"config_name": "other"}, "its runs differ in config (imagenet_baseline, other)"),
     ],
 )
-def test_runs_that_differ_are_no_set(tmp_path: Path, write_run: WriteRun, changed: dict[str, object], why: str) -> None:
+def test_runs_with_different_settings_are_not_a_set(
+    tmp_path: Path, write_run: WriteRun, changed: dict[str, object], why: str
+) -> None:
     (written(tmp_path, write_run) / "result_4.txt").unlink()
     write_run(tmp_path, 4, minutes=14.5, **changed)
     (one,) = score([tmp_path])
@@ -132,7 +133,7 @@ def test_a_benchmark_of_another_round_names_the_ruleset(tmp_path: Path, write_ru
     assert one.reason == "ruleset 6.1.0 has no benchmark 'resnet'" and one.runs == [None] * 5
 
 
-def test_a_copy_moved_in_time_is_no_run_of_its_own(tmp_path: Path, write_run: WriteRun) -> None:
+def test_a_copy_with_shifted_times_is_detected(tmp_path: Path, write_run: WriteRun) -> None:
     (written(tmp_path, write_run) / "result_4.txt").unlink()
     write_run(tmp_path, 4, minutes=MINUTES[0])
     (one,) = score([tmp_path])
@@ -148,17 +149,13 @@ def test_seeds_used_twice_are_remarked(tmp_path: Path, write_run: WriteRun) -> N
     ("text", "why"),
     [
         ("{", "cannot be read as JSON"),
-        ("[" * 100_000, "cannot be read as JSON"),
-        ("\u00ff", "cannot be read as JSON"),
         ("[1]", "holds no scaling_factor above 0"),
         ('{"scaling_factor": "2"}', "holds no scaling_factor above 0"),
         ('{"scaling_factor": NaN}', "holds no scaling_factor above 0"),
         ('{"scaling_factor": -1}', "holds no scaling_factor above 0"),
     ],
 )
-def test_a_scaling_file_that_says_nothing_is_no_factor_of_one(
-    tmp_path: Path, write_run: WriteRun, text: str, why: str
-) -> None:
+def test_an_invalid_scaling_file_prevents_a_score(tmp_path: Path, write_run: WriteRun, text: str, why: str) -> None:
     folder = written(tmp_path, write_run, submission_division="closed")
     (folder / "scaling.json").write_text(text)
     (one,) = score([folder])
@@ -199,24 +196,10 @@ def test_the_round_of_the_folder_sets_the_rules(tmp_path: Path, write_run: Write
     assert table(found).splitlines()[0].startswith("submitter")
 
 
-def test_names_that_no_terminal_should_obey_are_shown_escaped(tmp_path: Path, write_run: WriteRun) -> None:
+def test_control_characters_in_names_are_escaped(tmp_path: Path, write_run: WriteRun) -> None:
     (one,) = score([written(tmp_path, write_run, platform="red\x1b[31m\nline")])
     text = table([one], detailed=True)
     assert "\x1b" not in text and "red\\x1b[31m\\nline" in text
-
-
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(order=st.randoms(use_true_random=False))
-def test_the_order_of_the_logs_does_not_matter(
-    tmp_path_factory: pytest.TempPathFactory, write_run: WriteRun, order: random.Random
-) -> None:
-    folder = written(tmp_path_factory.mktemp("set"), write_run)
-    summaries = [summarize(read(path)) for path in result_files(folder)]
-    names = {"submitter": "a", "system": "b", "benchmark": "resnet"}
-    one, other = score_set(summaries, **names), score_set(order.sample(summaries, 5), **names)
-    for field in ("score_minutes", "mean", "median", "interval", "fastest", "slowest"):
-        assert getattr(one, field) == getattr(other, field)
-    assert one.quality == pytest.approx(other.quality)
 
 
 def test_the_target_is_that_of_the_runs_that_finished(tmp_path: Path, write_run: WriteRun) -> None:

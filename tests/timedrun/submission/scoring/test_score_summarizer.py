@@ -1,4 +1,4 @@
-"""Scores against MLCommons' result_summarizer: the same digits on the same logs, none where rules forbid one."""
+"""Scores agree digit by digit with MLCommons' result_summarizer where the rules allow one."""
 
 from __future__ import annotations
 
@@ -153,13 +153,7 @@ def test_the_digits_are_the_summarizers(both: Both, name: str) -> None:
     assert [ours[name].score_minutes, ours[name].energy_joules] == theirs[name]
 
 
-def test_energy_is_the_summarizers(both: Both) -> None:
-    ours, theirs = both
-    assert ours["measured resnet"].energy_joules == theirs["measured resnet"][1] is not None
-    assert not ours["measured resnet"].notes
-
-
-def test_two_unreadable_logs_are_no_score_for_either(both: Both) -> None:
+def test_two_unreadable_logs_have_no_score_in_either_tool(both: Both) -> None:
     ours, theirs = both
     assert ours["two_unreadable resnet"].score_minutes is None and theirs["two_unreadable resnet"][0] is None
 
@@ -184,14 +178,14 @@ def test_closed_scaling_is_applied_and_open_scaling_is_not(
         ("copies resnet", "are identical files"),
     ],
 )
-def test_what_the_rules_forbid_has_no_score_though_the_summarizer_gives_one(both: Both, name: str, why: str) -> None:
+def test_sets_that_the_rules_forbid_have_no_score(both: Both, name: str, why: str) -> None:
     ours, theirs = both
     assert theirs[name][0] is not None
     assert ours[name].score_minutes is None and why in (ours[name].reason or "")
     assert ours[name].energy_joules is None and not ours[name].fastest
 
 
-def test_runs_that_the_summarizer_counts_and_the_rules_do_not_are_the_slowest(
+def test_aborted_runs_are_the_slowest(
     both: Both,
 ) -> None:
     ours, theirs = both

@@ -23,6 +23,6 @@ def test_tails_are_those_of_scipy(t: float, degrees: float) -> None:
 
 
 @pytest.mark.parametrize(("degrees", "confidence"), [(0, 0.95), (-1, 0.95), (float("nan"), 0.95), (3, 0), (3, 1)])
-def test_what_is_no_distribution_is_refused(degrees: float, confidence: float) -> None:
+def test_invalid_parameters_are_refused(degrees: float, confidence: float) -> None:
     with pytest.raises(ValueError, match="degrees > 0"):
         quantile(degrees, confidence)

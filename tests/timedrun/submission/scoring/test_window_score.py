@@ -1,4 +1,4 @@
-"""More runs than a submission has: only the median window of consecutive runs counts, and only outside a package."""
+"""Median window of more runs than a submission has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What formats and preparation say to each other: images of a source, what a format makes of one, finished shards."""
+"""Interface between preparation and the store formats: source images, encoded images and finished shards."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ _OF_ONE_FILE = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR
 
 
 class UnreadableFile(DataError):
-    """The file of one image cannot be opened or read, which says nothing of other images."""
+    """Failure to open or read the file of one image; other images may still be readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceItem:
-    """An image's file, or the bytes of a tar file that hold it."""
+    """Location of an encoded image: a file, or a byte range of a tar file."""
 
     name: str
-    """train/<class>/<file> or val/<class>/<file>, whatever it is read from."""
+    """train/<class>/<file> or val/<class>/<file>, wherever the bytes come from."""
     label: int
     path: str
-    """The file that holds it, alone or among others."""
+    """The image file or the tar file."""
     offset: int
     size: int
     """Bytes."""
 
     def read(self) -> bytes:
-        """Its bytes.
+        """Return the encoded image.
 
         Raises:
             UnreadableFile: its own file cannot be read; the item is named.
-            DataError: they are no longer there, or the disk or archive cannot be read; the item is named.
+            DataError: the file changed, or the disk or archive cannot be read; the item is named.
         """
         try:
-            handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would be waited for
+            handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would block
             try:
                 data = _read(handle, self.offset, self.size)
             finally:
                 os.close(handle)
         except OSError as error:
-            alone = self.offset == 0 and error.errno in _OF_ONE_FILE  # a tar's members never lie at 0
+            alone = self.offset == 0 and error.errno in _OF_ONE_FILE  # a member of a tar file is never at offset 0
             kind = UnreadableFile if alone else DataError
             raise kind(f"{self.name}: {self.path} cannot be read ({error.strerror}).") from None
         if len(data) < self.size:
@@ -68,7 +68,7 @@ class SourceItem:
 
 def _read(handle: int, offset: int, size: int) -> bytes:
     data = os.pread(handle, size, offset)
-    while len(data) < size:  # pread may give less, at most 2 GiB at once
+    while len(data) < size:  # pread may return less, at most 2 GiB per call
         more = os.pread(handle, size - len(data), offset + len(data))
         if not more:
             break
@@ -78,15 +78,15 @@ def _read(handle: int, offset: int, size: int) -> bytes:
 
 @dataclass(frozen=True)
 class SourceImage:
-    """An image that was read and decodes without an error; what a format's `encode` gets."""
+    """Source image that decodes without an error; the input of a format's `encode`."""
 
     item: SourceItem
     position: int
-    """Its place among the items of its split, in the store's order and with corrupt ones counted."""
+    """Index among the items of its split, in the store's order, corrupt items included."""
     data: bytes
-    """The file as it is."""
+    """The encoded file."""
     kinds: tuple[str, ...]
-    """What is odd about it (`Manifest.findings`); empty for a plain RGB JPEG."""
+    """Deviations from a plain RGB JPEG (`ImageManifest.findings`)."""
     decoded: Image.Image
     """As Pillow decodes it, in its own mode."""
 
@@ -98,17 +98,17 @@ class SourceImage:
 
 @dataclass(frozen=True)
 class EncodedImage:
-    """What a shard holds of an image."""
+    """Bytes of an image in a shard."""
 
     data: bytes | memoryview
-    """Written behind the image before it, nothing between."""
+    """Appended to the previous image without padding."""
     row: tuple[int, ...] = ()
-    """What the format's index needs beside label, offset and bytes: `StoreFormat.columns`."""
+    """Values of `StoreFormat.columns`."""
 
 
 @dataclass(frozen=True)
-class MadeShard:
-    """A finished shard: its file, and what it holds, in order, corrupt images left out."""
+class FinishedShard:
+    """Shard file and its contents in order, without corrupt images."""
 
     number: int
     file: str
@@ -117,33 +117,31 @@ class MadeShard:
     names: tuple[str, ...]
     labels: NDArray[np.int64]
     """(n,)"""
-    positions: NDArray[np.int64]
-    """(n,) `SourceImage.position`"""
     offsets: NDArray[np.int64]
-    """(n + 1,) image i is bytes offsets[i] .. offsets[i + 1] of the file"""
+    """(n + 1,); image i is bytes offsets[i] .. offsets[i + 1] of the file"""
     rows: NDArray[np.int64]
     """(n, columns) `EncodedImage.row`"""
 
 
 @dataclass(frozen=True)
 class StoreFormat:
-    """What a format module gives to preparation, as its `FORMAT`."""
+    """Functions and properties of a store format, the `FORMAT` of its module."""
 
     encode: Callable[[SourceImage, StoreConfig, str], EncodedImage]
-    """(image, settings, split); a pure function, in a worker process. Split names: "train", "evaluation",
+    """(image, settings, split); a pure function, called in a worker process. Splits: "train", "evaluation",
     "evaluation_<resize>"."""
-    finish: Callable[[Path, str, Sequence[MadeShard]], Mapping[str, StoredFile]]
-    """(folder, split, shards in order, all finished): writes index files, or the split's one file, with FileWriter
-    into `folder` and returns them by path, without the shards. Same shards, same bytes. Not called again for a split
-    whose files all fit the manifest."""
+    finish: Callable[[Path, str, Sequence[FinishedShard]], Mapping[str, StoredFile]]
+    """(folder, split, shards in order): write index files, or the split's single file, with FileWriter into `folder`
+    and return them by path, without the shards. Same shards, same bytes. Not called again for a split whose files all
+    match the manifest."""
     columns: tuple[str, ...] = ()
-    """Names of the numbers of `EncodedImage.row`."""
+    """Index columns beside label, offset and bytes; the names of `EncodedImage.row`."""
     keeps_shards: bool = True
-    """Shards are files of the store, as <split>/<number as %05d>.<suffix>; else `finish` copies what it needs from
-    `folder / shard.file`, and they are removed with the work folder after the manifest is there."""
+    """True: shards are files of the store, <split>/<number as %05d>.<suffix>. False: `finish` copies what it needs from
+    `folder / shard.file`; shards are removed with the work folder after the manifest is written."""
     suffix: str = "shard"
     """Of shard files."""
     version: int = 1
-    """Raised when the bytes change that `encode` or `finish` make: shards of another version are made again."""
+    """Increase it when the output of `encode` or `finish` changes: shards of another version are rebuilt."""
     bytes_per_image: Callable[[StoreConfig, str, float], float] = lambda settings, split, source: source
-    """(settings, split, mean bytes of a source file): an estimate, for the room on the disk."""
+    """(settings, split, mean bytes of a source file) -> estimated bytes, for the free-space check."""

@@ -1,0 +1,223 @@
+"""Shard writing in worker processes: a shard file, followed by a record of its contents and inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from array import array
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from image_classification.preparation.formats import FORMATS
+from image_classification.preparation.inspection import CORRUPT, CorruptImage, inspect
+from image_classification.stores.manifest import StoreConfig
+from image_classification.stores.sample_index import shard_name
+from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnreadableFile
+from timedrun.errors import DataError
+from timedrun.storage.atomic_file import FileWriter, StoredFile, write_file
+
+WORK = "preparation"
+"""Folder within an unfinished store: records of finished shards, tar listings, shards to be merged."""
+RECORDS = f"{WORK}/notes"
+RULES = 1
+"""Version of inspection and order: shards of another version are rebuilt."""
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """Images of a shard to write."""
+
+    split: str
+    number: int
+    first: int
+    """Position of its first image within the split."""
+    items: tuple[SourceItem, ...]
+
+    @property
+    def name(self) -> str:
+        """Shard and image names, for messages."""
+        return f"shard {self.number} of {self.split} ({self.items[0].name} to {self.items[-1].name})"
+
+    @property
+    def source_bytes(self) -> int:
+        """Bytes of the source images."""
+        return sum(item.size for item in self.items)
+
+
+@dataclass(frozen=True)
+class ShardOutcome:
+    """Result of a task."""
+
+    key: str
+    made: bool
+    """False if the shard was finished by an earlier run."""
+    broken: tuple[str, ...]
+    """Images that cannot be read or decoded, each with the reason."""
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """Finished shard and its images that are not plain RGB JPEG, by kind."""
+
+    shard: FinishedShard
+    findings: Mapping[str, tuple[str, ...]]
+    broken: tuple[str, ...]
+
+
+class ShardWriter:
+    """Function of a worker process that writes the shard of a task into `folder`."""
+
+    def __init__(self, folder: Path, settings: StoreConfig, skip_broken: bool) -> None:
+        self.folder, self.skip_broken = folder, skip_broken
+        self.settings = replace(settings, evaluation_resizes=())  # implied by the name of the split
+        self.format = FORMATS[settings.format]
+
+    def __call__(self, task: ShardTask) -> ShardOutcome:
+        """Write a shard unless it is finished; a shard with corrupt images is written only with `skip_broken`.
+
+        Raises:
+            DataError: an image cannot be read, or the shard cannot be written.
+        """
+        key = self._key(task)
+        record = load_record(self.folder, task.split, task.number, key)
+        if record is not None and _has_size(self.folder / record.shard.file, record.shard.stored.bytes):
+            return ShardOutcome(key, False, record.broken)
+        file = shard_file(self.format, task.split, task.number)
+        try:
+            record = self._write(task, file)
+            if self.skip_broken or not record.broken:
+                save_record(self.folder, task.split, key, record)
+        except OSError as error:
+            raise unwritable(self.folder / file, error) from None
+        return ShardOutcome(key, True, record.broken)
+
+    def _key(self, task: ShardTask) -> str:
+        """Return a digest of all inputs of the shard."""
+        parts = [RULES, self.format.version, asdict(self.settings), task.split, task.number, task.first]
+        digest = hashlib.sha256(json.dumps(parts).encode())
+        times = {path: _modified(path) for path in {item.path for item in task.items}}
+        for item in task.items:
+            digest.update(os.fsencode(f"{item.name}\n{item.label} {item.size} {item.offset} {times[item.path]}\n"))
+        return digest.hexdigest()
+
+    def _write(self, task: ShardTask, file: str) -> ShardRecord:
+        """Write the shard; without `skip_broken`, an unusable image leaves no file and the rest is only inspected."""
+        names: list[str] = []
+        labels, offsets, rows = array("q"), array("q", [0]), array("q")
+        findings: dict[str, list[str]] = {}
+        broken: list[str] = []
+        writer = FileWriter(self.folder / file)
+        try:
+            for position, item in enumerate(task.items, task.first):
+                try:
+                    image = inspect(item, position, item.read())
+                except (CorruptImage, UnreadableFile) as error:
+                    broken.append(str(error))
+                    findings.setdefault(CORRUPT, []).append(item.name)
+                    continue
+                if broken and not self.skip_broken:
+                    continue
+                encoded = self.format.encode(image, self.settings, task.split)
+                writer.write(encoded.data)
+                for kind in image.kinds:
+                    findings.setdefault(kind, []).append(item.name)
+                names.append(item.name)
+                labels.append(item.label)
+                offsets.append(offsets[-1] + memoryview(encoded.data).nbytes)
+                rows.extend(encoded.row)
+            if broken and not self.skip_broken:
+                writer.discard()
+                stored = StoredFile(bytes=0, sha256="")
+            else:
+                stored = writer.complete()
+        except BaseException:
+            writer.discard()
+            raise
+        shard = FinishedShard(
+            number=task.number,
+            file=file,
+            stored=stored,
+            names=tuple(names),
+            labels=np.array(labels, dtype=np.int64),
+            offsets=np.array(offsets, dtype=np.int64),
+            rows=np.array(rows, dtype=np.int64).reshape(len(names), len(self.format.columns)),
+        )
+        return ShardRecord(shard, {kind: tuple(found) for kind, found in findings.items()}, tuple(broken))
+
+
+def unwritable(path: Path, error: OSError) -> DataError:
+    """Return the error for a file of the store that cannot be written."""
+    return DataError(
+        f"{path}: cannot be written ({error.strerror or error}); the store is incomplete, finished shards are kept. "
+        "Free disk space and run the same command again."
+    )
+
+
+def shard_file(store_format: StoreFormat, split: str, number: int) -> str:
+    """Return the path of a shard relative to the store."""
+    name = shard_name(split, number, store_format.suffix)
+    return name if store_format.keeps_shards else f"{WORK}/{name}"
+
+
+def record_file(split: str, number: int) -> str:
+    """Return the path of a shard's record relative to the store."""
+    return f"{RECORDS}/{split}-{number:05d}.npz"
+
+
+def save_record(folder: Path, split: str, key: str, record: ShardRecord) -> None:
+    """Write the record of a finished shard."""
+    shard = record.shard
+    facts = {
+        "key": key,
+        "file": shard.file,
+        "stored": asdict(shard.stored),
+        "names": shard.names,
+        "findings": record.findings,
+        "broken": record.broken,
+    }
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
+        labels=shard.labels,
+        offsets=shard.offsets,
+        rows=shard.rows,
+    )
+    write_file(folder / record_file(split, shard.number), buffer.getvalue())
+
+
+def load_record(folder: Path, split: str, number: int, key: str) -> ShardRecord | None:
+    """Return the record of a shard finished with the inputs of `key`, or None if it is missing, damaged or outdated."""
+    try:
+        with np.load(folder / record_file(split, number), allow_pickle=False) as arrays:
+            facts: dict[str, Any] = json.loads(arrays["facts"].tobytes())
+            if facts["key"] != key:
+                return None
+            labels, offsets, rows = (arrays[name] for name in ("labels", "offsets", "rows"))
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
+        return None
+    stored, names = StoredFile(**facts["stored"]), tuple(facts["names"])
+    shard = FinishedShard(number, facts["file"], stored, names, labels, offsets, rows)
+    return ShardRecord(shard, {kind: tuple(found) for kind, found in facts["findings"].items()}, tuple(facts["broken"]))
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
+
+
+def _modified(path: str) -> int | None:
+    """Return the modification time in ns; None if unreadable: the shard is then rebuilt once the file is readable."""
+    try:
+        return os.stat(path).st_mtime_ns if os.access(path, os.R_OK) else None
+    except OSError:
+        return None
