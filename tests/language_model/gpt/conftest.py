@@ -15,11 +15,6 @@ from timedrun.training.sampling import random_bits
 from timedrun.training.schedule import StepSchedule
 
 WORDS = [*"the a cat's dog sat ran on über 1234 mat. Where? 漢字 I'll".split(" "), *("\n", "\n\n", "\t")]
-    *["the", "a", "cat's", "dog", "sat", "ran", "on", "über", "1234", "mat.", "Where?", "漢字", "I'll"],
-    "\n",
-    "\n\n",
-    "\t",
-]
 
 
 def make_text(words: int, seed: int = 0) -> str:
