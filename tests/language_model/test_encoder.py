@@ -85,25 +85,6 @@ def test_loss_gradients_and_predictions_are_transformers(
         assert model.count_correct(replace(batch, labels=wrong)) == len(best) - len(best[::3])
 
 
-def test_a_filler_sequence_without_predictions_has_no_effect(tiny, make_batch, lively) -> None:
-    batch = make_batch(tiny, LENGTHS, padded=False)
-    filled = make_batch(tiny, LENGTHS, padded=False, filler=6)
-    rows = len(filled.tokens)
-    as_sequence = replace(
-        filled,
-        lengths=torch.cat((filled.lengths, torch.tensor([6]))).int(),
-        offsets=torch.cat((filled.offsets, torch.tensor([rows]))).int(),
-    )
-    model = Bert(tiny, ALL_ON)
-    model.load_weights(lively(tiny))
-    expected, gradients = trained(model, batch)
-    model.zero_grad()
-    loss, filled_gradients = trained(model, as_sequence)
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
-    for key, gradient in gradients.items():
-        torch.testing.assert_close(filled_gradients[key], gradient, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("low_precision", [False, True])
 def test_bf16_autocast_stays_within_two_percent_of_fp32(truth, tiny, make_batch, lively, low_precision: bool) -> None:
     loss, gradients, _ = truth(tiny, make_batch, lively)

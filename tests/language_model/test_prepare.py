@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,13 @@ def silent(_: str) -> None:
     """No progress."""
 
 
+def build(inputs: Inputs, out: Path, **changes: Any) -> dict[str, Any]:
+    train, evaluation, vocabulary = inputs
+    return prepare_text(
+        train, evaluation, out, **{"vocabulary": vocabulary, "settings": SETTINGS, "report": silent, **changes}
+    )
+
+
 def fingerprint(store: Path) -> dict[str, str]:
     """SHA-256 of every file, manifest included."""
     files = sorted(path for path in store.rglob("*") if path.is_file())
@@ -38,7 +46,7 @@ def fingerprint(store: Path) -> dict[str, str]:
 
 def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
-    found = prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+    found = build(inputs, tmp_path / "store")
     manifest = verify(tmp_path / "store")
     words = read_vocabulary(vocabulary)
     assert found["train_documents"] == 120
@@ -70,17 +78,8 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) 
 
 @pytest.mark.processes
 def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, inputs: Inputs) -> None:
-    train, evaluation, vocabulary = inputs
     for workers in (1, 2):
-        prepare_text(
-            train,
-            evaluation,
-            tmp_path / f"store_{workers}",
-            vocabulary=vocabulary,
-            settings=SETTINGS,
-            workers=workers,
-            report=silent,
-        )
+        build(inputs, tmp_path / f"store_{workers}", workers=workers)
     assert fingerprint(tmp_path / "store_1") == fingerprint(tmp_path / "store_2")
 
 
@@ -115,7 +114,6 @@ if __name__ == "__main__":
 def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
     tmp_path: Path, inputs: Inputs, moment: str, workers: int
 ) -> None:
-    train, evaluation, vocabulary = inputs
     store = tmp_path / "store"
     reached = {
         "many_parts": lambda: len(list(store.glob(f"{WORK}/*.npz"))) > 8,
@@ -133,24 +131,22 @@ def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
     with pytest.raises(DataError, match="contains no prepared text"):
         RaggedStore.open(store, "train")
     lines: list[str] = []
-    prepare_text(train, evaluation, store, vocabulary=vocabulary, settings=SETTINGS, report=lines.append)
+    build(inputs, store, report=lines.append)
     assert "shards found finished" in lines[-1]
-    prepare_text(train, evaluation, tmp_path / "uninterrupted", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+    build(inputs, tmp_path / "uninterrupted")
     assert fingerprint(store) == fingerprint(tmp_path / "uninterrupted")
 
 
 def test_a_damaged_or_foreign_finished_part_is_made_again(
     tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train, evaluation, vocabulary = inputs
-
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Manifest, "write", stop)
         with pytest.raises(KeyboardInterrupt):
-            prepare_text(train, evaluation, tmp_path / "a", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+            build(inputs, tmp_path / "a")
     parts = sorted((tmp_path / "a" / WORK).glob("*.npz"))
     content = bytearray(parts[0].read_bytes())
     content[len(content) // 2] ^= 255
@@ -158,61 +154,52 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
     parts[1].write_bytes(parts[1].read_bytes()[:100])
     parts[2].write_bytes(parts[3].read_bytes())
     lines: list[str] = []
-    prepare_text(train, evaluation, tmp_path / "a", vocabulary=vocabulary, settings=SETTINGS, report=lines.append)
+    build(inputs, tmp_path / "a", report=lines.append)
     assert f", {len(parts) - 3} shards found finished" in lines[-1]
-    prepare_text(train, evaluation, tmp_path / "b", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+    build(inputs, tmp_path / "b")
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 
 
 def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
 
-    def run(texts: list[Path], settings: TextSettings) -> dict[str, object]:
-        return prepare_text(
-            texts, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=settings, report=silent
-        )
-
-    found = run(train, SETTINGS)
+    found = build(inputs, tmp_path / "store")
     before = fingerprint(tmp_path / "store")
-    assert run(train, SETTINGS) | {"seconds": 0} == found | {"seconds": 0}
+    assert build(inputs, tmp_path / "store") | {"seconds": 0} == found | {"seconds": 0}
     for texts, settings, words in [
         (train, replace(SETTINGS, seed=1), "seed, parts_key differ"),
         (train, replace(SETTINGS, evaluation_samples=9), "evaluation_samples differ"),
         (train[:1], SETTINGS, "text differ"),
     ]:
         with pytest.raises(DataError, match=f"with other settings .*{words}"):
-            run(texts, settings)
+            build((texts, evaluation, vocabulary), tmp_path / "store", settings=settings)
     assert fingerprint(tmp_path / "store") == before
 
 
 def test_a_folder_with_other_files_is_not_changed(tmp_path: Path, inputs: Inputs) -> None:
-    train, evaluation, vocabulary = inputs
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     for out in (tmp_path / "mine", tmp_path / "mine/thesis.txt"):
         with pytest.raises(DataError, match="thesis.txt"):
-            prepare_text(train, evaluation, out, vocabulary=vocabulary, settings=SETTINGS, report=silent)
+            build(inputs, out)
     assert fingerprint(tmp_path / "mine").keys() == {"thesis.txt"}
 
 
 def test_a_refused_vocabulary_leaves_no_folder(tmp_path: Path, inputs: Inputs) -> None:
-    train, evaluation, _ = inputs
     vocabulary = write_vocabulary(tmp_path / "other.txt", without=["[MASK]", "[PAD]"])
     with pytest.raises(DataError, match=r"lacks \[PAD\], \[MASK\]"):
-        prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+        build(inputs, tmp_path / "store", vocabulary=vocabulary)
     assert not (tmp_path / "store").exists()
 
 
 def test_a_folder_that_another_process_prepares_is_refused(tmp_path: Path, inputs: Inputs) -> None:
-    train, evaluation, vocabulary = inputs
-
     def again(_: str) -> None:
         with pytest.raises(DataError, match="is being prepared by another process"):
-            prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+            build(inputs, tmp_path / "store")
         tried.append(True)
 
     tried: list[bool] = []
-    prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=again)
+    build(inputs, tmp_path / "store", report=again)
     assert tried
 
 
@@ -221,7 +208,7 @@ def test_evaluation_documents_in_the_training_text_are_named_and_refused(tmp_pat
     copied = evaluation[0].read_text().split("\n\n")[3].upper().replace(" ", "  ")
     train[1].write_text(train[1].read_text() + "\n" + copied + "\n")
     with pytest.raises(DataError, match=r"1 evaluation documents .*\n  evaluation.txt: document 4 \(training: train_1"):
-        prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+        build(inputs, tmp_path / "store")
     assert not (tmp_path / "store" / MANIFEST).exists()
 
 
@@ -229,7 +216,7 @@ def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: Inputs) 
     train, evaluation, vocabulary = inputs
     train[0].write_text("...\n\n" + train[0].read_text() + "\n\n- -\n")
     evaluation[0].write_text(evaluation[0].read_text() + "\n***\n")
-    found = prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+    found = build(inputs, tmp_path / "store")
     assert (found["train_skipped_documents"], found["evaluation_skipped_documents"]) == (2, 1)
     assert (tmp_path / "store" / SKIPPED).read_text().splitlines() == [
         "train: train_0.txt: document 1",

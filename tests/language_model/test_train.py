@@ -42,22 +42,14 @@ def run_of(config: BertRunConfig, store: Path, log: RunLog, **options: Any) -> T
 
 
 @pytest.fixture
-def losses_of(tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[BertRunConfig], list[float]]:
+def losses_of(tiny_store: Path, step_losses: list[float]) -> Callable[[BertRunConfig], list[float]]:
     """Return a function that runs a config and returns the loss of every step."""
 
     def losses(config: BertRunConfig) -> list[float]:
-        seen: list[float] = []
-        original: Callable[..., None] = TimedRun.step_done
-        with monkeypatch.context() as patch:
-
-            def step_done(self: TimedRun, samples: int, loss: Tensor) -> None:
-                seen.append(float(loss))
-                original(self, samples, loss)
-
-            patch.setattr(TimedRun, "step_done", step_done)
-            with run_of(config, tiny_store, RunLog(None)) as run:
-                train(config, run)
-        return seen
+        step_losses.clear()
+        with run_of(config, tiny_store, RunLog(None)) as run:
+            train(config, run)
+        return list(step_losses)
 
     return losses
 
@@ -150,23 +142,25 @@ def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
 
 
 def test_a_resumed_run_has_the_losses_and_accuracy_of_an_uninterrupted_one(
-    methods: BertRunConfig, tiny_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    methods: BertRunConfig,
+    tiny_store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step_losses: list[float],
 ) -> None:
-    seen: list[float] = []
     stop = ShutdownRequest()
     original: Callable[..., None] = TimedRun.step_done
 
     def step_done(self: TimedRun, samples: int, loss: Tensor) -> None:
-        seen.append(float(loss))
-        if len(seen) == 7 and self.stop is stop:
+        if self.position.step == 6 and self.stop is stop:
             stop.signal = signal.SIGTERM
         original(self, samples, loss)
 
     monkeypatch.setattr(TimedRun, "step_done", step_done)
     with run_of(methods, tiny_store, RunLog(tmp_path / "whole.txt")) as run:
         train(methods, run)
-    whole = list(seen)
-    seen.clear()
+    whole = list(step_losses)
+    step_losses.clear()
     log = RunLog(tmp_path / "result_0.txt")
     with run_of(methods, tiny_store, log, stop=stop, checkpoints=tmp_path / "checkpoint") as run:
         train(methods, run)
@@ -175,7 +169,7 @@ def test_a_resumed_run_has_the_losses_and_accuracy_of_an_uninterrupted_one(
     log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
     with run_of(methods, tiny_store, log, resume_from=state) as run:
         train(methods, run)
-    assert seen == whole
+    assert step_losses == whole
     values = [
         [event.value for event in record.read(tmp_path / name).all(keys.EVAL_ACCURACY)]
         for name in ("whole.txt", "result_0.txt")

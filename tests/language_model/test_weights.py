@@ -49,16 +49,6 @@ def test_conversion_and_back_is_bit_identical(tiny, lively, fused_qkv: bool, pad
     assert all(torch.equal(tensor, weights[name]) for name, tensor in from_own(other.state_dict(), tiny).items())
 
 
-def test_loading_copies(tiny, lively) -> None:
-    weights = lively(tiny)
-    model = Bert(tiny)
-    model.load_weights(weights)
-    kept = weights[MLM_BIAS].clone()
-    with torch.no_grad():
-        model.head.bias.add_(1)
-    assert torch.equal(weights[MLM_BIAS], kept)
-
-
 def test_initial_weights_have_transformers_distribution(transformers: ModuleType, tiny) -> None:
     architecture = replace(tiny, hidden=128, vocabulary=2000, initializer_range=0.05)
     own = initial_weights(architecture, 0)
@@ -74,22 +64,6 @@ def test_initial_weights_have_transformers_distribution(transformers: ModuleType
                 assert abs(drawn.mean()) < 5 * 0.05 / drawn.numel() ** 0.5, name
     assert not own[WORD][0].any()
     assert not theirs[WORD][0].any()
-
-
-def test_a_pretraining_checkpoint_loads(tiny, lively) -> None:
-    weights = lively(tiny)
-    extra = {
-        "bert.pooler.dense.weight": torch.zeros(32, 32),
-        "bert.pooler.dense.bias": torch.zeros(32),
-        "cls.seq_relationship.weight": torch.zeros(2, 32),
-        "cls.seq_relationship.bias": torch.zeros(2),
-        "bert.embeddings.position_ids": torch.arange(24)[None],
-        "cls.predictions.decoder.weight": weights[WORD].clone(),
-        "cls.predictions.decoder.bias": weights[MLM_BIAS].clone(),
-    }
-    model = Bert(tiny)
-    model.load_weights(weights | extra)
-    assert torch.equal(model.weights()[WORD], weights[WORD])
 
 
 def test_transformers_pretraining_state_fits(transformers: ModuleType, tiny) -> None:

@@ -4,7 +4,6 @@ from array import array
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from language_model.text import shards
 from language_model.text.corpus import Document
 from language_model.text.settings import TextSettings
-from language_model.text.shards import Part, PartBuilder, load_part, part_path, save_part, start_making
+from language_model.text.shards import Part, PartBuilder, part_path, start_making
 from tests.language_model.text_samples import plain_text, write_vocabulary
 from timedrun.errors import DataError
 
@@ -70,23 +69,3 @@ def test_a_sequence_longer_than_allowed_is_refused(tmp_path: Path, monkeypatch: 
     with pytest.raises(DataError, match="shard 0 has a sequence of 65 tokens, longer than 64"):
         start_making(tmp_path, SETTINGS, vocabulary)((part, 1.0))
     assert not part_path(tmp_path, "train", 0).exists()
-
-
-def test_a_saved_part_is_loaded_for_its_key_only(tmp_path: Path) -> None:
-    content = shards.PartContent(
-        np.array([[3, 2]], dtype="<u2"),
-        np.array([2, 9, 3], dtype="<u2"),
-        np.empty(0, dtype="<u2"),
-        np.empty(0, dtype="<u2"),
-        7,
-        1,
-        ("a document",),
-    )
-    save_part(tmp_path / "part.npz", content, "key")
-    found = load_part(tmp_path / "part.npz", "key")
-    assert found is not None
-    assert found.tokens.tolist() == [2, 9, 3]
-    assert (found.wordpieces, found.documents, found.skipped) == (7, 1, ("a document",))
-    assert load_part(tmp_path / "part.npz", "other") is None
-    assert load_part(tmp_path / "none.npz", "key") is None
-    assert [path.name for path in tmp_path.iterdir()] == ["part.npz"]

@@ -14,7 +14,6 @@ from language_model.text.store import (
     Manifest,
     MaskedSequences,
     RaggedStore,
-    Sequences,
     Split,
     SplitFacts,
     read_manifest,
@@ -110,12 +109,6 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
             assert found.labels.tolist() == [label for number in wanted for label in content[number][3]]
 
 
-def test_reading_nothing_gives_empty_arrays(folder: Path) -> None:
-    nothing = RaggedStore.open(folder, "evaluation").read(np.empty(0, dtype=np.int64))
-    assert isinstance(nothing, Sequences)
-    assert len(nothing.tokens) == len(nothing.lengths) == 0
-
-
 def test_only_chosen_sequences_are_written(tmp_path: Path) -> None:
     content = rows(20, 900, 5)
     chosen = np.array([0, 3, 9, 10, 19])
@@ -196,22 +189,21 @@ def test_opening_touches_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert set(store.read(np.arange(3)).tokens.tolist()) == {7}
 
 
-@pytest.mark.parametrize(("split", "name"), [("train", "tokens.bin"), ("evaluation", "labels.bin")])
-def test_an_id_outside_the_vocabulary_is_refused_when_its_batch_is_read(folder: Path, split: Split, name: str) -> None:
+@pytest.mark.parametrize(
+    ("split", "name", "fault"),
+    [
+        ("train", "tokens.bin", "token id 65535"),
+        ("evaluation", "labels.bin", "token id 65535"),
+        ("evaluation", "masked.bin", "a position beyond its sequence"),
+    ],
+)
+def test_an_impossible_value_is_refused_when_its_batch_is_read(
+    folder: Path, split: Split, name: str, fault: str
+) -> None:
     path = folder / split / name
     content = bytearray(path.read_bytes())
     content[:2] = b"\xff\xff"
     path.write_bytes(content)
     store = RaggedStore.open(folder, split)
-    with pytest.raises(DataError, match=rf"{split}/{name} is damaged: it has token id 65535"):
-        store.read(np.arange(len(store)))
-
-
-def test_a_masked_position_beyond_its_sequence_is_refused_when_its_batch_is_read(folder: Path) -> None:
-    path = folder / "evaluation/masked.bin"
-    content = bytearray(path.read_bytes())
-    content[:2] = b"\xff\xff"
-    path.write_bytes(content)
-    store = RaggedStore.open(folder, "evaluation")
-    with pytest.raises(DataError, match=r"masked\.bin is damaged: it has a position beyond its sequence"):
+    with pytest.raises(DataError, match=rf"{split}/{name} is damaged: it has {fault}"):
         store.read(np.arange(len(store)))
