@@ -13,7 +13,13 @@ from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.storage.result_files import new_folder, read_json, write_json
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
-from timedrun.submission.reproduction.recorded_run import RecordedRun, ranks_of, recorded_run, recorded_runs
+from timedrun.submission.reproduction.recorded_run import (
+    RecordedRun,
+    provenance_of,
+    recorded_ranks,
+    recorded_run_of,
+    recorded_runs,
+)
 from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs
 from timedrun.submission.scoring.score_table import NOTICE
 
@@ -67,7 +73,11 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     verdicts = []
     for name, found in sets.items():
         results = [
-            (one, None if problems[name, place] else recorded_run(folder / name, one.number), problems[name, place])
+            (
+                one,
+                None if problems[name, place] else recorded_run_of(folder / name / f"result_{one.number}.txt"),
+                problems[name, place],
+            )
             for place, one in enumerate(found)
         ]
         verdicts.append(compare_runs(name, results, everything[name][len(found) :]))
@@ -94,7 +104,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
         Why that failed, or "", and whether SIGINT interrupted it.
     """
     settings = read_json(one.config)
-    ranks = arguments.ranks or ranks_of(one)
+    ranks = arguments.ranks or recorded_ranks(provenance_of(one))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
         return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; give --ranks", False
     command = run_command(
@@ -107,7 +117,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
         ranks=ranks,
     )
     code, output, interrupted = run_child(command, keep_output=True)
-    if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and recorded_run(folder, one.number).log.is_file():
+    if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and (folder / f"result_{one.number}.txt").is_file():
         return "", interrupted
     if interrupted:
         return "interrupted by SIGINT", True

@@ -62,8 +62,8 @@ def test_detected_values_are_kept_unless_overridden(tmp_path: Path) -> None:
         ('{"cooling": "air", "cooling": "liquid"}', "duplicate key 'cooling'"),
         ({"override": []}, "not a JSON object"),
         ([], "not a JSON object"),
-        ("{", "not valid JSON"),
-        ('"' + "x" * 2**20 + '"', "longer than"),
+        ("{", "cannot be read as JSON"),
+        ('"' + "x" * 2**20 + '"', "more than"),
     ],
 )
 def test_invalid_answers_are_refused(tmp_path: Path, content: object, match: str) -> None:

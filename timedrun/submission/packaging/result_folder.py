@@ -95,11 +95,6 @@ class ResultFolder:
         logs = {record.path: content(record.path) for record in self.records}
         return [path for path, raw in (logs | self.contents).items() if any(word in raw for word in sought)]
 
-    @property
-    def commits(self) -> set[str]:
-        """Source commits recorded by the runs."""
-        return {one["commit"] for one in self.provenances if isinstance(one.get("commit"), str)}
-
 
 def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     """Read the set in `folder`: logs and the files of each run.

@@ -14,7 +14,7 @@ from scipy import stats
 
 from mlevents import keys
 from timedrun.submission.compare import compare
-from timedrun.submission.reproduction.recorded_run import RecordedRun, recorded_run
+from timedrun.submission.reproduction.recorded_run import RecordedRun, recorded_run_of
 from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs, speed, within_spread
 
 Course = tuple[float, ...]
@@ -44,7 +44,7 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
             (side / "system.json").write_text(json.dumps({"host_processor_model_name": processor}))
             (side / "environment.txt").write_text("numpy==1\n")
             (side / "provenance.json").write_text(json.dumps({"ranks": 1, "data": {"sha256": data}}))
-        return [recorded_run(folder, number) for number in range(len(minutes))]
+        return [recorded_run_of(folder / f"result_{number}.txt") for number in range(len(minutes))]
 
     return make
 
