@@ -31,10 +31,8 @@ def test_bytes_depend_on_names_and_content_alone(tmp_path: Path) -> None:
     assert first == second
     assert first[:8] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00", "no name and no time in gzip's header"
     with tarfile.open(one.parent / "x.tar.gz") as tar:
-        modes = {entry.name: (entry.mode, entry.uid, entry.gid, entry.uname, entry.gname, entry.mtime) for entry in tar}
-    assert modes["Example/b/x.sh"] == (0o755, 0, 0, "", "", 0) and modes["Example/a.txt"] == (0o644, 0, 0, "", "", 0)
         for name in names:
             file = tar.extractfile(f"Example/{name}")
             assert file is not None and file.read() == name.encode()
-
-
+        modes = {entry.name: (entry.mode, entry.uid, entry.gid, entry.uname, entry.gname, entry.mtime) for entry in tar}
+    assert modes["Example/b/x.sh"] == (0o755, 0, 0, "", "", 0) and modes["Example/a.txt"] == (0o644, 0, 0, "", "", 0)
