@@ -20,7 +20,7 @@ from timedrun.submission.reproduction.recorded_run import (
     recorded_run_of,
     recorded_runs,
 )
-from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs
+from timedrun.submission.reproduction.reproduce_run import compare_runs
 from timedrun.submission.scoring.score_table import NOTICE
 
 MAX_RANKS = 64
@@ -91,7 +91,11 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     if arguments.json:
         print(json.dumps({"path": str(path), "results": str(folder), **report}, indent=2))
     else:
-        print_verdicts(verdicts, folder)
+        print("\n\n".join(one.text for one in verdicts))
+        print(NOTICE)
+        print(
+            f"\nlogs        {folder}/<set>/result_N.txt, files of run N in run_N/; these verdicts are in reproduced.json"
+        )
     if interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.OK if report["reproduced"] else ExitCode.ERROR
@@ -128,10 +132,3 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
             f" {one.config.name} and pass that to `timedrun run {settings['benchmark']}`, which is a different run."
         )
     return f"its run ended with exit code {code}: {output or 'no output'}{hint}", False
-
-
-def print_verdicts(verdicts: list[SetVerdict], folder: Path) -> None:
-    """Print the verdict on every set and the paths of logs and JSON."""
-    print("\n\n".join(one.text for one in verdicts))
-    print(NOTICE)
-    print(f"\nlogs        {folder}/<set>/result_N.txt, files of run N in run_N/; these verdicts are in reproduced.json")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from timedrun.provenance.system_answers import Answers, open_keys
 from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package_docs import IMPLEMENTATION
-from timedrun.submission.packaging.package_layout import count_files, write_manifest, write_tree
+from timedrun.submission.packaging.package_layout import write_manifest, write_tree
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
 from timedrun.submission.packaging.safe_files import PackageError, safe_name
 from timedrun.submission.scoring.score import Score
@@ -136,7 +134,7 @@ def package(
                 findings = check_strictly(folder, rules)
                 official = check_package(folder, rules)
                 write_manifest(folder, submitter, opened, rules, source, official, findings)
-            files = count_files(folder)
+            files = sum(path.is_file() for path in folder.rglob("*"))
             archive = part / f"{submitter}.tar.gz"
             write_archive(folder, archive)
             archive_sha256 = digests(part)[archive.name]
@@ -166,23 +164,15 @@ def package(
 def _new_folder(out: Path) -> Iterator[Path]:
     """Yield a temporary folder next to `out`; remove it, and any parents created for it, unless it was renamed."""
     above = [parent for parent in out.absolute().parents if not parent.exists()]
-    part: Path | None = None
+    part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        mask = os.umask(0o077)
-        os.umask(mask)
-        part.chmod(0o777 & ~mask)  # mkdtemp makes it private
+        part.mkdir(parents=True)
         yield part
     finally:
-        if part is not None:
-            shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
         for parent in above:  # deepest first; non-empty ones are kept, as after success
-            try:
+            with suppress(OSError):
                 parent.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                    raise
 
 
 def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tuple[list[ResultFolder], Ruleset]:

@@ -18,11 +18,9 @@ from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_docs import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
 from timedrun.submission.packaging.safe_files import (
-    PackageError,
     copy,
     refuse_colliding,
     refuse_name,
-    require_plain,
     write,
 )
 from timedrun.submission.packaging.source_tree import source_files, uncommitted
@@ -33,12 +31,8 @@ from timedrun.submission.verdicts import LEVELS, verdict
 def write_tree(
     folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, source: Path
 ) -> list[str]:
-    """Write everything but the manifest; return notes for the submitter.
-
-    Raises:
-        PackageError: a file cannot enter a package, or was changed after it was read.
-        OSError: a file cannot be written.
-    """
+    """Write everything but the manifest; return notes for the submitter. Raise PackageError if a file cannot enter a
+    package, or was changed after it was read."""
     made_from = provenance(source)
     notes: list[str] = []
     for benchmark in dict.fromkeys(one.benchmark for one in sets):
@@ -135,22 +129,6 @@ def write_manifest(
             "files": digests(folder),
         },
     )
-
-
-def count_files(folder: Path) -> int:
-    """Return the number of files, after checking that MLCommons accepts each of them.
-
-    Raises:
-        PackageError: a file is too large, or two names are equal on some file systems.
-    """
-    files = [file for file in folder.rglob("*") if not file.is_dir()]
-    refuse_colliding(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    for file in files:
-        try:
-            require_plain(file)
-        except PackageError as error:
-            raise PackageError(f"no package was written: {str(error).replace(f'{folder}/', '')}") from None
-    return len(files)
 
 
 def _text(to: Path, text: str) -> None:

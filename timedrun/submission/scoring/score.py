@@ -43,51 +43,33 @@ class Score:
     runs: list[float | None]
     runs_needed: int | None
     score_minutes: float | None
-    reason: str | None
-    """Reason for no score; None if there is one."""
+    reason: str | None  # for no score; None if there is one
     mean: float | None
     median: float | None
-    deviation: float | None
-    """Sample standard deviation."""
-    interval: tuple[float, float] | None
-    """95 % confidence interval of the mean."""
+    deviation: float | None  # of the sample
+    interval: tuple[float, float] | None  # 95 % confidence interval of the mean
     progress: list[float | None]
-    unit: str
-    """Unit of `progress`: "epoch", "samples" or another unit of the benchmark."""
-    quality: float | None
-    """Geometric mean of the final quality, which the open division must report."""
+    unit: str  # of `progress`: "epoch", "samples" or another unit of the benchmark
+    quality: float | None  # geometric mean of the final quality, which the open division must report
     evaluation_share: float | None
-    first_epoch_share: float | None
-    """Excess of the first epoch over the median later one: cold caches, compilation."""
-    first_throughput: float | None
-    """Training throughput of the first epoch or block, samples per second."""
-    later_throughput: float | None
-    """The same of the median later one."""
-    caches_dropped: bool | None
-    """True if all logs say so."""
-    page_cache_resident: float | None
-    """Share of the data in the page cache before the clock started, 0..1: the maximum over the runs."""
+    first_epoch_share: float | None  # excess of the first epoch over the median later one: cold caches, compilation
+    first_throughput: float | None  # of training in the first epoch or block, samples per second
+    later_throughput: float | None  # the same of the median later one
+    caches_dropped: bool | None  # True if all logs say so
+    page_cache_resident: float | None  # share of the data in the page cache before the clock: the maximum over the runs
     init_minutes: float | None
-    gap_minutes: float | None
-    """From the end of initialization to run_start: no rule limits it."""
+    gap_minutes: float | None  # from the end of initialization to run_start: no rule limits it
     files: list[str]
-    failures: dict[str, str]
-    """Reason why a run has no time, by file name."""
-    fastest: list[str]
-    """Files dropped as the fastest."""
-    slowest: list[str]
-    """Files dropped as the slowest, including failed runs."""
-    window: list[str] | None = None
-    """Files that were scored, if there are more runs than a submission has."""
-    windows: int | None = None
-    """Number of windows of consecutive runs that `window` was chosen from."""
-    scaling_factor: float | None = None
-    """Factor of scaling.json by which a closed score is multiplied."""
+    failures: dict[str, str]  # reasons why a run has no time, by file name
+    fastest: list[str]  # dropped files
+    slowest: list[str]  # dropped files, including failed runs
+    window: list[str] | None = None  # files that were scored, if there are more runs than a submission has
+    windows: int | None = None  # number of windows of consecutive runs that `window` was chosen from
+    scaling_factor: float | None = None  # of scaling.json, by which a closed score is multiplied
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
-    folder: str = ""
-    """Folder of the logs, relative to the path passed to `score`."""
+    folder: str = ""  # of the logs, relative to the path passed to `score`
 
 
 class ScalingError(ValueError):
