@@ -93,9 +93,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     else:
         print("\n\n".join(one.text for one in verdicts))
         print(NOTICE)
-        print(
-            f"\nlogs        {folder}/<set>/result_N.txt, files of run N in run_N/; these verdicts are in reproduced.json"
-        )
+        print(f"\nlogs        {folder}/<set>/result_N.txt, files of run N in run_N/; verdicts are in reproduced.json")
     if interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.OK if report["reproduced"] else ExitCode.ERROR

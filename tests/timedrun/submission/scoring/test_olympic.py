@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from statistics import fmean, median_high
 
 import numpy as np
@@ -33,14 +32,6 @@ def test_dropping_one_by_one_gives_the_same_mean(times: list[float | None], drop
         assert found is not None and found.mean == pytest.approx(fmean(left))
         assert sorted([*found.fastest, *found.slowest, *found.counted]) == list(range(len(times)))
         assert {i for i, time in enumerate(times) if time is None} <= set(found.slowest)
-
-
-@settings(max_examples=40)
-@given(RUNS, st.integers(1, 2), st.randoms(use_true_random=False))
-def test_the_order_of_the_runs_does_not_matter(times: list[float | None], dropped: int, order: random.Random) -> None:
-    shuffled = order.sample(times, len(times))
-    one, other = olympic(times, dropped), olympic(shuffled, dropped)
-    assert (one and one.mean) == (other and other.mean)
 
 
 def test_dropped_runs_are_named() -> None:
