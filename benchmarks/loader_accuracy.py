@@ -1,10 +1,10 @@
-"""Accuracy that each image loader trains to: real timed runs of a small ResNet, interleaved over loaders and seeds.
+"""Compare the accuracy reached with each image loader: timed runs of a small ResNet, interleaved.
 
 Usage: python benchmarks/loader_accuracy.py --images FOLDER --out FILE.json [--work FOLDER] [--loaders NAME ...]
        [--classes 20] [--seeds 3] [--epochs 30] [--threads 2]
 
-FOLDER holds train/<class>/* and val/<class>/*, such as Caltech-101's. The first --classes of its classes are taken;
-every loader gets a store made of them, and every run goes through `timedrun run`.
+FOLDER holds train/<class>/* and val/<class>/*, such as Caltech-101's. The first --classes of its classes are used;
+every loader gets a store made from them, and every run goes through `timedrun run`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from timedrun.storage.result_files import ResultPaths, write_json
 from timedrun.training.schedule import Schedule
 
 TRAIN = ("pillow", "turbojpeg", "raw", "ffcv", "dali")
-"""Contestants that a run can use; the others are parts of one and FFCV's own."""
+"""Contestants that a run can use; the others are parts of a loader, or FFCV's own."""
 SIZE = 64
 SHUFFLINGS = 20_000
 SIGNIFICANT = 0.05
 
 
 def config_of(name: str, store: str, given: argparse.Namespace, classes: int, seed: int) -> ImageRunConfig:
-    """A run whose only evaluation is at its end, and reaches its target whatever it is."""
+    """Return a config with a single evaluation, at its end, and a target that any run reaches."""
     base = imagenet_baseline()
     data = replace(
         base.data,
@@ -75,7 +75,7 @@ def config_of(name: str, store: str, given: argparse.Namespace, classes: int, se
 
 
 def subset(images: Path, folder: Path, classes: int) -> int:
-    """A copy of the first classes of `images` in `folder`; returns how many they are."""
+    """Copy the first classes of `images` to `folder`; return their number."""
     names = sorted(entry.name for entry in (images / "train").iterdir() if entry.is_dir())[:classes]
     if len(names) < 2:
         raise SystemExit(f"{images}: no train/ folder with two classes or more.")
@@ -90,7 +90,7 @@ def subset(images: Path, folder: Path, classes: int) -> int:
 
 
 def accuracy(config: ImageRunConfig, store: Path, paths: ResultPaths, threads: int) -> dict[str, float]:
-    """Of a run in a process of its own, from its log; and its minutes on the clock."""
+    """Run `config` in a child process; return its accuracy and minutes from the log."""
     settings = paths.folder / f"config_{paths.number}.json"
     write_json(settings, dump(config))
     command = [sys.executable, "-m", "timedrun", "run", "image_classification", str(settings)]
@@ -101,19 +101,20 @@ def accuracy(config: ImageRunConfig, store: Path, paths: ResultPaths, threads: i
         raise SystemExit(f"{config.name}, seed {config.seed}: exit code {done.returncode}\n{done.stderr[-4000:]}")
     log = record.read(paths.log)
     if log.final_quality is None or log.minutes is None:
-        raise SystemExit(f"{paths.log}: no accuracy or no time in the log.")
+        raise SystemExit(f"{paths.log}: the log has no accuracy or no time.")
     return {"accuracy": log.final_quality, "minutes": log.minutes}
 
 
 def range_of_means(table: Sequence[Sequence[float]]) -> float:
-    """Largest minus smallest mean of the columns of `table` [seed][loader]."""
+    """Return the largest minus the smallest column mean of `table` [seed][loader]."""
     means = [statistics.fmean(column) for column in zip(*table, strict=True)]
     return max(means) - min(means)
 
 
 def chance_of_range(table: Sequence[Sequence[float]]) -> float:
-    """Permutation test with seeds as blocks (Good, Permutation Tests, 2000): if loaders made no difference, their names
-    could be dealt anew within each seed. The share of shufflings whose means range at least as far as the observed.
+    """Return the p-value of a permutation test with seeds as blocks (Good, Permutation Tests, 2000).
+
+    Under the null hypothesis loaders are exchangeable within each seed; the statistic is the range of means.
     """
     generator = random.Random(1)
     observed = range_of_means(table)
@@ -124,8 +125,8 @@ def chance_of_range(table: Sequence[Sequence[float]]) -> float:
     return (as_far + 1) / (SHUFFLINGS + 1)
 
 
-def judged(names: Sequence[str], table: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Means, spread, differences from the first loader by pairs of equal seeds, and the verdict."""
+def compare(names: Sequence[str], table: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Return means, deviations, paired differences from the first loader, and the verdict."""
     columns = dict(zip(names, zip(*table, strict=True), strict=True))
     deviations = {name: statistics.stdev(values) for name, values in columns.items()}
     pooled = statistics.fmean(deviation**2 for deviation in deviations.values()) ** 0.5
@@ -154,7 +155,7 @@ def judged(names: Sequence[str], table: Sequence[Sequence[float]]) -> dict[str, 
 
 
 def main() -> None:
-    """Make the stores, run everything, judge."""
+    """Make the stores, run all configs and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -166,7 +167,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     if given.seeds < 2:
-        parser.error("--seeds: a spread needs at least 2")
+        parser.error("--seeds: at least 2 are needed for a deviation")
     chosen, missing = choice(given.loaders)
     missing = {name: reason for name, reason in missing.items() if name in TRAIN}
     ways = [(name, store) for name in chosen for store in CONTESTANTS[name][1]]
@@ -194,7 +195,7 @@ def main() -> None:
                 print(f"seed {seed}, {name} on {store}: {numbers['accuracy']:.4f}", file=sys.stderr, flush=True)
             table.append([found[way] for way in ways])
     names = [f"{name} on {store}" for name, store in ways]
-    verdict = judged(names, table)
+    verdict = compare(names, table)
     write_json(
         given.out,
         {
@@ -211,7 +212,7 @@ def main() -> None:
 
 
 def fresh(folder: Path) -> ResultPaths:
-    """The first number in `folder` that has no log yet."""
+    """Return the first run number in `folder` without a log."""
     number = 0
     while ResultPaths(folder, number).log.exists():
         number += 1
@@ -219,7 +220,7 @@ def fresh(folder: Path) -> ResultPaths:
 
 
 def show(names: Sequence[str], table: Sequence[Sequence[float]], verdict: dict[str, Any], missing: Any) -> None:
-    """The table and the verdict in words."""
+    """Print the table and the verdict."""
     lines = []
     for name, values in zip(names, zip(*table, strict=True), strict=True):
         difference = verdict[f"differences_from_{names[0]}"].get(name)
@@ -229,11 +230,11 @@ def show(names: Sequence[str], table: Sequence[Sequence[float]], verdict: dict[s
     seeds = [f"seed {number}" for number in range(1, len(table) + 1)]
     print_table(["loader", *seeds, "mean", "deviation", f"- {names[0]}"], lines)
     for name, reason in missing.items():
-        print(f"{name}: not run, because {reason}")
+        print(f"{name}: not run: {reason}")
     words = "within seed noise" if verdict["within_seed_noise"] else "NOT within seed noise"
     print(
         f"means range over {verdict['range_of_means']:.4f}, standard error of a difference"
-        f" {verdict['standard_error_of_a_difference']:.4f}; chance of such a range if loaders made no difference"
+        f" {verdict['standard_error_of_a_difference']:.4f}; p-value if loaders are equivalent"
         f" {verdict['chance_of_such_a_range']:.3f} ({verdict['test']}): {words}"
     )
 

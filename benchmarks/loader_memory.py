@@ -1,4 +1,4 @@
-"""Memory of every image loader over three epochs, each in a fresh process: JSON, a plot, and whether it stays flat.
+"""Measure the memory of every image loader over three epochs, each in a fresh process; report growth as JSON and plot.
 
 Usage: python benchmarks/loader_memory.py --out FILE.json [--plot FILE.png] [--images PATH ...] [--stores FOLDER]
        [--loaders NAME ...] [--count 2000] [--size 224] [--batch 128] [--workers 2] [--epochs 3]
@@ -29,11 +29,11 @@ from timedrun.training import sampling
 EVERY = 0.2  # seconds between samples
 MIB = 2**20
 FLAT_BYTES, FLAT_SHARE = 16 * MIB, 0.03
-"""Growth up to the larger of the two is called flat: the allocators of C and torch take and keep as much by chance."""
+"""Growth up to the larger of the two is flat: the allocators of C and torch vary by as much."""
 
 
 def load_epochs(pipe: Connection, contestant: Contestant, stores: Stores, options: BenchOptions, epochs: int) -> None:
-    """In a process of its own: `epochs` passes; the end of each is told, and waits until the memory was looked at."""
+    """Run `epochs` passes in a child process; report the end of each and wait until its memory was sampled."""
     torch.set_num_threads(1)
     samples = sampling.epoch_order(stores.images, SEED, 1)[: options.count]
     try:
@@ -45,12 +45,12 @@ def load_epochs(pipe: Connection, contestant: Contestant, stores: Stores, option
                 seen = sum(len(batch.labels) for batch in batches(part, epoch))
                 pipe.send(("epoch", seen))
                 pipe.recv()
-    except Exception as error:  # told to the parent, which ends with it
+    except Exception as error:  # reported to the parent, which exits
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
 
 
-def watched(contestant: Contestant, stores: Stores, options: BenchOptions, epochs: int) -> dict[str, Any]:
-    """Samples of the memory of a process that loads, and of all below it, and what it was at the end of each epoch."""
+def measure(contestant: Contestant, stores: Stores, options: BenchOptions, epochs: int) -> dict[str, Any]:
+    """Sample the memory of a loading process and its children; return the samples and the values at epoch ends."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=load_epochs, args=(theirs, contestant, stores, options, epochs))
@@ -62,19 +62,19 @@ def watched(contestant: Contestant, stores: Stores, options: BenchOptions, epoch
     ends: list[dict[str, float]] = []
     try:
         while len(ends) < epochs:
-            told = ours.recv() if ours.poll(EVERY) else None
-            if told and told[0] == "failed":
-                raise SystemExit(f"{contestant}: {told[1]}")
+            event = ours.recv() if ours.poll(EVERY) else None
+            if event and event[0] == "failed":
+                raise SystemExit(f"{contestant}: {event[1]}")
             found = process_memory.memory(child.pid)
             if found is None:
-                raise SystemExit("this system does not tell the memory of processes (Linux 5.9 and later do).")
+                raise SystemExit("memory of processes is unavailable; Linux 5.9 or later is required.")
             row = [time.monotonic() - began, found.anonymous, found.shared, found.mapped_files]
             samples.append(row)
-            if told and told[0] == "opened":
+            if event and event[0] == "opened":
                 opened_at = row[0]
-            elif told:
-                if told[1] != min(options.count, stores.images):
-                    raise SystemExit(f"{contestant}: epoch {len(ends) + 1} had {told[1]} images.")
+            elif event:
+                if event[1] != min(options.count, stores.images):
+                    raise SystemExit(f"{contestant}: epoch {len(ends) + 1} had {event[1]} images.")
                 ends.append(dict(zip(("seconds", "anonymous", "shared", "mapped_files"), row, strict=True)))
                 ours.send(None)
     except EOFError:
@@ -101,7 +101,7 @@ def watched(contestant: Contestant, stores: Stores, options: BenchOptions, epoch
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """A panel a loader: memory over time, the ends of epochs marked."""
+    """Plot memory over time, one panel per loader, with epoch ends marked."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -129,7 +129,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--plot", type=Path)
@@ -153,7 +153,7 @@ def main() -> None:
         rows = []
         for contestant in contestants:
             print(f"{contestant} ...", file=sys.stderr, flush=True)
-            rows.append(watched(contestant, stores, options, given.epochs))
+            rows.append(measure(contestant, stores, options, given.epochs))
     write_json(
         given.out,
         {
@@ -178,7 +178,7 @@ def main() -> None:
         table.append([row["loader"], row["store"], *held, *cells, "flat" if row["flat"] else "GROWS"])
     print_table([*header, "peak", "growth", "verdict"], table)
     for name, reason in missing.items():
-        print(f"{name}: not measured, because {reason}")
+        print(f"{name}: not measured: {reason}")
     print(json.dumps({"flat": all(row["flat"] for row in rows)}))
 
 

@@ -1,9 +1,9 @@
-"""How much of loading hides behind training at each prefetch depth, and what a change of resolution costs; interleaved.
+"""Measure the overlap of loading and training by prefetch depth, and the cost of a change of resolution; interleaved.
 
 Usage: python benchmarks/loader_overlap.py [--images FOLDER] [--loaders pillow turbojpeg raw ffcv] [--out FILE]
 
-A stand-in training step takes no processor on a CPU: it sleeps as long as its batch takes the loader alone, the case in
-which overlap matters most; on CUDA it is a real step of ResNet-50. --step model trains a small network on the CPU.
+On a CPU the training step sleeps as long as loading its batch takes alone, the case in which overlap matters most; on
+CUDA it is a step of ResNet-50. --step model trains a small network on the CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,9 +31,9 @@ from image_classification.loaders.loader import LoaderName
 from image_classification.loaders.registry import LOADERS
 from image_classification.model import RESNET50, ModelConfig, build_model
 from image_classification.prepare import prepare
-from image_classification.settings import DataConfig
 from image_classification.stores.manifest import StoreConfig
 from image_classification.synthetic_images import SyntheticImages, write_images
+from timedrun.commands.show import print_table
 from timedrun.distributed.process_group import ProcessGroup
 
 STORES: dict[LoaderName, StoreConfig] = {
@@ -48,7 +49,7 @@ Step = Callable[[Batch], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured."""
+    """Settings of a measurement."""
 
     size: int
     small: int
@@ -59,18 +60,6 @@ class Settings:
     """sleep or model"""
 
 
-def data_config(loader: LoaderName, settings: Settings, prefetch: int) -> DataConfig:
-    """The images of a config of 2022 by another loader."""
-    return replace(
-        imagenet_methods().data,
-        loader=loader,
-        store=STORES[loader],
-        workers=settings.workers,
-        prefetch=prefetch,
-        train_size=settings.size,
-    )
-
-
 def opened(
     loader: LoaderName,
     settings: Settings,
@@ -79,23 +68,30 @@ def opened(
     size_at: Callable[[int], int] | None = None,
     last_epoch: int = 0,
 ) -> ImageBatches:
-    """A loader as a run has it."""
+    """Open the batches as a run does."""
+    config = replace(
+        imagenet_methods().data,
+        loader=loader,
+        store=STORES[loader],
+        workers=settings.workers,
+        prefetch=prefetch,
+        train_size=settings.size,
+    )
     ranks = ProcessGroup(0, 1, 0, settings.device)
-    config = data_config(loader, settings, prefetch)
     return ImageBatches(
         config, store, ranks, global_batch=settings.batch, seed=1, size_at=size_at, last_epoch=last_epoch
     )
 
 
 def finished(device: torch.device) -> float:
-    """The time once the device has done all it was given."""
+    """Return the time after synchronizing the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def model_step(settings: Settings) -> Step:
-    """A real training step; ResNet-50 where there is a GPU."""
+    """Return a training step; of ResNet-50 on a GPU."""
     device = settings.device
     model: nn.Module = build_model(RESNET50 if device.type == "cuda" else SMALL_MODEL, 1)
     model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -111,13 +107,13 @@ def model_step(settings: Settings) -> Step:
     return step
 
 
-def sleeping_step(seconds: float) -> Step:
-    """As long as a step on a device that leaves the processor alone."""
-    return lambda batch: time.sleep(seconds)
+def sleep(seconds: float, batch: Batch) -> None:
+    """Take that long and leave the CPU idle."""
+    time.sleep(seconds)
 
 
 def epoch_seconds(data: ImageBatches, epoch: int, step: Step | None, device: torch.device) -> tuple[float, int]:
-    """Seconds of an epoch and its steps, from before its first batch; without `step`, of loading alone."""
+    """Return the seconds of an epoch and its number of steps; without `step`, of loading alone."""
     began, count = finished(device), 0
     for batch in data.train(epoch):
         if step is not None:
@@ -127,7 +123,7 @@ def epoch_seconds(data: ImageBatches, epoch: int, step: Step | None, device: tor
 
 
 def step_alone_seconds(data: ImageBatches, step: Step, count: int, device: torch.device) -> float:
-    """Seconds of `count` steps on one batch that is there."""
+    """Return the seconds of `count` steps on one loaded batch."""
     batch = next(iter(data.train(1)))
     step(batch)  # the first one allocates
     began = finished(device)
@@ -137,7 +133,7 @@ def step_alone_seconds(data: ImageBatches, step: Step, count: int, device: torch
 
 
 def step_times(data: ImageBatches, epoch: int, step: Step, device: torch.device) -> list[float]:
-    """Seconds of each step of an epoch, the wait for its batch in it."""
+    """Return the seconds of each step of an epoch, including the wait for its batch."""
     found, began = [], finished(device)
     for batch in data.train(epoch):
         step(batch)
@@ -150,10 +146,12 @@ def step_times(data: ImageBatches, epoch: int, step: Step, device: torch.device)
 def change_of_resolution(
     loader: LoaderName, settings: Settings, store: Path, step: Step, prefetch: int, *, across: bool
 ) -> dict[str, float]:
-    """Milliseconds of steps around an epoch's end at which images grow from `small` to `size`.
+    """Return milliseconds of steps around an epoch's end at which images grow from `small` to `size`.
 
-    across: the next epoch's first batches are made ready while the last ones are trained on. A second change shows what
-    the first may owe to memory that is touched for the first time.
+    A second change separates the cost from that of memory touched for the first time.
+
+    Args:
+        across: prefetch the next epoch's first batches during the last steps of an epoch.
     """
     sizes = [settings.small, settings.size] * 2
     with opened(loader, settings, store, prefetch, lambda epoch: sizes[epoch - 1], len(sizes) if across else 0) as data:
@@ -167,7 +165,7 @@ def change_of_resolution(
 
 
 def make_stores(images: Path, root: Path, loaders: Sequence[LoaderName], workers: int) -> dict[LoaderName, Path]:
-    """A store of each format that is read."""
+    """Prepare a store of each format."""
     found = {}
     for loader in loaders:
         store = STORES[loader]
@@ -186,7 +184,7 @@ def make_stores(images: Path, root: Path, loaders: Sequence[LoaderName], workers
 
 
 def quartiles(values: Sequence[float]) -> list[float]:
-    """Lower quartile, median, upper quartile; of one value that value."""
+    """Return lower quartile, median and upper quartile."""
     if len(values) == 1:
         return [values[0]] * 3
     return [float(value) for value in statistics.quantiles(values, n=4, method="inclusive")]
@@ -195,16 +193,16 @@ def quartiles(values: Sequence[float]) -> list[float]:
 def measure(
     settings: Settings, stores: dict[LoaderName, Path], depths: Sequence[int], change_depth: int, repeats: int
 ) -> dict[LoaderName, dict[str, Any]]:
-    """Everything for every loader, `repeats` times over, in an order that turns each time."""
+    """Measure every loader `repeats` times, in alternating order."""
     device = settings.device
     steps: dict[LoaderName, Step] = {}
     counts: dict[LoaderName, int] = {}
     results: dict[LoaderName, dict[str, Any]] = {}
-    for loader, store in stores.items():  # the page cache, compiled code and the length of a step
+    for loader, store in stores.items():  # warm the page cache, compile, and measure the length of a step
         with opened(loader, settings, store, 0) as data:
             epoch_seconds(data, 1, None, device)
             taken, counts[loader] = epoch_seconds(data, 2, None, device)
-        steps[loader] = model_step(settings) if settings.step == "model" else sleeping_step(taken / counts[loader])
+        steps[loader] = model_step(settings) if settings.step == "model" else partial(sleep, taken / counts[loader])
         results[loader] = {
             "loading_alone": [],
             "step_alone": [],
@@ -223,7 +221,7 @@ def measure(
             for depth in depths if number % 2 else list(depths)[::-1]:
                 with opened(loader, settings, store, depth, last_epoch=number + 3) as data:
                     for batch in data.train(number + 1, first_step=max(0, count - 2 * depth - 2)):
-                        step(batch)  # so that the epoch that is measured begins as every one but the first does
+                        step(batch)  # so that the measured epoch begins like any but the first
                     both = epoch_seconds(data, number + 2, step, device)[0] / count
                 result["together"][str(depth)].append(both)
                 result["hidden"][str(depth)].append((alone + training - both) / min(alone, training))
@@ -233,36 +231,28 @@ def measure(
     return results
 
 
-def table(results: dict[LoaderName, dict[str, Any]], depths: Sequence[int], settings: Settings) -> str:
-    """Medians; of what is hidden, quartiles too."""
-    lines = ["milliseconds a step, medians; hidden: the share of the shorter of the two that costs no time (quartiles)"]
-    lines.append(f"{'loader':>10} {'loading':>9} {'step':>9} {'depth':>6} {'together':>9}  hidden")
+def show(results: dict[LoaderName, dict[str, Any]], depths: Sequence[int], settings: Settings) -> None:
+    """Print medians, and quartiles of the hidden share."""
+    print("milliseconds per step, medians; hidden: share of the shorter of the two that costs no time (quartiles)")
+    rows = []
     for loader, result in results.items():
-        for depth in depths:
-            both, hidden = result["together"][str(depth)], quartiles(result["hidden"][str(depth)])
-            columns = [statistics.median(values) * 1e3 for values in (result["loading_alone"], result["step_alone"])]
-            lines.append(
-                f"{loader:>10} {columns[0]:>9.1f} {columns[1]:>9.1f} {depth:>6} {statistics.median(both) * 1e3:>9.1f}"
-                f"  {hidden[1]:5.0%} ({hidden[0]:.0%} .. {hidden[2]:.0%})"
-            )
-    lines.append(
-        f"change from {settings.small} to {settings.size} px: milliseconds of steps, the wait for a batch in it"
-    )
-    lines.append(
-        f"{'loader':>10} {'prefetch':>17} {'median small':>13} {'median large':>13} {'first change':>13} {'second':>9}"
-    )
-    for loader, result in results.items():
-        for kind, rows in result["change"].items():
-            found = [statistics.median(row[name] for row in rows) for name in rows[0]]
-            lines.append(
-                f"{loader:>10} {kind.replace('_', ' '):>17} "
-                + " ".join(f"{value:>{width}.1f}" for value, width in zip(found, (13, 13, 13, 9), strict=True))
-            )
-    return "\n".join(lines)
+        alone = [f"{statistics.median(result[name]) * 1e3:.1f}" for name in ("loading_alone", "step_alone")]
+        for depth in map(str, depths):
+            low, middle, high = quartiles(result["hidden"][depth])
+            both = f"{statistics.median(result['together'][depth]) * 1e3:.1f}"
+            rows.append([loader, *alone, depth, both, f"{middle:.0%} ({low:.0%} .. {high:.0%})"])
+    print_table(["loader", "loading", "step", "depth", "together", "hidden"], rows)
+    print(f"change from {settings.small} to {settings.size} px: milliseconds per step, including the wait for a batch")
+    rows = [
+        [loader, kind.replace("_", " "), *(f"{statistics.median(row[name] for row in found):.1f}" for name in found[0])]
+        for loader, result in results.items()
+        for kind, found in result["change"].items()
+    ]
+    print_table(["loader", "prefetch", "median small", "median large", "first change", "second"], rows)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--images", type=Path, help="a folder of train/ and val/; by default synthetic 500x375 JPEG")
     parser.add_argument("--loaders", nargs="*", choices=list(STORES), help="by default all that are installed")
@@ -312,7 +302,7 @@ def main() -> None:
             "loaders": results,
         }
         arguments.out.write_text(json.dumps(content, indent=1) + "\n")
-    print(table(results, arguments.depths, settings))
+    show(results, arguments.depths, settings)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""SIGKILL of `timedrun prepare` at random moments, then again until it ends: are the bytes those of a run left alone?
+"""Kill `timedrun prepare` with SIGKILL at random moments, resume it, and compare the bytes with an undisturbed run.
 
 Usage: python benchmarks/prepare_kills.py --images PATH ... --out FILE.json [--kills 20] [--formats jpeg raw beton]
        [--workers 2] [--seed 1] [--work FOLDER]
 
-A trial starts with an empty folder, kills the command and all its processes once to three times, each time at a random
-moment of the time that a run left alone takes, and then lets it end; each start has one worker process or --workers.
-Trials of a format go on until --kills hit a running command.
+A trial starts with an empty folder, kills the command and all its processes one to three times, each time after a
+random part of the duration of an undisturbed run, and then lets it finish; each start has one worker or --workers.
+Trials of a format continue until --kills hit a running command.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ LIMIT_SECONDS = 1800.0
 POLL_SECONDS = 0.005
 
 
-def started(name: str, images: Sequence[Path], folder: Path, workers: int) -> subprocess.Popen[str]:
-    """The command, at the head of a process group of its own."""
+def start(name: str, images: Sequence[Path], folder: Path, workers: int) -> subprocess.Popen[str]:
+    """Start the command as the leader of a new process group."""
     command = [sys.executable, "-m", "timedrun", "prepare", "image_classification", "imagenet_baseline"]
     command += ["--images", *map(str, images), "--data-folder", str(folder), "--workers", str(workers), *FORMATS[name]]
     return subprocess.Popen(
@@ -49,15 +49,15 @@ def started(name: str, images: Sequence[Path], folder: Path, workers: int) -> su
     )
 
 
-def ended(process: subprocess.Popen[str]) -> None:
-    """Waits until the command is done; it must succeed."""
-    _, words = process.communicate(timeout=LIMIT_SECONDS)
+def wait(process: subprocess.Popen[str]) -> None:
+    """Wait for the command; exit unless it succeeds."""
+    _, errors = process.communicate(timeout=LIMIT_SECONDS)
     if process.returncode:
-        raise SystemExit(f"prepare ended with exit code {process.returncode}:\n{words[-4000:]}")
+        raise SystemExit(f"prepare ended with exit code {process.returncode}:\n{errors[-4000:]}")
 
 
 def killed(process: subprocess.Popen[str], seconds: float) -> bool:
-    """SIGKILL to all processes of the command after so many seconds, and waits for the last; False: it was done."""
+    """Kill all processes of the command after `seconds` and wait for the last; return False if it had finished."""
     try:
         process.communicate(timeout=seconds)
         if process.returncode:
@@ -72,7 +72,7 @@ def killed(process: subprocess.Popen[str], seconds: float) -> bool:
 
 
 def members(group: int) -> list[int]:
-    """Live processes of a process group."""
+    """Return the live processes of a process group."""
     found = []
     for pid in psutil.pids():
         try:
@@ -84,7 +84,7 @@ def members(group: int) -> list[int]:
 
 
 def contents(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below `folder`, by its path there."""
+    """Return the SHA-256 of every file in `folder` by relative path."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -94,45 +94,45 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def undisturbed(name: str, images: Sequence[Path], folder: Path, workers: int) -> tuple[float, float, dict[str, str]]:
-    """Seconds until the first file is there and until the end of a run left alone, and what it made."""
+    """Return the seconds until the first file and until the end of an undisturbed run, and its contents."""
     began = time.monotonic()
-    process = started(name, images, folder, workers)
+    process = start(name, images, folder, workers)
     first = None
     while process.poll() is None:
         if first is None and folder.is_dir() and any(path.is_file() for path in folder.rglob("*")):
             first = time.monotonic() - began
         time.sleep(POLL_SECONDS)
     seconds = time.monotonic() - began
-    ended(process)
+    wait(process)
     return first or 0.0, seconds, contents(folder)
 
 
 def trial(
     name: str, images: Sequence[Path], folder: Path, workers: int, times: tuple[float, float], random_: random.Random
 ) -> dict[str, Any]:
-    """One to three kills, then a run to the end. Most kills fall after the first file, when there is much to break."""
+    """Kill one to three times, mostly after the first file exists, then run to the end."""
     first, whole = times
     kills = []
     for _ in range(random_.randint(1, 3)):
         seconds = random_.uniform(0.9 * first, whole)
         count = random_.choice([1, workers])
-        if not killed(started(name, images, folder, count), seconds):
+        if not killed(start(name, images, folder, count), seconds):
             kills.append({"seconds": seconds, "workers": count, "was_done": True})
             break
         files = sum(path.is_file() for path in folder.rglob("*")) if folder.is_dir() else 0
         manifest = any(folder.glob("timedrun_images.json"))
         kills.append({"seconds": seconds, "workers": count, "files_left": files, "manifest_left": manifest})
-    ended(started(name, images, folder, random_.choice([1, workers])))
+    wait(start(name, images, folder, random_.choice([1, workers])))
     return {"kills": kills}
 
 
 def kills_of(found: dict[str, Any]) -> int:
-    """How many kills of a trial hit a running command."""
+    """Return the number of kills that hit a running command."""
     return sum("was_done" not in kill for kill in found["kills"])
 
 
 def main() -> None:
-    """Run all trials and compare."""
+    """Run all trials and compare contents."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", nargs="+", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

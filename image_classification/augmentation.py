@@ -1,4 +1,4 @@
-"""Random crops and flips drawn per sample: from (seed, epoch, sample) alone, so the same for any number of ranks."""
+"""Random crops and flips as pure functions of (seed, epoch, sample), equal for any number of ranks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from timedrun.training.sampling import Indices, random_uniform
 def pad_crop_flip(
     images: Tensor, indices: npt.NDArray[np.int64], *, seed: int, epoch: int, padding: int, flip: bool
 ) -> Tensor:
-    """Pad with `padding` black pixels, crop back at a random place, mirror half of the images (He et al. 2015, 4.2).
+    """Pad with `padding` black pixels, crop at a random position, flip half of the images (He et al. 2015, 4.2).
 
     Args:
-        images: (N, C, H, W) of any type, 0 for black. indices: (N,) the samples that they are.
+        images: (N, C, H, W) of any dtype, 0 for black. indices: (N,) their sample numbers.
     """
     count, channels, height, width = images.shape
     draws = random_uniform(seed, epoch, indices, stream="crop_flip", count=3)
@@ -40,7 +40,7 @@ def pad_crop_flip(
 def train_crops(
     seed: int, epoch: int, indices: Indices, sizes: npt.NDArray[np.integer]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The random resized crop of each sample: boxes (n, 4) in pixels of the original, and whether it is mirrored (n,).
+    """Draw the random resized crop of each sample: boxes (n, 4) in pixels of the original, and flips (n,).
 
     Args:
         indices: (n,) samples. sizes: (n, 2) height and width of the original images.
@@ -50,7 +50,7 @@ def train_crops(
 
 
 def random_resized_crop_boxes(sizes: npt.NDArray[np.integer], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """(n, 4) top, left, height, width of crops with area 8-100 % and aspect ratio 3/4-4/3, as torchvision's
+    """Return boxes (n, 4) of top, left, height, width with area 8-100 % and aspect ratio 3/4-4/3, as torchvision's
     RandomResizedCrop draws them: ten tries, then the largest centred crop within the ratios.
 
     Args:
@@ -85,7 +85,7 @@ def _central_box(height: int, width: int) -> tuple[int, int, int, int]:
 def scaled_boxes(
     boxes: npt.NDArray[np.int64], original_sizes: npt.NDArray[np.integer], stored_sizes: npt.NDArray[np.integer]
 ) -> npt.NDArray[np.int64]:
-    """Boxes (n, 4) of the originals on resized copies: edges at the nearest pixel, at least one pixel a side.
+    """Map boxes (n, 4) of the originals to resized copies: edges at the nearest pixel, at least one pixel a side.
 
     Args:
         original_sizes, stored_sizes: (n, 2) or (2,) height and width.

@@ -1,4 +1,4 @@
-"""`timedrun bench loader image_classification`: training crops a second of every loader, on the same images."""
+"""`timedrun bench loader image_classification`: training crops per second of every loader on the same images."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ from timedrun.errors import DataError
 from timedrun.training import sampling
 
 UNCOUNTED = 5
-"""Batches of a newly opened loader before its pass: all that it works on at a time, so that their memory is there."""
+"""Batches before the measured pass of a newly opened loader, so that its batch memory is allocated."""
 
 NOTES: Final = (
-    "training crops (random resized crop and flip) as 8-bit batches; normalising them is left out, alike for all.",
+    "training crops (random resized crop and flip) as 8-bit batches; normalization is left out for all.",
     "every loader draws the same crops of the same images, except ffcv_own, FFCV's pipeline as ffcv-imagenet has it, "
     "with crops and an order of its own.",
     "raw_host is the host's part of the raw loader for a GPU: images gathered for the copy, to be cropped there.",
-    "a pass: every image once; a loader is opened, gives five batches uncounted, is measured over the pass and is "
-    "closed before the next one starts. Passes are interleaved, each repeat in another order, after one that is not.",
+    "a pass: every image once; a loader is opened, yields five uncounted batches, is measured over the pass and is "
+    "closed before the next one starts. Passes are interleaved, each repeat in another order, after an uncounted one.",
     "per core: rate / workers, or / cores if they are fewer. CPU-seconds and memory: of this process and its children; "
-    "memory is anonymous and shared, its peak in the uncounted pass above what there was before the loader was opened; "
-    "what an earlier loader's allocator kept is not in it (benchmarks/loader_memory.py has a process for each).",
-    "torch runs one thread within an operator here, so that no loader has more threads than --workers.",
+    "memory is anonymous and shared, its peak in the uncounted pass above that before the loader was opened; "
+    "memory kept by an earlier loader's allocator is not counted (benchmarks/loader_memory.py has a process for each).",
+    "torch runs one intra-op thread, so that no loader has more threads than --workers.",
 )
 
 
 def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
-    """Measure all loaders. Of `config` only the device counts.
+    """Measure all loaders. Only the device of `config` is used.
 
     Raises:
-        UsageError: a name of --loaders that is none, or stores that hold something else. DataError: images are missing
+        UsageError: an unknown name in --loaders, or stores of other settings or images. DataError: images are missing
             or broken, or no loader can run here.
     """
     device = device_of(config)
@@ -85,14 +85,14 @@ def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
 
 
 def device_of(config: ImageRunConfig) -> torch.device:
-    """The config's device."""
+    """Return the config's device."""
     if config.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(config.device)
 
 
 def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device: torch.device) -> list[LoaderRates]:
-    """A row for each loader, store and size."""
+    """Return a row for each loader, store and size."""
     contestants = [
         Contestant(name, CONTESTANTS[name][0], store, size)
         for size in options.sizes
@@ -105,11 +105,11 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
         epoch = repeat + 1
         samples = sampling.epoch_order(stores.images, SEED, epoch)[: options.count]
         before = held_bytes()
-        torch.set_num_threads(1)  # opening some loaders sets it
+        torch.set_num_threads(1)  # some loaders set it when opened
         labels: list[Tensor] = []
         with opened(contestant, stores, samples, options, device) as batches:
             for _ in batches(samples[: UNCOUNTED * options.batch], epoch):
-                pass  # its processes, its compiled code and the memory of its batches are there
+                pass  # starts processes, compiles and allocates
             finish = contestant.name != "raw_host"
             found = measured_pass(
                 lambda: drained(batches(samples, epoch), labels, device, finish=finish),
@@ -118,7 +118,7 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
             )
         seen = int(torch.cat(labels).sum())
         if sums.setdefault(repeat, seen) != seen:
-            raise DataError(f"{contestant} gave other labels than the loaders before it; its rate would say nothing.")
+            raise DataError(f"{contestant} yielded other labels than the loaders before it; no rate was reported.")
         return found
 
     measured = interleaved(contestants, options.repeats, one_pass, name=str)
@@ -130,17 +130,16 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
 
 
 def drained(batches: Iterator[LoadedBatch], labels: list[Tensor], device: torch.device, *, finish: bool) -> int:
-    """Takes all batches to the device, and returns how many images were in them; `labels` gets theirs.
+    """Move all batches to the device, append their labels to `labels`, and return the number of images.
 
-    Args:
-        finish: do there what a loader leaves to do.
+    finish: run the part that a loader leaves to the device.
     """
     count = 0
     for batch in batches:
         images = batch.images.to(device, non_blocking=True)
         if finish and batch.finish is not None:
             batch.finish(images)
-        labels.append(batch.labels.clone())  # FFCV writes the next ones there
+        labels.append(batch.labels.clone())  # FFCV reuses the buffer
         count += len(batch.labels)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -148,7 +147,7 @@ def drained(batches: Iterator[LoadedBatch], labels: list[Tensor], device: torch.
 
 
 def goals(rows: Sequence[LoaderRates]) -> list[Goal]:
-    """The issue's goals, each at every size, by medians of the ratios of passes of the same repeat."""
+    """Return the goals at every size, by medians of the ratios of passes of the same repeat."""
     found = []
     for size in dict.fromkeys(row.size for row in rows):
         at = {(row.loader, row.store): row for row in rows if row.size == size}
@@ -159,7 +158,7 @@ def goals(rows: Sequence[LoaderRates]) -> list[Goal]:
         found.append(_goal(f"{size} pixels: raw at least 5 times as fast as JPEG (turbojpeg)", raw, jpeg, 5.0))
         others = [row for row in at.values() if row.loader != "pillow"]
         slowest = min(others, key=lambda row: statistics.median(row.per_second), default=None)
-        found.append(_goal(f"{size} pixels: nothing slower than pillow", slowest, pillow, 1.0))
+        found.append(_goal(f"{size} pixels: no loader slower than pillow", slowest, pillow, 1.0))
     return found
 
 

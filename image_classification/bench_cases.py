@@ -1,4 +1,4 @@
-"""The loaders that benchmarks compare, the stores they load, made of the same images, and how each is opened."""
+"""Cases of the loader benchmark: loaders, and stores made of the same images."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ STORES: Final = {
     "beton_jpeg": StoreConfig(format="beton", size=500, jpeg_share=1.0),
     "beton_half": StoreConfig(format="beton", size=500, jpeg_share=0.5),
 }
-"""What is loaded from, each made of the same images."""
+"""Stores, made of the same images."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A way to load a store at one size."""
+    """A loader on a store at one image size."""
 
     name: str
     loader: LoaderName
@@ -57,17 +57,17 @@ CONTESTANTS: Final[dict[str, tuple[LoaderName, tuple[str, ...]]]] = {
     "ffcv_own": ("ffcv", ("beton_jpeg", "beton_half")),
     "dali": ("dali", ("jpeg",)),
 }
-"""By name: the loader that it is of, and the stores that it loads."""
+"""Loader and stores of each contestant by name."""
 
 
 def choice(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Contestants that can run here, and why the others cannot.
+    """Return the contestants that can run here, and the reason for each other one.
 
     Raises:
-        UsageError: a name that is none.
+        UsageError: an unknown name.
     """
     if unknown := [name for name in names if name not in CONTESTANTS]:
-        raise UsageError(f"no loader {', '.join(unknown)}; there are: {', '.join(CONTESTANTS)}.")
+        raise UsageError(f"no loader {', '.join(unknown)}; loaders: {', '.join(CONTESTANTS)}.")
     missing = {name: "--loaders leaves it out." for name in CONTESTANTS if names and name not in names}
     for name in CONTESTANTS.keys() - missing.keys():
         if reason := LOADERS[CONTESTANTS[name][0]].unavailable():
@@ -80,22 +80,22 @@ class Stores:
     """Stores of the same images."""
 
     folder: Path
-    """Each lies in a folder of its name."""
+    """Parent of the stores' folders, which have their names."""
     manifests: dict[str, ImageManifest]
     source: str
-    """What the images are, in words."""
+    """Description of the images."""
 
     @property
     def images(self) -> int:
-        """For training."""
+        """Number of training images."""
         return next(iter(self.manifests.values())).splits["train"].images
 
 
 def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stores:
-    """The stores `names` in `root`, made of `options.images` or of synthetic ones where they are not there yet.
+    """Open the stores `names` in `root`; missing ones are made of `options.images` or of synthetic images.
 
     Raises:
-        UsageError: a store there was made with other settings, or of other images than the others.
+        UsageError: a store has other settings, or other images than the others.
     """
     images, folder = list(options.images), root
     source = "as given with --images"
@@ -127,14 +127,14 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
 
 
 def config_of(store: StoreConfig, *, workers: int, loader: LoaderName | None = None) -> ImageRunConfig:
-    """A config of that store and of `loader`, by default the first that reads it."""
+    """Return a config of that store and of `loader`, by default the first that reads it."""
     readers = [loader] if loader else [name for name, known in LOADERS.items() if store.format in known.formats]
     base = imagenet_baseline()
     return replace(base, data=replace(base.data, loader=readers[0], store=store, workers=workers))
 
 
 def facts_of(manifest: ImageManifest) -> dict[str, Any]:
-    """What a store holds, for the record."""
+    """Return the facts of a store for the JSON report."""
     train = manifest.splits["train"]
     return {
         "settings": asdict(manifest.settings),
@@ -152,7 +152,7 @@ Batches = Callable[[Indices, int], Iterator[LoadedBatch]]
 def opened(
     contestant: Contestant, stores: Stores, samples: Indices, options: BenchOptions, device: torch.device
 ) -> Iterator[Batches]:
-    """A function of (samples, epoch) that gives their batches, until the loader is closed at the end of the context."""
+    """Open the loader and yield a function from (samples, epoch) to their batches; close it at the end."""
     folder = stores.folder / contestant.store
     workers, size, batch = options.workers, contestant.size, options.batch
     if contestant.name == "ffcv_own":
@@ -170,12 +170,12 @@ def opened(
 
 
 def parts_of(samples: Indices, batch: int) -> list[Indices]:
-    """Batches of `samples`; the last one may be short."""
+    """Split `samples` into batches; the last one may be short."""
     return [samples[begin : begin + batch] for begin in range(0, len(samples), batch)]
 
 
 def host_part(data: DataConfig, folder: Path, device: torch.device) -> Loader:
-    """The raw loader as it is where a GPU crops and resizes."""
+    """Return the raw loader as it is used when a GPU crops and resizes."""
     from image_classification.loaders.raw import RawLoader
 
     return RawLoader(
@@ -191,8 +191,8 @@ def host_part(data: DataConfig, folder: Path, device: torch.device) -> Loader:
 
 @functools.cache
 def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
-    """FFCV's own pipeline, made to load given samples, all of them, in its own order. It has nothing to close (its
-    threads end with a pass), and it is kept, since another one would be compiled anew.
+    """Return FFCV's own pipeline, adapted to load all of the given samples in its own order. It needs no closing (its
+    threads end with a pass) and is cached, since a new one is compiled again.
     """
     from image_classification.loaders.ffcv_loader import stock_loader
 
@@ -201,7 +201,7 @@ def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
 
     def batches(samples: Indices, epoch: int) -> Iterator[LoadedBatch]:
         stock.traversal_order.indices = samples
-        stock.first_traversal_order = samples  # its length is that of a pass
+        stock.first_traversal_order = samples  # its length sets that of a pass
         stock.next_epoch = epoch
         for images, labels in stock:
             yield LoadedBatch(images, labels)
@@ -210,5 +210,5 @@ def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

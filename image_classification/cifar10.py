@@ -1,4 +1,4 @@
-"""CIFAR-10's original binary batches: a label byte and 3,072 pixel bytes an image. Python pickles are never read."""
+"""CIFAR-10's binary batches: a label byte and 3,072 pixel bytes for each image. Pickled batches are not read."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FILES = {
 
 
 def problems(folder: Path) -> list[str]:
-    """What keeps `folder` from being CIFAR-10's binary batches, told from names and sizes alone (no pixel is read)."""
+    """Return the faults of a folder of binary batches by names and sizes of its files; no pixel is read."""
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         pickled = (folder / "data_batch_1").exists()
-        hint = " It holds the pickled Python version, which is not read." if pickled else ""
+        hint = " It has the pickled Python version, which is not supported." if pickled else ""
         return [
             f"{folder}: {', '.join(missing)} missing.{hint} Give the folder of CIFAR-10's binary version"
             " with --data-folder."
@@ -39,7 +39,7 @@ def problems(folder: Path) -> list[str]:
 
 
 def read(folder: Path, split: str) -> tuple[Tensor, Tensor]:
-    """Images (N, 3, 32, 32) uint8 and labels (N,) int64 of "train" or "evaluation".
+    """Return images (N, 3, 32, 32) uint8 and labels (N,) int64 of "train" or "evaluation".
 
     Raises:
         DataError: a file is missing, has the wrong size or a label above 9.
@@ -59,7 +59,7 @@ def read(folder: Path, split: str) -> tuple[Tensor, Tensor]:
 
 
 def verify(folder: Path) -> dict[str, str]:
-    """SHA-1 of every file, compared with the published ones.
+    """Compare the SHA-1 of every file with the published one and return them.
 
     Raises:
         DataError: a file is missing or is not the published one.

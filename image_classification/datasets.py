@@ -166,8 +166,6 @@ def unused_settings(data: DataConfig) -> list[str]:
         found.append(f"{data.source} has images of {own} px: set --data.train-size {own} --data.eval-size {own}.")
     if data.order_block < 1 or data.order_window < 1:
         found.append("data.order_block and data.order_window count from 1.")
-    if data.eval_batch < 1:
-        found.append(f"data.eval_batch {data.eval_batch}: give --data.eval-batch 1 or more.")
     if data.prefetch < 0 or data.workers < 0:
         found.append("data.prefetch and data.workers count from 0.")
     return found

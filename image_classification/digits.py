@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 grey 8x8 images that come with the package, so that a run needs no download."""
+"""scikit-learn's digits: 1,797 grey 8x8 images that come with the package."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from timedrun.errors import DataError
 
 TOTAL = 1797
 EVALUATION = 900
-"""Held-out images. The permutation that separates them is fixed and part of the task, not of a run's seed."""
+"""Held-out images. Their fixed permutation is part of the task and does not depend on a run's seed."""
 SPLIT_SEED = 0
 
 
 def require() -> None:
-    """Load scikit-learn, which takes a second that is no part of a run's time; its data stay on disk.
+    """Import scikit-learn ahead of the clock (about a second); its data stays on disk.
 
     Raises:
         DataError: it is not installed.
@@ -28,13 +28,13 @@ def require() -> None:
         importlib.import_module("sklearn.datasets")
     except ImportError:
         raise DataError(
-            "the digits come with scikit-learn, which is not installed: pip install 'timedrun[digits]'."
+            "the digits are part of scikit-learn, which is not installed: pip install 'timedrun[digits]'."
         ) from None
 
 
 @functools.cache
 def _parsed() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """All pixels (1797, 8, 8) and labels: both splits come from one reading of the file."""
+    """Return all pixels (1797, 8, 8) and labels; both splits share one read of the file."""
     require()
     from sklearn.datasets import load_digits
 
@@ -46,10 +46,10 @@ def _parsed() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
 
 def read(split: str) -> tuple[Tensor, Tensor]:
-    """Images (N, 1, 8, 8) uint8 (the set's 0-16 scaled to 0-255) and labels (N,) int64 of "train" or "evaluation".
+    """Return images (N, 1, 8, 8) uint8 (0-16 scaled to 0-255) and labels (N,) int64 of "train" or "evaluation".
 
     Raises:
-        DataError: scikit-learn is missing or carries another set.
+        DataError: scikit-learn is missing or has another set.
     """
     pixels, labels = _parsed()
     order = np.random.default_rng(SPLIT_SEED).permutation(TOTAL)

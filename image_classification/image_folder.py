@@ -1,4 +1,4 @@
-"""ImageNet's layout, `train/<class>/*` and `val/<class>/*`, with the index of such a folder."""
+"""Index of a folder in ImageNet's layout, `train/<class>/*` and `val/<class>/*`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPLITS = {"train": "train", "evaluation": "val"}
 
 @dataclass(frozen=True)
 class Index:
-    """What is in the folder: class names, and per split the relative path, bytes and class number of every image."""
+    """Class names of a folder, and for each split the relative path, bytes and class number of every image."""
 
     classes: tuple[str, ...]
     splits: Mapping[str, SampleIndex]
@@ -32,7 +32,7 @@ class Index:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over class names, paths, labels and bytes of the files."""
+        """SHA-256 of class names, paths, labels and file sizes."""
         digest = hashlib.sha256(json.dumps(self.classes).encode())
         for split in SPLITS:
             self.splits[split].digest_into(digest)
@@ -40,7 +40,7 @@ class Index:
 
     @cached_property
     def facts(self) -> dict[str, SplitCounts]:
-        """Counts by split, without looking at a file."""
+        """Counts by split; no file is opened."""
         return {
             split: count_split(table.labels, len(self.classes), int(table.rows["bytes"].sum()))
             for split, table in self.splits.items()
@@ -49,7 +49,7 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexHead:
-    """The text file; the rows and names of each split lie in files beside it."""
+    """Contents of the index's JSON file; rows and names of each split are in other files."""
 
     version: int
     classes: tuple[str, ...]
@@ -59,13 +59,13 @@ class IndexHead:
 
 
 def make_index(folder: Path, unreadable: list[str] | None = None) -> Index:
-    """List `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder.
+    """Index `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder.
 
     Args:
         unreadable: if given, images without a readable size are appended, with the reason, and listed with 0 bytes.
 
     Raises:
-        DataError: a split or its images are missing, or val/ has a class that train/ has not.
+        DataError: a split or its images are missing, or val/ has a class that train/ does not have.
     """
     for sub in SPLITS.values():
         if not (folder / sub).is_dir():
@@ -92,7 +92,7 @@ def make_index(folder: Path, unreadable: list[str] | None = None) -> Index:
 
 
 def write_index(index: Index, folder: Path) -> Path:
-    """Write `index` into `folder`; its head, without which there is no index, comes last."""
+    """Write `index` into `folder`, its head last, so that an interrupted write leaves no index."""
     files: dict[str, StoredFile] = {}
     path = folder / INDEX
     path.unlink(missing_ok=True)
@@ -104,10 +104,10 @@ def write_index(index: Index, folder: Path) -> Path:
 
 
 def read_index(folder: Path) -> Index:
-    """The index that `prepare` wrote, memory-mapped; no image is touched.
+    """Memory-map the index that `prepare` wrote; no image is read.
 
     Raises:
-        DataError: there is none, or it was changed.
+        DataError: there is no index, or it was changed.
     """
     path = folder / INDEX
     again = f"timedrun prepare image_classification CONFIG --data-folder {folder}"
@@ -131,10 +131,10 @@ def read_index(folder: Path) -> Index:
 
 
 def verify(folder: Path) -> Index:
-    """Compares the size of every file with the index, and returns that. Contents are not recorded.
+    """Compare the size of every file with the index and return it. Contents have no digest.
 
     Raises:
-        DataError: files are missing or have changed their size: how many, and the first 20 of them.
+        DataError: files are missing or have another size; the message has their number and the first 20.
     """
     index = read_index(folder)
     changed = [
@@ -156,4 +156,4 @@ def _size_of(path: Path, folder: Path, unreadable: list[str] | None = None) -> i
         if unreadable is not None:
             unreadable.append(f"{path.relative_to(folder).as_posix()}: cannot be read ({error.strerror})")
             return 0
-        raise DataError(f"{path}: cannot be read ({error.strerror}); remove it or mend the link.") from None
+        raise DataError(f"{path}: cannot be read ({error.strerror}); remove it or repair the link.") from None

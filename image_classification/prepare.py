@@ -1,4 +1,4 @@
-"""Makes a dataset ready before any run: a store from images, the index of a folder, the digests of CIFAR-10's files."""
+"""Prepare image data before a run: make a store, index a folder, or verify CIFAR-10's files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mlevents.terminal_escape import printable
 from timedrun.errors import DataError, UsageError
 from timedrun.storage.worker_pool import TaskProgress, results
 
-_INSPECTED_AT_ONCE = 64  # images
+_IMAGES_PER_TASK = 64
 _LISTED = 20  # broken images in a message
 
 
@@ -41,20 +41,21 @@ def prepare(
     validation_labels: Path | None = None,
     skip_broken: bool = False,
 ) -> dict[str, Any]:
-    """Make the store that `config` trains on, in `folder` from `images`: a folder of train/ and val/, or tar files.
-    Without images check what is there, or list a folder of images; with `decode` every file of a store is hashed, every
-    image of a folder decoded. Returns what was found, as plain values.
+    """Make the store of `config` in `folder` from `images` (a folder of train/ and val/, or tar files), or without
+    images check the data there, and return its facts as plain values.
+
+    decode: hash every file of a store, or decode every image of a folder.
 
     Raises:
-        DataError: missing, damaged; or images that cannot be decoded, all of them named.
-        UsageError: options that do not go together.
+        DataError: data is missing or damaged; images that cannot be decoded are named.
+        UsageError: options contradict each other.
     """
     source = config.data.source
     if not images and (validation_labels or skip_broken):
         raise UsageError("--validation-labels and --skip-broken go with --images; nothing was prepared.")
     if images and source != "image_folder":
         raise UsageError(
-            f"{config.name} trains on {source} and has no use for --images; nothing was prepared. Give a config with "
+            f"{config.name} trains on {source} and takes no --images; nothing was prepared. Give a config with "
             "data source image_folder, such as imagenet_baseline."
         )
     if source == "cifar10":
@@ -72,7 +73,7 @@ def prepare(
         if validation_labels or skip_broken or not alone:
             where = images[0] if images[0].is_dir() else "FOLDER, one of train/ and val/,"
             raise UsageError(
-                f"format folder is read where it lies and not made: give --data-folder {where} without --images, or "
+                f"format folder is read in place and not made: give --data-folder {where} without --images, or "
                 "make a store with --data.store.format jpeg, raw or beton; nothing was prepared."
             )
     elif images:
@@ -94,13 +95,13 @@ def make_store(
     skip_broken: bool,
     workers: int,
 ) -> dict[str, Any]:
-    """The store of `config` in `folder`, made as far as it is not there.
+    """Make the store of `config` in `folder`, or the missing part of it.
 
     Raises:
         DataError, UsageError: as in `prepare`.
     """
     if folder is None:
-        raise UsageError("--images needs --data-folder, where the store shall lie; nothing was prepared.")
+        raise UsageError("--images needs --data-folder, the folder of the new store; nothing was prepared.")
     built = build_store(
         lambda cache: open_source(images, validation_labels, cache, to_standard_error),
         folder,
@@ -114,11 +115,11 @@ def make_store(
 
 
 def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
-    """That the store in `folder` is the one of `config` and all its files are there in their sizes; with `decode` what
-    they hold too.
+    """Check that the store in `folder` is the one of `config` and its files have their sizes; with `decode`, their
+    digests too.
 
     Raises:
-        DataError: it is not; everything that is wrong is named.
+        DataError: the store differs; every difference is named.
     """
     if not (folder / MANIFEST).exists() and all((folder / sub).is_dir() for sub in image_folder.SPLITS.values()):
         raise DataError(
@@ -133,24 +134,24 @@ def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[s
 
 
 def store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
-    """What a person asks about a store, as plain values."""
+    """Return the facts of a store as plain values."""
     values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format}
     values |= _counts(manifest.classes, manifest.splits)
     values |= {f"found {kind}": len(names) for kind, names in manifest.findings.items()}
-    told = remarks(config, manifest.classes, manifest.splits)
+    notes = remarks(config, manifest.classes, manifest.splits)
     if left_out := manifest.findings.get(CORRUPT):
-        told.append(
+        notes.append(
             f"{len(left_out):,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
         )
-    values |= _told(told)
+    values |= _reported(notes)
     return values | {"sha256": manifest.digest}
 
 
 def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> list[str]:
-    """What a run on this data would stumble over, or a person may not have meant."""
-    told = []
+    """Return notes on likely mistakes: another number of classes than the config's, empty classes."""
+    notes = []
     if len(classes) != config.model.classes:
-        told.append(
+        notes.append(
             f"the data has {len(classes)} classes, config {config.name} {config.model.classes}: "
             f"a run needs --model.classes {len(classes)}"
         )
@@ -158,15 +159,15 @@ def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str,
         known = next(splits[name] for name in splits if source_split(name) == split)
         if empty := [name for name, count in zip(classes, known.per_class, strict=True) if not count]:
             more = f" and {len(empty) - _LISTED:,} more" if len(empty) > _LISTED else ""
-            told.append(f"{len(empty):,} classes have no image in {split}: {', '.join(empty[:_LISTED])}{more}")
-    return told
+            notes.append(f"{len(empty):,} classes have no image in {split}: {', '.join(empty[:_LISTED])}{more}")
+    return notes
 
 
 def list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
-    """Writes the index of a folder of images; with `decode` every image was decoded before.
+    """Write the index of a folder of images; with `decode`, decode every image first.
 
     Raises:
-        DataError: the folder is not as it should be, or images do not decode: they are named and no index was written.
+        DataError: the layout is wrong, or images cannot be decoded; they are named and no index was written.
     """
     unreadable: list[str] = []
     index = image_folder.make_index(folder, unreadable)
@@ -176,17 +177,17 @@ def list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: 
     image_folder.write_index(index, folder)
     found = {f"found {kind}": count for kind, count in sorted(kinds.items())}
     values = {"source": "image_folder", **_counts(index.classes, index.facts), **found}
-    return values | _told(remarks(config, index.classes, index.facts)) | {"sha256": index.digest}
+    return values | _reported(remarks(config, index.classes, index.facts)) | {"sha256": index.digest}
 
 
 def decode_all(source: Source, workers: int) -> Mapping[str, int]:
-    """Decodes every image in `workers` processes, showing progress; how many are not plain RGB JPEG, by kind.
+    """Decode every image in `workers` processes, with progress lines, and count those that are not RGB JPEG by kind.
 
     Raises:
-        DataError: some cannot be decoded; the message names them.
+        DataError: images cannot be decoded; the message names them.
     """
     items = [item for split in source.splits.values() for item in split]
-    tasks = [items[begin : begin + _INSPECTED_AT_ONCE] for begin in range(0, len(items), _INSPECTED_AT_ONCE)]
+    tasks = [items[begin : begin + _IMAGES_PER_TASK] for begin in range(0, len(items), _IMAGES_PER_TASK)]
     kinds: Counter[str] = Counter()
     broken: list[str] = []
     progress = TaskProgress(to_standard_error, unit="images", tasks="groups")
@@ -208,7 +209,7 @@ def decode_all(source: Source, workers: int) -> Mapping[str, int]:
 
 
 def to_standard_error(line: str) -> None:
-    """Shows a line of progress."""
+    """Print a line of progress."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
@@ -218,8 +219,8 @@ def _about(broken: Sequence[str], what: str) -> str:
     return f"{what}; no index was written. Replace or remove them and run the same command again:\n{shown}{more}"
 
 
-def _told(lines: Sequence[str]) -> dict[str, Any]:
-    """`lines` on standard error, and as they stand in the result."""
+def _reported(lines: Sequence[str]) -> dict[str, Any]:
+    """Print `lines` to standard error, and return them as they are in the result."""
     for line in lines:
         to_standard_error(line)
     return {"notes": list(lines)} if lines else {}

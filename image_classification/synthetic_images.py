@@ -1,4 +1,4 @@
-"""JPEGs of coloured 1/f noise: as costly to decode as photographs, for measuring where there is no dataset."""
+"""JPEGs of coloured 1/f noise, as costly to decode as photographs, for benchmarks without a dataset."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from PIL import Image
 
 EXPONENT = 1.15
-"""Of the fall of amplitude with frequency; photographs have about 1. Together with CONTRAST it makes files of 500x375
-pixels and quality 90 about 100 kB, like ImageNet's."""
+"""Decay of amplitude with frequency; photographs have about 1. With CONTRAST, 500x375 pixels at quality 90 take about
+100 kB, as in ImageNet."""
 CONTRAST = 52.0
 COMMON = 0.85
-"""Share of the noise that all three colours have; OWN is each one's own."""
+"""Weight of the noise common to the three colours; OWN is the weight of each colour's own."""
 OWN = 0.5
-TASK = 32  # images a task of a worker process
+TASK = 32  # images per task of a worker process
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticImages:
-    """What is made: the same settings make the same pixels."""
+    """Settings of synthetic images; equal settings give equal pixels."""
 
     train: int
     evaluation: int = 16
@@ -41,10 +41,10 @@ class SyntheticImages:
 
 
 def write_images(folder: Path, settings: SyntheticImages, *, workers: int) -> None:
-    """A folder of train/<class>/*.jpg and val/<class>/*.jpg, whole or not at all; `folder` must not exist.
+    """Write train/<class>/*.jpg and val/<class>/*.jpg into a new `folder`, which appears only when complete.
 
     Raises:
-        TimedrunError: a worker process died. OSError: no room.
+        TimedrunError: a worker process died. OSError: the disk is full.
     """
     draft = folder.with_name(folder.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -67,12 +67,12 @@ def write_images(folder: Path, settings: SyntheticImages, *, workers: int) -> No
 
 
 def class_name(label: int) -> str:
-    """The class's folder."""
+    """Return the name of the class's folder."""
     return f"class_{label:02d}"
 
 
 def image_writer(folder: Path, settings: SyntheticImages) -> Callable[[range], None]:
-    """Writes the images of those numbers; the first `settings.train` are for training."""
+    """Return the writer of a range of image numbers; the first `settings.train` are for training."""
     return partial(_write, folder, settings)
 
 
@@ -84,14 +84,14 @@ def _write(folder: Path, settings: SyntheticImages, numbers: range) -> None:
 
 
 def synthetic_image(settings: SyntheticImages, number: int) -> Image.Image:
-    """Image `number`, of class `number` modulo the classes, which has a colour of its own."""
+    """Return image `number`, of class `number` modulo the number of classes; each class has its colour."""
     from PIL import Image
 
     return Image.fromarray(pixels(settings, number))
 
 
 def pixels(settings: SyntheticImages, number: int) -> NDArray[np.uint8]:
-    """uint8 (height, width, 3) noise whose amplitude falls with frequency^EXPONENT, around the class's colour."""
+    """Return noise (height, width, 3) uint8 with an amplitude of frequency^-EXPONENT around the class's colour."""
     generator = np.random.default_rng([settings.seed, number])
     height, width = settings.height, settings.width
     rows, columns = np.fft.fftfreq(height) * height, np.fft.rfftfreq(width) * width

@@ -1,4 +1,4 @@
-"""The settings of a run: frozen dataclasses, overrides from the command line, a canonical dump and its digest."""
+"""Settings of a run: frozen dataclasses, command-line overrides, a canonical dump and its digest."""
 
 from __future__ import annotations
 
@@ -27,50 +27,50 @@ class OptimizerConfig:
     """adamw kinds: beta 1."""
     nesterov: bool = False
     weight_decay: float = 0.0
-    """Decoupled kinds: shrinkage per step at peak rate. Others: torch's own meaning."""
+    """Decoupled kinds: shrinkage per step at peak rate. Others: as in torch."""
     beta2: float = 0.999
     epsilon: float = 1e-8
     other_lr: float = 0.0
-    """muon: peak rate of the parameters that are no hidden matrices; what steps they take is the benchmark's choice."""
+    """muon: peak rate of the parameters that are not hidden matrices; the benchmark chooses their optimizer."""
     newton_schulz_iterations: int = 5
-    """muon: fewer are cheaper and orthogonalise less."""
+    """muon: fewer are cheaper and orthogonalize less."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """When quality is measured, in the benchmark's unit (epochs or samples), and what ends the run."""
+    """Schedule of evaluations, in the benchmark's unit (epochs or samples), and the target that ends the run."""
 
     target: float
     every: int = 1
     first: int = 1
-    """No evaluation before this point; the run's last point is always evaluated."""
+    """First evaluation; the end of the run is always evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmissionConfig:
-    """Who runs, as the log and the system description both state it."""
+    """Submitter and system, as the log and the system description state them."""
 
     organization: str = "unaffiliated"
     division: Literal["open", "closed"] = "open"
     status: Literal["cloud", "onprem", "preview", "research"] = "research"
     platform: str = ""
-    """System id; empty: made from the machine and the config's name."""
+    """System id; empty: derived from the machine and the config's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What every benchmark's config holds. A config holds no run-time object and never changes."""
+    """Frozen settings that every benchmark's config has. A config holds no run-time object."""
 
     benchmark: str
     name: str
     notes: str = ""
-    """How these numbers were found."""
+    """Origin of the numbers."""
     dataset: str
     seed: int = 1
     global_batch: int
     """Samples in one optimizer step over all ranks."""
     micro_batch: int = 0
-    """At most this many samples in one forward pass of a rank; 0: the rank's whole share."""
+    """At most this many samples in one forward pass of a rank; 0: the whole local batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     compile: bool = False
@@ -78,9 +78,9 @@ class RunConfig:
     warm_up_steps: int = 2
     """Steps on synthetic data before the clock, at each input size of the run."""
     clear_cache: bool = False
-    """Drop the operating system's page cache before the run (needs root); otherwise logged as not done."""
+    """Drop the operating system's page cache before the run (needs root); if false, the log says that it was not."""
     budget_minutes: float = 0.0
-    """Stop on the clock after so many minutes; 0: no limit."""
+    """Stop after this many minutes on the clock; 0: no limit."""
     optimizer: OptimizerConfig
     evaluation: EvaluationConfig
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
@@ -119,7 +119,7 @@ for _kind, _accepted in {bool: (bool,), int: (int,), float: (float, int), str: (
 def _method(values: dict[str, Any]) -> Method:
     name = values.pop("method", None)
     if name not in REGISTRY:
-        raise UsageError(f"config names the method {name!r}, which does not exist; there are: {', '.join(REGISTRY)}.")
+        raise UsageError(f"config names the method {name!r}, which does not exist; methods: {', '.join(REGISTRY)}.")
     return _converter.structure(values, REGISTRY[name])
 
 
@@ -135,20 +135,22 @@ def plain(config: RunConfig) -> dict[str, Any]:
     return json.loads(json.dumps(values))  # type: ignore[no-any-return]  # tuples become lists, as a reader sees them
 
 
-def load(kind: type[Config], values: dict[str, Any]) -> Config:
-    """The inverse of `dump`.
+def load(kind: type[Config], values: dict[str, Any], source: str = "the config") -> Config:
+    """Return the config that `dump` wrote as `values`.
 
     Raises:
-        UsageError: an unknown key, a missing one or a value of the wrong type, each named.
+        UsageError: an unknown key, a missing key or a value of another JSON type, each named.
     """
     try:
         return _converter.structure(values, kind)
     except cattrs.BaseValidationError as error:
-        raise UsageError(f"not a {kind.__name__}: {'; '.join(cattrs.transform_error(error))}") from None
+        raise UsageError(
+            f"{source} is not a valid {kind.__name__}: {'; '.join(cattrs.transform_error(error))}"
+        ) from None
 
 
 def digest(config: RunConfig) -> str:
-    """SHA-256 of the canonical dump without the seed: equal for all runs of one set."""
+    """Return the SHA-256 of the canonical dump without the seed: equal for all runs of one set."""
     plain = dump(replace(config, seed=0))
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -156,13 +158,13 @@ def digest(config: RunConfig) -> str:
 def override(
     config: Config, arguments: Sequence[str], *, only: Sequence[str] = (), without: Sequence[str] = (), prog: str = ""
 ) -> Config:
-    """`config` with command-line overrides such as `--optimizer.peak-lr 8.5 --methods.ema.half-life 50`.
+    """Return `config` with command-line overrides such as `--optimizer.peak-lr 8.5 --methods.ema.half-life 50`.
 
     Args:
-        only: names of the methods to keep; without: names of those to leave out.
+        only: names of the methods to keep. without: names of the methods to leave out.
 
     Raises:
-        UsageError: a method name that the config does not have.
+        UsageError: the config has no method of a name.
         SystemExit: 2, from tyro, which prints the unknown option and the nearest valid one.
     """
     names = [method.name for method in config.methods]
@@ -176,7 +178,7 @@ def override(
     kept = [m for m in config.methods if (not only or m.name in only) and m.name not in without]
     if not arguments:
         return replace(config, methods=tuple(kept))
-    # One flag group a method: tyro addresses members of a tuple by position, which no reader of a command can follow.
+    # One flag group for each method by name: tyro would address members of a tuple by position.
     methods = make_dataclass("methods", [(m.name, type(m), field(default=m)) for m in kept], frozen=True)
     rest = replace(config, methods=())
     everything = make_dataclass(
@@ -194,7 +196,7 @@ def override(
 
 
 def flatten(values: object, prefix: str = "") -> dict[str, object]:
-    """Nested plain values as `{"optimizer.peak_lr": 2.048}`; a method's fields stand under its name."""
+    """Return nested plain values as `{"optimizer.peak_lr": 2.048}`, a method's fields under its name."""
     if isinstance(values, dict):
         items = [(str(key), value) for key, value in values.items() if key != "method"]
         if "method" in values and not items:
@@ -210,6 +212,6 @@ def flatten(values: object, prefix: str = "") -> dict[str, object]:
 
 
 def difference(a: RunConfig, b: RunConfig) -> list[tuple[str, object, object]]:
-    """Every setting in which two configs differ: (name, value in a, value in b); "-" where one has none."""
+    """Return the settings in which two configs differ as (name, value in a, value in b); "-" for a missing one."""
     left, right = flatten(dump(a)), flatten(dump(b))
     return [(k, left.get(k, "-"), right.get(k, "-")) for k in (left | right) if left.get(k, "-") != right.get(k, "-")]

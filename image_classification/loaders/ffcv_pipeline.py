@@ -1,4 +1,4 @@
-"""The part of the ffcv loader that imports ffcv: its reader and native code for .beton files, and its own loader."""
+"""Modules of ffcv for the ffcv loader: its reader and native code for .beton files, and its own loader."""
 
 from __future__ import annotations
 

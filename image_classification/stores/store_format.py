@@ -25,7 +25,7 @@ _OF_ONE_FILE = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR
 
 
 class UnreadableFile(DataError):
-    """The file of one image cannot be opened or read; other images may still be readable."""
+    """Failure to open or read the file of one image; other images may still be readable."""
 
 
 @dataclass(frozen=True, slots=True)

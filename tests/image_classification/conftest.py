@@ -18,9 +18,9 @@ from image_classification.stores.manifest import Format, StoreConfig
 
 
 @pytest.fixture(scope="module", autouse=True)
-def numbas_garbage_is_collected_where_it_was_made() -> Iterator[None]:
-    """Finalizers of numba's raise errors of their own; in the middle of somebody's ast.parse, CPython 3.11 would take
-    one for a SystemError there."""
+def numba_garbage_is_collected() -> Iterator[None]:
+    """Collect numba's garbage in its own module: its finalizers raise, which CPython 3.11 turns into a SystemError in
+    a later ast.parse."""
     yield
     if "numba" in sys.modules:
         gc.collect()

@@ -1,4 +1,4 @@
-"""Random crops: what they do to pixels, that ranks do not change them, and torchvision's distribution."""
+"""Random crops: pixels, independence of ranks, and torchvision's distribution."""
 
 from types import ModuleType
 
@@ -37,7 +37,7 @@ def test_every_offset_and_both_mirrors_occur_equally_often() -> None:
     assert stats.chisquare(np.bincount(places.numpy(), minlength=9)).pvalue > 1e-4
 
 
-def test_a_sample_is_augmented_alike_whatever_batch_it_is_in() -> None:
+def test_the_augmentation_of_a_sample_does_not_depend_on_its_batch() -> None:
     images = torch.randn(10, 3, 8, 8)
     whole = pad_crop_flip(images, np.arange(10), seed=3, epoch=2, padding=2, flip=True)
     part = pad_crop_flip(images[6:], np.arange(6, 10), seed=3, epoch=2, padding=2, flip=True)
@@ -67,7 +67,7 @@ def test_boxes_follow_torchvisions_distribution(torchvision: ModuleType, height:
 
 
 def _measures(boxes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.float64]]:
-    """Area, ratio, and where each edge is."""
+    """Return area, ratio and the edges."""
     top, left, height, width = boxes.T
     return [height * width, width / height, top, left, top + height, left + width]
 
@@ -123,7 +123,7 @@ def test_training_crops_depend_on_seed_epoch_and_sample_alone_and_half_are_mirro
         assert 0.4 < (other_flips != flips).mean() < 0.6
 
 
-def test_flips_do_not_go_with_crops() -> None:
+def test_flips_are_independent_of_crops() -> None:
     boxes, flips = train_crops(0, 1, np.arange(4000), np.full((4000, 2), 400))
     assert stats.ks_2samp(boxes[flips, 2] * boxes[flips, 3], boxes[~flips, 2] * boxes[~flips, 3]).pvalue > 1e-3
 

@@ -1,4 +1,4 @@
-"""CIFAR-10's binary records: what a record is, and how damaged or wrong files are told."""
+"""CIFAR-10's binary records: layout, and errors of damaged or wrong files."""
 
 from pathlib import Path
 

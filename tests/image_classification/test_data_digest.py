@@ -1,4 +1,4 @@
-"""The digest of data: of every pixel and label in memory, of what `prepare` recorded of stored images."""
+"""Digest of the data: pixels and labels in memory, or the manifest or index of stored images."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -43,14 +43,14 @@ def test_the_digest_of_an_image_folder_is_of_its_index_and_reads_no_image(image_
     assert found == {"sha256": image_folder.read_index(image_tree).digest, "of": "names, labels and sizes"}
 
 
-def test_the_digest_of_a_store_is_its_manifests(prepared: dict[Format, Path]) -> None:
+def test_the_digest_of_a_store_is_that_of_its_manifest(prepared: dict[Format, Path]) -> None:
     config = replace(imagenet_methods(), data=replace(FOLDER, store=StoreConfig(format="jpeg")))
     found = data_digest(config, prepared["jpeg"])
     assert found["sha256"] == read_manifest(prepared["jpeg"]).digest
     assert found["of"] == "the manifest, with the SHA-256 of every file"
 
 
-def test_the_digest_of_noise_is_of_its_counts_whatever_the_runs_seed() -> None:
+def test_the_digest_of_noise_depends_on_its_counts_and_not_on_the_seed() -> None:
     config = synthetic_smoke()
     known = data_digest(config, None)
     assert data_digest(replace(config, seed=9), None) == known

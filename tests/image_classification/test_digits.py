@@ -1,4 +1,4 @@
-"""The digits of scikit-learn, split once and for all."""
+"""scikit-learn's digits and their fixed split."""
 
 import numpy as np
 import torch

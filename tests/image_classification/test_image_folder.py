@@ -1,4 +1,4 @@
-"""The index of a folder of images: what it lists and digests, and how a changed folder or index is told."""
+"""Index of an image folder: contents, digest, and errors of a changed folder or index."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_the_digest_changes_with_names_labels_classes_and_sizes(tree: Path, chan
     assert make_index(tree).digest != before
 
 
-def test_a_digest_that_is_not_of_the_rows_is_refused(tree: Path) -> None:
+def test_an_index_with_a_wrong_digest_is_refused(tree: Path) -> None:
     path = write_index(make_index(tree), tree)
     path.write_text(path.read_text().replace('"wasp"', '"hornet"'))
     with pytest.raises(DataError, match=rf"{INDEX}: damaged or edited"):
@@ -89,7 +89,7 @@ def test_an_index_of_the_first_version_asks_to_prepare_again(tree: Path) -> None
         read_index(tree)
 
 
-def test_an_index_that_could_not_be_written_whole_is_none(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_no_index(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_index(make_index(tree), tree)
 
     def fail(*_: object) -> None:
@@ -102,7 +102,7 @@ def test_an_index_that_could_not_be_written_whole_is_none(tree: Path, monkeypatc
         read_index(tree)
 
 
-def test_verify_names_files_that_changed_or_went(tree: Path) -> None:
+def test_verify_names_changed_and_missing_files(tree: Path) -> None:
     write_index(make_index(tree), tree)
     assert verify(tree).digest == make_index(tree).digest
     (tree / "train/bee/2.jpg").write_bytes(b"other")
@@ -111,13 +111,13 @@ def test_verify_names_files_that_changed_or_went(tree: Path) -> None:
         verify(tree)
 
 
-def test_a_link_to_nothing_is_named(tree: Path) -> None:
+def test_a_broken_link_is_named(tree: Path) -> None:
     os.symlink("nowhere.jpg", tree / "train" / "bee" / "link.jpg")
     with pytest.raises(DataError, match=r"link\.jpg: cannot be read"):
         make_index(tree)
 
 
-def test_opening_touches_no_image(tree: Path) -> None:
+def test_opening_an_index_reads_no_image(tree: Path) -> None:
     write_index(make_index(tree), tree)
     for name in FILES:
         (tree / name).unlink()

@@ -1,4 +1,4 @@
-"""Epochs of stored images, with each loader: entered at any step, shared exactly by ranks, damage told by name."""
+"""Epochs of stored images with each loader: resumed at any step, divided over ranks, damaged files named."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ def test_a_corrupt_image_is_named_by_a_run(image_tree: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_store_that_loses_a_file_while_it_is_read_is_an_error_by_the_next_epoch(
+def test_a_store_that_loses_a_file_is_an_error_by_the_next_epoch(
     prepared: dict[Format, Path], tmp_path: Path, damage: str
 ) -> None:
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
@@ -90,7 +90,7 @@ def test_a_stored_epoch_can_be_entered_at_any_step_with_any_loader(
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_the_ranks_of_a_stored_epoch_share_it_exactly(prepared: dict[Format, Path], name: LoaderName) -> None:
+def test_ranks_divide_a_stored_epoch_exactly(prepared: dict[Format, Path], name: LoaderName) -> None:
     if words := registry.LOADERS[name].unavailable():
         pytest.skip(words)
     store = LOADERS[name]
@@ -107,9 +107,7 @@ def test_the_ranks_of_a_stored_epoch_share_it_exactly(prepared: dict[Format, Pat
 
 
 @pytest.mark.parametrize("loader", ["pillow", "turbojpeg", "raw"])
-def test_an_evaluation_with_nothing_made_ready_ahead_is_that_with_it(
-    loader: LoaderName, prepared: dict[Format, Path]
-) -> None:
+def test_an_evaluation_does_not_depend_on_prefetching(loader: LoaderName, prepared: dict[Format, Path]) -> None:
     store = LOADERS[loader]
 
     def images(prefetch: int) -> torch.Tensor:

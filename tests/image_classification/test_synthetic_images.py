@@ -1,4 +1,4 @@
-"""Synthetic images: the same ones every time, as large as photographs, whole or not at all."""
+"""Synthetic images: repeatable, as large as photographs, written completely or not at all."""
 
 import hashlib
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def test_the_same_settings_make_the_same_files_with_any_number_of_workers(tmp_pa
     assert not set(digests(tmp_path / "other").values()) & set(digests(tmp_path / "one").values())
 
 
-def test_they_are_a_folder_of_images_as_prepare_reads_it(tmp_path: Path) -> None:
+def test_prepare_reads_the_folder(tmp_path: Path) -> None:
     write_images(tmp_path / "images", SMALL, workers=1)
     index = image_folder.make_index(tmp_path / "images")
     assert len(index.classes) == 3
@@ -68,7 +68,7 @@ def test_a_class_has_a_colour_of_its_own() -> None:
     assert same < others
 
 
-def test_what_was_broken_off_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[..., object] = synthetic_images.pixels
 
     def full(settings: SyntheticImages, number: int) -> object:

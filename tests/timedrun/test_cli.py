@@ -302,7 +302,7 @@ def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(t
         (["run", *SMOKE, "--optimizer.peek-lr", "1"], "--optimizer.peak-lr"),
         (["run", *SMOKE, "--only", "emma"], "Did you mean ema"),
         (["check", "nowhere"], "nowhere does not exist"),
-        (["prepare", "image_classification", "--text", "x"], "not prepared from text: it has no use for --text"),
+        (["prepare", "image_classification", "--text", "x"], "not prepared from text; leave out --text"),
         (["score"], "required"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`timedrun prepare`: the benchmark's own preparation of a dataset."""
+"""`timedrun prepare`: run the benchmark's preparation of a dataset."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from mlevents.terminal_escape import printable
 from timedrun.commands.run import settings_of
 from timedrun.errors import ExitCode, UsageError
 
-_OF_IMAGES = frozenset({"images", "validation_labels", "skip_broken"})
+_IMAGE_OPTIONS = frozenset({"images", "validation_labels", "skip_broken"})
 
 
 def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Make, check or index the data of a config and print what was found.
+    """Prepare, check or index the data of a config and print the facts.
 
     Raises:
-        UsageError: options that the benchmark has no use for.
+        UsageError: the benchmark has no preparation, or it does not take an option given.
     """
     arguments.only, arguments.without = [], []
     benchmark, config = settings_of(arguments, rest)
     folder = Path(arguments.data_folder) if arguments.data_folder else None
-    function = benchmark.module("prepare").prepare
+    function = benchmark.hook("prepare", "prepare")
+    if function is None:
+        raise UsageError(f"{benchmark.name} has no prepare.prepare, so there is nothing to prepare.")
     options = {
         "images": [Path(path) for path in arguments.images],
         "validation_labels": Path(arguments.validation_labels) if arguments.validation_labels else None,
@@ -34,10 +36,10 @@ def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         "merges": Path(arguments.merges) if arguments.merges else None,
     }
     given = {name: value for name, value in options.items() if value}
-    if strange := given.keys() - inspect.signature(function).parameters.keys():
-        what = "images" if strange & _OF_IMAGES else "text"
-        named = ", ".join(f"--{name.replace('_', '-')}" for name in options if name in strange)
-        raise UsageError(f"{benchmark.name} is not prepared from {what}: it has no use for {named}.")
+    if unused := given.keys() - inspect.signature(function).parameters.keys():
+        source = "images" if unused & _IMAGE_OPTIONS else "text"
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in options if name in unused)
+        raise UsageError(f"{benchmark.name} is not prepared from {source}; leave out {named}. Nothing was prepared.")
     found = function(config, folder, decode=arguments.decode, workers=arguments.workers, **given)
     if arguments.json:
         print(json.dumps(found, indent=2))

@@ -94,7 +94,9 @@ def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
     benchmark.require_own(values, path)
     # The class that has most of these settings; `load` names the ones that do not fit.
     kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
-    config = load(max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys())), values)
+    config = load(
+        max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys())), values, str(path)
+    )
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", config.name, re.ASCII):
         raise UsageError(
             f"{path}: its name {ascii(config.name)[:120]} cannot name a folder of results: use up to 100 letters,"

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from timedrun.distributed import rank_guard
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
 from timedrun.distributed.rank_process import RankProcess, oom_kills
 from timedrun.distributed.status_files import StatusFiles
@@ -91,12 +93,16 @@ class Reason(IntEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """State of a launcher whose remaining ranks have to exit: SIGTERM at `deadline`, SIGKILL `term_seconds` later."""
+    """State of a launcher whose remaining ranks have `seconds` to exit, until `deadline`."""
 
     reason: Reason
     seconds: float
     deadline: float
-    term_seconds: float
+
+    @property
+    def kill_at(self) -> float:
+        """Time of SIGKILL to ranks that did not exit after SIGTERM at the deadline."""
+        return self.deadline + (0.0 if self.reason is Reason.GIVEN_UP else TERM_SECONDS)
 
 
 class Launcher:
@@ -106,7 +112,6 @@ class Launcher:
     env: launch environment of the first rank; port 0 is replaced by a free one.
     job: text for the ranks to read with `status_files.read_job`.
     finished: returns True if the run's log ends in success.
-    suspended_seconds: see SUSPENDED_SECONDS.
     """
 
     def __init__(
@@ -117,9 +122,6 @@ class Launcher:
         job: str = "",
         environment: Mapping[str, str] = os.environ,
         finished: Callable[[], bool] = lambda: False,
-        log_seconds: float = LOG_SECONDS,
-        term_seconds: float = TERM_SECONDS,
-        suspended_seconds: float = SUSPENDED_SECONDS,
     ) -> None:
         self.command = command
         self.env = env if env.port else replace(env, port=free_port())
@@ -127,11 +129,9 @@ class Launcher:
         # An agent's store is torchrun's own ranks': these would wait for it.
         self.environment = {name: text for name, text in environment.items() if not name.startswith("TORCHELASTIC_")}
         self.finished = finished
-        self.log_seconds = log_seconds
-        self.term_seconds = term_seconds
-        self.suspended_seconds = suspended_seconds
         self._ending: Ending | None = None
         """None while all ranks run."""
+        self._rank_numbers = range(env.rank, env.rank + env.local_world_size)
         self._ranks: list[RankProcess] = []
         self._first_lost: RankProcess | None = None
         self._signals: list[signal.Signals] = []
@@ -150,6 +150,8 @@ class Launcher:
         """
         self._status = StatusFiles(Path(tempfile.mkdtemp(prefix="timedrun-")))
         self._oom_kills = oom_kills()
+        guard = [sys.executable, "-I", rank_guard.__file__, str(self._status.folder)]
+        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
         previous = {number: signal.signal(number, self._receive) for number in handled(STOPPING)}
         try:
             self._start()
@@ -160,6 +162,7 @@ class Launcher:
                     pipes[int(pipe)].forward_output()  # type: ignore[arg-type]  # the numbers that were passed
                 self._forward_signals()
                 exited = [rank for rank in self._running if rank.poll()]
+                self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):
                     self._judge(rank)
                 self._report_lost()
@@ -171,6 +174,8 @@ class Launcher:
             for rank in self._running:
                 rank.kill()
                 rank.process.wait()
+            self._guard.kill()  # no group is left
+            self._guard.communicate()
             for rank in self._ranks:
                 rank.close_output()
             for number, handler in previous.items():
@@ -184,15 +189,14 @@ class Launcher:
         if self._first_lost and not set(codes) <= {ExitCode.ERROR, ExitCode.USAGE}:  # if all fail, the log says why
             lost = self._first_lost.lost
         elif ExitCode.RANK_LOST in codes:
-            lost = self._lost_elsewhere(() if self._begun else errors)
+            messages = [message for code, message in errors if code == ExitCode.RANK_LOST and not self._begun]
+            if self.env.rank:  # on the node of rank 0 the log has the reason
+                messages += [reason for number in self._rank_numbers if (reason := self._status.reason(number))]
+            lost = messages[0] if messages else "a rank was lost"
         asked = self._signals[0] if self._signals else None
         at_once = asked is not None and any(code < 0 for code in codes)
         number = self._status.number(self._rank_numbers)
         return End(codes, lost, asked, at_once, self._begun, errors, self._over, number)
-
-    @property
-    def _rank_numbers(self) -> range:
-        return range(self.env.rank, self.env.rank + self.env.local_world_size)
 
     @property
     def _running(self) -> list[RankProcess]:
@@ -225,6 +229,12 @@ class Launcher:
                 "PYTHONUNBUFFERED": "1",  # the output of a killed rank is not lost
             }
             self._ranks.append(RankProcess(number, self.command, environment))
+            self._notify_guard(self._ranks[-1:])
+
+    def _notify_guard(self, ranks: Sequence[RankProcess]) -> None:
+        assert self._guard.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # the guard was killed
+            self._guard.stdin.write(b"".join(b"%d\n" % rank.process.pid for rank in ranks))
 
     def _judge(self, rank: RankProcess) -> None:
         """Decide what the exit of `rank` means for the others."""
@@ -235,11 +245,11 @@ class Launcher:
         if left and code >= 0:
             rank.finished = code not in FAILED
         elif self._signals and code == -signal.SIGTERM and not self._over:  # no rank can save before all have met
-            self._begin_end(Reason.GIVEN_UP, 1.0, 0.0)
+            self._begin_end(Reason.GIVEN_UP, 1.0)
         elif reason is Reason.GIVEN_UP or (reason is Reason.REFUSED and rank.sent):
             pass
         elif error and error[0] != ExitCode.RANK_LOST and not self._begun:
-            self._begin_end(Reason.REFUSED, REFUSED_SECONDS, self.term_seconds)
+            self._begin_end(Reason.REFUSED, REFUSED_SECONDS)
         elif left and self._succeeded:
             say(f"warning: rank {rank.rank} {rank.exit_message()} after its work was complete; the result is valid.")
             rank.finished = True
@@ -247,12 +257,8 @@ class Launcher:
             by_launcher = rank.sent and not self._signals and code == -signal.SIGTERM
             how = "did not exit and was killed" if by_launcher else rank.exit_message()
             self._lose(rank, f"{how}{self._out_of_memory(rank)}")
-        self._begin_end(Reason.RANK_EXITED, self._grace_seconds, self.term_seconds)
-
-    @property
-    def _grace_seconds(self) -> float:
         after_run = (self._over or self._succeeded) and any(rank.rank == 0 for rank in self._running)
-        return TEARDOWN_SECONDS if after_run else self.log_seconds
+        self._begin_end(Reason.RANK_EXITED, TEARDOWN_SECONDS if after_run else LOG_SECONDS)
 
     def _lose(self, rank: RankProcess, how: str) -> None:
         step = self._status.step(rank.rank)
@@ -260,9 +266,9 @@ class Launcher:
         self._status.report_lost(rank.rank, rank.lost)
         self._first_lost = self._first_lost or rank
 
-    def _begin_end(self, reason: Reason, seconds: float, term_seconds: float) -> None:
+    def _begin_end(self, reason: Reason, seconds: float) -> None:
         """Have the remaining ranks exit within `seconds`; an earlier deadline stays."""
-        new = Ending(reason, seconds, time.monotonic() + seconds, term_seconds)
+        new = Ending(reason, seconds, time.monotonic() + seconds)
         old = self._ending or new
         self._ending = replace(min(old, new, key=lambda one: one.deadline), reason=max(old.reason, reason))
 
@@ -286,9 +292,8 @@ class Launcher:
         suspended = [rank.suspended for rank in self._running] if self._ending is None else []
         early = any(suspended) and not self._begun
         self._suspended = self._suspended + seconds if early or (suspended and all(suspended)) else 0.0
-        if self._suspended > (self.suspended_seconds / 2 if early else self.suspended_seconds):
-            grace = REFUSED_SECONDS if early else self.log_seconds
-            self._begin_end(Reason.RANK_EXITED, grace, self.term_seconds)
+        if self._suspended > (SUSPENDED_SECONDS / 2 if early else SUSPENDED_SECONDS):
+            self._begin_end(Reason.RANK_EXITED, REFUSED_SECONDS if early else LOG_SECONDS)
 
     def _end_others(self) -> None:
         """After the deadline, end the ranks that still run; a suspended one at once, since it cannot write the log."""
@@ -299,7 +304,7 @@ class Launcher:
             if now >= self._ending.deadline:
                 rank.terminate()
             suspended = rank.suspended
-            if (suspended or now >= self._ending.deadline + self._ending.term_seconds) and rank.sent != signal.SIGKILL:
+            if (suspended or now >= self._ending.kill_at) and rank.sent != signal.SIGKILL:
                 rank.sent = signal.SIGKILL
                 if self._ending.reason is Reason.RANK_EXITED:
                     how = "was suspended (SIGSTOP or a debugger)" if suspended else "did not exit"
@@ -311,14 +316,7 @@ class Launcher:
             for rank in self._running:
                 rank.terminate()  # SIGINT's default would be a traceback
         if asked_twice(self._signals):
-            self._begin_end(Reason.GIVEN_UP, 0.0, 0.0)
-
-    def _lost_elsewhere(self, errors: Sequence[tuple[ExitCode, str]]) -> str:
-        """Return the message about a lost rank of another node. On the node of rank 0 the log has it."""
-        messages = [message for code, message in errors if code == ExitCode.RANK_LOST]
-        if self.env.rank:
-            messages += [reason for rank in self._ranks if (reason := self._status.reason(rank.rank))]
-        return messages[0] if messages else "a rank was lost"
+            self._begin_end(Reason.GIVEN_UP, 0.0)
 
     def _out_of_memory(self, rank: RankProcess) -> str:
         if rank.exit_code != -signal.SIGKILL or self._oom_kills is None or (now := oom_kills()) is None:

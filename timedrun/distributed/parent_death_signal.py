@@ -8,7 +8,6 @@ import signal
 from typing import Final
 
 from timedrun.distributed.launch_env import LAUNCHED
-from timedrun.errors import UsageError
 from timedrun.stdio import write
 
 VARIABLE: Final = "TIMEDRUN_PARENT"
@@ -24,23 +23,13 @@ def environment() -> dict[str, str]:
 
 def obey_environment() -> None:
     """Tie this process to its parent if it is a rank of timedrun's launcher or of torchrun's agent (SIGKILL), or if it
-    was started with `environment` (SIGTERM).
-
-    Raises:
-        UsageError: a variable that names the parent is not a process number.
-    """
+    was started with `environment` (SIGTERM)."""
     if LAUNCHED in os.environ:
-        end_with(_process(LAUNCHED, os.environ[LAUNCHED]))
+        end_with(int(os.environ[LAUNCHED]))
     elif parent := os.environ.pop(VARIABLE, None):
-        end_with(_process(VARIABLE, parent), signal.SIGTERM)
+        end_with(int(parent), signal.SIGTERM)
     elif "TORCHELASTIC_RUN_ID" in os.environ:
         end_with(os.getppid())
-
-
-def _process(name: str, text: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(f"{name}={text!r} is not a process number; only timedrun sets it: unset it.")
-    return int(text)
 
 
 def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:

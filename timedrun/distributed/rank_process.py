@@ -130,22 +130,11 @@ class RankProcess:
 
 
 def oom_kills(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return how many processes of this cgroup the kernel's OOM killer has ended, None if that is unknown.
-
-    cgroups(7); version 2: `oom_kill` of memory.events, version 1: that of memory.oom_control. In a container without a
-    cgroup namespace the path of the process may not be mounted; the top of the mount is the container's cgroup then.
-    """
-    try:
-        lines = process.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        top, name = (mount / "memory", "memory.oom_control") if controllers else (mount, "memory.events")
-        for folder in (top / path.lstrip("/"), top):
+    """Return how many processes of this cgroup (version 2, cgroups(7)) the kernel's OOM killer has ended, None if that
+    is unknown. In a container its cgroup may be mounted at the top."""
+    with contextlib.suppress(OSError):
+        path = process.read_text().rpartition("::/")[2].strip()
+        for events in (mount / path / "memory.events", mount / "memory.events"):
             with contextlib.suppress(OSError, ValueError, KeyError):
-                counts = dict(row.split(maxsplit=1) for row in (folder / name).read_text().splitlines())
-                return int(counts["oom_kill"])
+                return int(dict(row.split(maxsplit=1) for row in events.read_text().splitlines())["oom_kill"])
     return None

@@ -84,32 +84,22 @@ def report_begun(number: int) -> None:
 
     Without a launcher of timedrun's, rank 0 reports it to torchrun's agent, for `agent_number` after a restart.
     """
-    if (mark := _own("waiting")) is not None:
+    if STATUS_FILES in os.environ:
+        _report("number", number=number)
         with contextlib.suppress(OSError):
-            mark.with_suffix(".number").write_text(json.dumps({"number": number}))
-        with contextlib.suppress(OSError):
-            mark.unlink()
+            _own("waiting").unlink()
     elif os.environ.get("RANK") == "0" and (store := _agent_store()) is not None:
         store.set(NUMBER_KEY, str(number))
 
 
 def report_left(code: ExitCode) -> None:
     """Report that this rank's work is complete and that it exits with `code`."""
-    if (path := _own("left")) is not None:
-        with contextlib.suppress(OSError):  # the launcher is gone
-            path.write_text(str(int(code)))
+    _report("left", code=int(code))
 
 
 def report_error(code: ExitCode, message: str) -> bool:
     """Report the error that ends this rank; return True if a launcher will print it, once for all ranks."""
-    path = _own("error")
-    if path is None:
-        return False
-    try:
-        path.write_text(json.dumps({"code": int(code), "words": message}))
-    except OSError:
-        return False
-    return True
+    return _report("error", code=int(code), words=message)
 
 
 def agent_number() -> int | None:
@@ -130,9 +120,18 @@ def agent_number() -> int | None:
     return None
 
 
-def _own(kind: str) -> Path | None:
-    folder = os.environ.get(STATUS_FILES)
-    return Path(folder) / f"rank_{os.environ['RANK']}.{kind}" if folder else None
+def _own(kind: str) -> Path:
+    return Path(os.environ[STATUS_FILES]) / f"rank_{os.environ['RANK']}.{kind}"
+
+
+def _report(kind: str, **values: object) -> bool:
+    if STATUS_FILES not in os.environ:
+        return False
+    try:
+        _own(kind).write_text(json.dumps(values))
+    except OSError:  # the launcher is gone, or the disk is full
+        return False
+    return True
 
 
 def _agent_store() -> Any:

@@ -77,9 +77,10 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 
 def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> list[str]:
     """Return the faults of the settings that no machine can run with."""
+    settings = flatten(plain(config))
     failures = [
         f"{name} is {value}, not a finite number; give another with --{name.replace('_', '-')}."
-        for name, value in flatten(plain(config)).items()
+        for name, value in settings.items()
         if isinstance(value, float) and not math.isfinite(value)
     ]
     failures += _complaint(lambda: BatchPlan.of(config.global_batch, config.micro_batch, ranks))
@@ -88,6 +89,9 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
         failures.append(f"seed {config.seed} is out of range; give --seed a number from 0 to 2**63 - 1.")
     if config.warm_up_steps < 0:
         failures.append(f"warm_up_steps {config.warm_up_steps} is negative; give --warm-up-steps 0 or more.")
+    eval_batch = settings.get("data.eval_batch")
+    if isinstance(eval_batch, int) and eval_batch < 1:
+        failures.append(f"data.eval_batch {eval_batch} is below 1; give --data.eval-batch 1 or more.")
     if config.budget_minutes < 0:
         failures.append(f"budget_minutes {config.budget_minutes} is negative; --budget-minutes 0 sets no limit.")
     fraction = benchmark.spec.direction == ">="

@@ -47,14 +47,11 @@ class FileWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
-            self.discard()
-            return
         try:
-            self.complete()
-        except BaseException:
+            if error is None:
+                self.complete()
+        finally:
             self.discard()
-            raise
 
     @property
     def sha256(self) -> str:
@@ -73,7 +70,7 @@ class FileWriter:
         self._stream.flush()
 
     def discard(self) -> None:
-        """Delete the draft, even if closing it fails because the disk is full."""
+        """Delete the draft if there is one, even if closing it fails because the disk is full."""
         with suppress(OSError):
             self._stream.close()
         self._draft.unlink(missing_ok=True)
@@ -90,13 +87,9 @@ class FileWriter:
 
 def write_file(path: Path, content: bytes) -> StoredFile:
     """Write `content` to `path`, on disk when this returns."""
-    writer = FileWriter(path)
-    try:
+    with FileWriter(path) as writer:
         writer.write(content)
-        return writer.complete()
-    except BaseException:
-        writer.discard()
-        raise
+    return StoredFile(bytes=len(content), sha256=writer.sha256)
 
 
 def replace_text(path: Path, text: str, draft: str = DRAFT) -> None:

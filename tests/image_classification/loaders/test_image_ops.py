@@ -1,4 +1,4 @@
-"""Single images: mirrored in pieces, resized in place, memory kept by thread."""
+"""In-place operations on single images."""
 
 import numpy as np
 import pytest

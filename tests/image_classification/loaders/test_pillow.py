@@ -1,4 +1,4 @@
-"""The reference loader: torchvision's pixels, the same batch however it is asked for, and workers that die."""
+"""Reference loader: torchvision's pixels, reproducible batches, and workers that die."""
 
 import os
 import signal
@@ -205,7 +205,7 @@ def test_a_worker_that_is_killed_is_an_error_with_the_name_of_its_image(
 
 @pytest.mark.processes
 @pytest.mark.timeout(90)
-def test_a_worker_that_died_before_its_first_image_is_an_error_in_words(folder: Path) -> None:
+def test_a_worker_death_before_its_first_image_raises_a_data_error(folder: Path) -> None:
     others = psutil.Process().children()
     with _open(folder, workers=2) as loader:
         for child in psutil.Process().children():
@@ -216,7 +216,7 @@ def test_a_worker_that_died_before_its_first_image_is_an_error_in_words(folder: 
 
 
 @pytest.mark.processes
-def test_too_little_shared_memory_is_told_with_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insufficient_shared_memory_is_reported_with_a_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise RuntimeError("unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)")
 

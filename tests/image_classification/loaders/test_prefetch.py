@@ -1,4 +1,4 @@
-"""Batches made ready ahead: the same ones in the same order, errors in their place, and no thread left behind."""
+"""Prefetching: same batches in the same order, errors in their place, no thread left running."""
 
 import gc
 import threading
@@ -33,7 +33,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 class Counted:
-    """An iterator of batches that tells how many were asked for, where, and whether it was closed."""
+    """Iterator of batches that records how many were requested, in which threads, and closing."""
 
     def __init__(self, count: int, fail_at: int = -1) -> None:
         self.count, self.fail_at = count, fail_at
@@ -80,7 +80,7 @@ def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth: int) -> 
     assert source.names == {"prefetch"}
 
 
-def test_at_depth_0_a_batch_is_made_when_it_is_asked_for_and_by_who_asks() -> None:
+def test_at_depth_0_the_consumer_loads_each_batch_on_request() -> None:
     source = Counted(3)
     ready = Prefetched(source, CPU, 0)
     assert source.taken == 0
@@ -109,7 +109,7 @@ def test_an_error_comes_in_the_place_of_its_batch_and_ends_the_thread(depth: int
     assert threads() == []
 
 
-def test_what_is_left_to_do_is_done_by_the_thread_and_an_error_of_it_told() -> None:
+def test_finish_runs_in_the_thread_and_its_error_is_raised() -> None:
     done_in = []
 
     def finish(images: torch.Tensor) -> torch.Tensor:
@@ -205,7 +205,7 @@ def test_no_more_than_depth_batches_and_the_one_in_use_are_in_memory() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_batches_arrive_whole_while_the_stream_is_busy() -> None:
+def test_on_a_gpu_batches_are_complete_while_the_stream_is_busy() -> None:
     device = torch.device("cuda", 0)
     generator = torch.Generator().manual_seed(0)
     expected = [torch.randint(0, 256, (64, 3, 64, 64), dtype=torch.uint8, generator=generator) for _ in range(12)]

@@ -1,7 +1,5 @@
 """The loader of raw stores: the crops of the sampling law, the reference's evaluation images, on either path."""
 
-import os
-import threading
 from collections.abc import Callable
 from functools import partial
 from io import BytesIO
@@ -96,7 +94,7 @@ def by_torch(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     size=st.integers(1, 110),
 )
 @example(part=[2], epoch=347, size=84)
-def test_training_images_are_the_laws_crops_as_pillow_resizes_them_on_either_path(
+def test_training_images_are_train_crops_resized_as_pillow_on_either_path(
     store: Path, part: list[int], epoch: int, size: int
 ) -> None:
     (by_threads,) = loaded(opened(store, on_device=False), [part], epoch, size)
@@ -143,13 +141,6 @@ def test_labels_and_counts_are_those_of_the_samples_asked_for(store: Path, on_de
     assert [finished(batch).shape for batch in batches] == [(3, 24, 24, 3), (0, 24, 24, 3), (2, 24, 24, 3)]
 
 
-def test_images_are_channels_last_in_memory(store: Path) -> None:
-    loader = opened(store)
-    (batch,) = loader.batches([np.arange(4)], 1, 24)
-    loader.close()
-    assert batch.images.is_contiguous(memory_format=torch.channels_last)
-
-
 def test_only_the_crops_leave_the_store_when_the_device_resizes(store: Path) -> None:
     loader = opened(store, on_device=True)
     part = np.arange(len(SIZES))
@@ -162,71 +153,11 @@ def test_only_the_crops_leave_the_store_when_the_device_resizes(store: Path) -> 
         assert (batch.images[sample, :height, :width].numpy() == stored).all()
 
 
-def test_batches_held_by_the_consumer_are_not_written_again(store: Path) -> None:
-    loader = opened(store)
-    parts = [np.array([sample % len(SIZES)]) for sample in range(20)]
-    held = list(loader.batches(parts, 1, 32))
-    again = [finished(batch) for batch in loader.batches(parts, 1, 32)]
-    loader.close()
-    assert all((finished(batch) == other).all() for batch, other in zip(held, again, strict=True))
-
-
-@pytest.mark.parametrize("on_device", [False, True])
-def test_a_pass_left_early_leaves_the_loader_fit_for_the_next(store: Path, on_device: bool) -> None:
-    parts = [np.arange(len(SIZES))] * 30
-    loader = opened(store, on_device=on_device)
-    whole = finished(next(iter(loader.batches(parts[:1], 1, 32))))
-    for _ in range(3):
-        batches = loader.batches(parts, 1, 32)
-        assert (finished(next(batches)) == whole).all()
-        batches.close()  # type: ignore[attr-defined]
-    loader.close()
-    loader.close()
-
-
-def test_closing_ends_the_threads(store: Path) -> None:
-    before = set(threading.enumerate())
-    loader = opened(store)
-    list(loader.batches([np.arange(4)], 1, 16))
-    assert set(threading.enumerate()) > before
-    loader.close()
-    assert set(threading.enumerate()) == before
-
-
-def test_a_missing_evaluation_split_says_which_there_are_and_how_to_add_it(store: Path) -> None:
-    with pytest.raises(DataError, match=r"short side 56 .*only of 40, 64\..*evaluation-resizes 40 56 64"):
-        opened(store, train=False, resize=56)
-
-
 def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_read(store: Path) -> None:
     loader = opened(store, train=False, resize=40)
     with pytest.raises(DataError, match="short side of 40 pixels, too small for a central crop of 41"):
         loader.batches([np.arange(2)], 0, 41)
     loader.close()
-
-
-def test_no_store_or_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"not a complete image store"):
-        opened(tmp_path)
-    make_store(tmp_path, StoreConfig(format="jpeg"), {"train": given(SIZES[:2])})
-    for train in (True, False):
-        with pytest.raises(DataError, match="format jpeg, not raw"):
-            opened(tmp_path, train=train)
-
-
-@pytest.mark.parametrize("damage", ["cut", "gone", "index"])
-def test_a_damaged_store_is_refused_when_it_is_opened(tmp_path: Path, damage: str) -> None:
-    make_store(tmp_path, StoreConfig(format="raw", size=20), {"train": given(SIZES[:4])})
-    shard, index = tmp_path / "train" / "00001.rgb", tmp_path / "train.rows.npy"
-    if damage == "cut":
-        os.truncate(shard, shard.stat().st_size - 1)
-    elif damage == "gone":
-        shard.unlink()
-    else:
-        index.write_bytes(index.read_bytes()[:-1] + b"\xff")
-    named = index if damage == "index" else shard
-    with pytest.raises(DataError, match=named.name):
-        opened(tmp_path)
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""Stores of each format, built of few images a shard from the samples, whole or until an interruption."""
+"""Stores of each format built from the samples with few images per shard, complete or interrupted."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ FORMATS = pytest.mark.parametrize("settings", [JPEG, RAW, BETON], ids=lambda set
 
 
 def silent(_: str) -> None:
-    """No progress."""
+    """Discard progress lines."""
 
 
 def build(
@@ -31,7 +31,7 @@ def build(
     skip_broken: bool = False,
     report: Callable[[str], None] = silent,
 ) -> Built:
-    """A store with 8 images a shard."""
+    """Build a store with 8 images per shard."""
     paths = (images,) if isinstance(images, Path) else images
     return build_store(
         lambda cache: open_source(paths, labels, cache, report),
@@ -45,7 +45,7 @@ def build(
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
-    """The preparation is interrupted when so many shards were made."""
+    """Interrupt the build after `shards` shards."""
     left = [shards]
     save = shard_writer.save_record
 

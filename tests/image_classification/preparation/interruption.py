@@ -1,5 +1,4 @@
-"""Kills preparations with SIGKILL at random moments and goes on with them; a program of its own, which imports once and
-forks for each."""
+"""Kill builds with SIGKILL at random points and resume them; a program that imports once and forks for each build."""
 
 import json
 import os
@@ -27,7 +26,7 @@ SETTINGS = {
 
 
 def build(folder: Path, store: Path, settings: StoreConfig, workers: int) -> None:
-    """From the tars in `folder`, 4 images a shard."""
+    """Build from the tars in `folder`, 4 images per shard."""
     build_store(
         lambda cache: open_source([folder / "tars"], None, cache, lambda _: None),
         store,
@@ -40,7 +39,7 @@ def build(folder: Path, store: Path, settings: StoreConfig, workers: int) -> Non
 
 
 class Moments:
-    """Counts what is done to files below a folder, before and after; kills this process group at one of the moments."""
+    """Count the file operations in a folder; kill this process group at number `last`."""
 
     def __init__(self, store: Path, last: int | None) -> None:
         self.count, self.last, self.store, self.half_manifest = 0, last, str(store), 0
@@ -65,22 +64,22 @@ class Moments:
         sys.addaudithook(self.hook)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Python tells of every change of a file that is about to be made."""
+        """Audit hook, called by Python before every change of a file."""
         removed = event in ("os.remove", "os.rmdir")  # within rmtree they get a name without its folder
         changed = event in ("os.rename", "os.mkdir") or (event == "open" and set(str(arguments[1])) & set("wax+"))
         if removed or (changed and str(arguments[0]).startswith(self.store)):
             self.moment()
 
     def moment(self) -> None:
-        """Maybe the last."""
+        """Count, and kill at the last."""
         self.count += 1
         if self.count == self.last:
             os.killpg(0, signal.SIGKILL)
 
 
 def in_child(work: Callable[[], int], kill_after: float = 0) -> int | None:
-    """What `work` returns in a forked process group of its own, below 256; None if it was killed, by itself or after
-    so many seconds."""
+    """Run `work` in a forked process group; return its exit code, or None if it was killed, by itself or after
+    `kill_after` seconds."""
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
@@ -98,7 +97,7 @@ def in_child(work: Callable[[], int], kill_after: float = 0) -> int | None:
 
 
 def killed_by_moments(folder: Path, name: str, points: int, random: Random) -> list[dict[str, Any]]:
-    """Kills at random moments of a preparation by one process; some of the reruns are killed too."""
+    """Kill a build by one process at random operations; kill some of the reruns too."""
 
     def counted() -> int:
         moments = Moments(folder / f"{name}_whole", None)
@@ -127,7 +126,7 @@ def killed_by_moments(folder: Path, name: str, points: int, random: Random) -> l
 
 
 def killed_by_time(folder: Path, name: str, points: int, random: Random) -> list[dict[str, Any]]:
-    """Kills at random times of a preparation by two worker processes."""
+    """Kill a build by two worker processes at random times."""
     whole = fingerprint(folder / f"{name}_whole")
 
     def work(store: Path) -> int:

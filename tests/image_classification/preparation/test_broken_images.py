@@ -1,4 +1,4 @@
-"""Images that cannot be decoded or read are all named, and left out of a store on request only."""
+"""Images that cannot be decoded or read are all named, and omitted only on request."""
 
 import errno
 import os
@@ -54,7 +54,7 @@ def test_corrupt_images_are_left_out_and_listed_on_request(tmp_path: Path, image
     assert fingerprint(tmp_path / "again") == fingerprint(tmp_path / "store")
 
 
-def test_a_shard_made_with_corrupt_images_left_out_is_no_excuse_later(
+def test_a_shard_made_with_skip_broken_is_not_accepted_without_it(
     tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for path in (images / "train").rglob("*_5.JPEG"):
@@ -66,7 +66,7 @@ def test_a_shard_made_with_corrupt_images_left_out_is_no_excuse_later(
         build(images, tmp_path / "store", JPEG)
 
 
-def test_a_split_of_which_nothing_decodes_is_refused(tmp_path: Path, images: Path) -> None:
+def test_a_split_without_a_decodable_image_is_refused(tmp_path: Path, images: Path) -> None:
     for path in (images / "val").rglob("*.JPEG"):
         path.write_bytes(b"no image")
     with pytest.raises(DataError, match="no image of evaluation can be decoded"):

@@ -1,4 +1,4 @@
-"""A store depends on its images and settings alone; a whole one is found, mended or added to; a lost worker is told."""
+"""Builds depend on images and settings only; a complete store is kept, repaired or extended."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def test_two_workers_give_the_same_store(tmp_path: Path, original: Path) -> None
     ] * 3
 
 
-def test_the_manifest_counts_classes_and_lists_what_is_odd(tmp_path: Path, original: Path) -> None:
+def test_the_manifest_counts_classes_and_lists_deviating_images(tmp_path: Path, original: Path) -> None:
     manifest = build(original, tmp_path / "store", JPEG).manifest
     assert manifest.classes == CLASSES
     assert manifest.splits["train"].per_class == (10, 10, 10)
@@ -82,7 +82,7 @@ def test_stored_images_are_those_of_the_source_in_its_order(tmp_path: Path, orig
         assert min(pixels.image(place).shape[:2]) == 16
 
 
-def test_a_whole_store_is_found_whole(tmp_path: Path, original: Path) -> None:
+def test_a_complete_store_is_not_rebuilt(tmp_path: Path, original: Path) -> None:
     build(original, tmp_path / "store", RAW)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "store").rglob("*") if path.is_file()}
     lines: list[str] = []
@@ -106,7 +106,7 @@ def test_another_evaluation_size_is_added_and_nothing_else_is_made_again(tmp_pat
 
 
 @FORMATS
-def test_a_lost_or_cut_file_of_a_whole_store_is_made_again(
+def test_a_missing_or_truncated_file_of_a_complete_store_is_rebuilt(
     tmp_path: Path, original: Path, settings: StoreConfig
 ) -> None:
     build(original, tmp_path / "store", settings)
@@ -118,7 +118,7 @@ def test_a_lost_or_cut_file_of_a_whole_store_is_made_again(
     assert fingerprint(tmp_path / "store") == whole
 
 
-def test_other_settings_or_images_in_a_whole_store_are_refused(tmp_path: Path, images: Path) -> None:
+def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path: Path, images: Path) -> None:
     store = tmp_path / "store"
     build(images, store, RAW)
     before = fingerprint(store)

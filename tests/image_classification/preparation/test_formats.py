@@ -1,4 +1,4 @@
-"""Each format takes the settings that it uses, and refuses those that cannot be."""
+"""Effective settings of each format."""
 
 import pytest
 
@@ -19,12 +19,12 @@ from timedrun.errors import UsageError
         (StoreConfig(format="raw", size=8, evaluation_resizes=(0,)), "evaluation-resizes must be positive"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: StoreConfig, words: str) -> None:
+def test_invalid_settings_are_refused(settings: StoreConfig, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         effective_settings(settings, 16)
 
 
-def test_settings_that_a_format_does_not_use_make_no_other_store() -> None:
+def test_unused_settings_are_reset_to_their_defaults() -> None:
     assert effective_settings(StoreConfig(format="jpeg", size=500, jpeg_quality=80), 16) == JPEG
     assert effective_settings(StoreConfig(format="raw", size=8, jpeg_share=0.1), 16).evaluation_resizes == (16,)
     assert effective_settings(

@@ -1,4 +1,4 @@
-"""An image's kinds are told from its bytes; one that does not decode to its end is corrupt, whatever its bytes are."""
+"""Inspection: kinds of images, and corrupt ones."""
 
 import io
 from pathlib import Path
@@ -45,7 +45,7 @@ def with_orientation(value: int) -> bytes:
         (encoded(RGB, "GIF"), ("gif", "palette")),
     ],
 )
-def test_each_kind_is_told_whatever_the_name_says(data: bytes, kinds: tuple[str, ...]) -> None:
+def test_kinds_are_detected_from_the_content(data: bytes, kinds: tuple[str, ...]) -> None:
     found = inspect(ITEM, 3, data)
     assert found.kinds == kinds
     assert (found.position, found.data, found.rgb.mode) == (3, data, "RGB")
@@ -53,12 +53,12 @@ def test_each_kind_is_told_whatever_the_name_says(data: bytes, kinds: tuple[str,
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>not found</html>", encoded(RGB)[:-40], encoded(RGB, "PNG")[:-60]])
-def test_what_does_not_decode_to_its_end_is_corrupt_and_named(data: bytes) -> None:
+def test_a_partially_decodable_image_is_corrupt_and_named(data: bytes) -> None:
     with pytest.raises(CorruptImage, match="train/ant/1.jpg: "):
         inspect(ITEM, 0, data)
 
 
-def test_an_image_too_large_to_be_one_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(CorruptImage, match="bomb"):
         inspect(ITEM, 0, encoded(RGB))

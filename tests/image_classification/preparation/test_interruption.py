@@ -1,5 +1,4 @@
-"""However often a preparation is killed, and wherever: no half store passes for one, and the next one's bytes are those
-of a preparation that nobody killed."""
+"""A build killed at any point and resumed yields the bytes of an undisturbed build."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`timedrun prepare` for images: makes stores, checks them, and says which options do not go together."""
+"""`timedrun prepare` for images: build, check, and refuse conflicting options."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, images: Path)
         prepare(RAW, store, decode=False, workers=1)
 
 
-def test_a_store_of_another_config_is_told(tmp_path: Path, images: Path) -> None:
+def test_a_store_of_another_config_is_refused(tmp_path: Path, images: Path) -> None:
     prepare(RAW, tmp_path / "store", decode=False, workers=1, images=[images])
     for other in (StoreConfig(format="raw", size=20), StoreConfig(format="jpeg")):
         with pytest.raises(DataError, match=str(tmp_path / "store")):
@@ -62,7 +62,7 @@ def test_a_store_of_another_config_is_told(tmp_path: Path, images: Path) -> None
         prepare(RAW, tmp_path, decode=False, workers=1)
 
 
-def test_a_folder_is_listed_where_it_lies(tmp_path: Path) -> None:
+def test_a_folder_is_indexed_in_place(tmp_path: Path) -> None:
     folder = image_folder(tmp_path / "images")
     listed = prepare(FOLDER, folder, decode=False, workers=1)
     assert (listed["train"], listed["evaluation"], listed["smallest_class"]) == (30, 12, 10)
@@ -90,16 +90,16 @@ def test_a_listed_folder_with_corrupt_images_gets_no_index(tmp_path: Path) -> No
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Path) -> None:
     train, validation, labels = tars_of(images, tmp_path / "tars")
     cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
-        (digits_baseline(), None, {"images": [images]}, UsageError, "trains on digits and has no use for --images"),
-        (cifar10_baseline(), None, {"images": [images]}, UsageError, "trains on cifar10 and has no use for --images"),
+        (digits_baseline(), None, {"images": [images]}, UsageError, "trains on digits and takes no --images"),
+        (cifar10_baseline(), None, {"images": [images]}, UsageError, "trains on cifar10 and takes no --images"),
         (RAW, None, {"images": [images]}, UsageError, "--images needs --data-folder"),
         (RAW, tmp_path, {"skip_broken": True}, UsageError, "go with --images"),
         (RAW, tmp_path, {"validation_labels": labels}, UsageError, "go with --images"),
-        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read where it lies"),
+        (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read in place"),
         (FOLDER, tmp_path, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
         (FOLDER, tmp_path / "none", {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
         (FOLDER, None, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
-        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read where it"),
+        (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read in place"),
         (RAW, images, {}, DataError, f"--images {images} --data-folder STORE(.|\n)*--data.store.format folder"),
         (
             RAW,
@@ -134,10 +134,10 @@ def test_the_command_makes_a_store_from_tars_and_prints_its_counts(
 def test_the_command_refuses_images_for_a_benchmark_of_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", "language_model", "--images", "x", "--skip-broken"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "not prepared from images: it has no use for --images, --skip-broken" in said
+    assert "not prepared from images; leave out --images, --skip-broken" in said
 
 
-def test_another_number_of_classes_and_empty_ones_are_told_in_the_result_and_on_standard_error(
+def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_result_and_on_stderr(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = image_folder(tmp_path / "images")
@@ -155,7 +155,7 @@ def test_another_number_of_classes_and_empty_ones_are_told_in_the_result_and_on_
     assert prepare(fitting, store, decode=False, workers=1)["notes"] == notes[1:]
 
 
-def test_images_left_out_are_told_by_every_later_preparation(tmp_path: Path) -> None:
+def test_omitted_images_are_reported_by_every_later_preparation(tmp_path: Path) -> None:
     folder, store = image_folder(tmp_path / "images"), tmp_path / "store"
     for path in (folder / "train").rglob("*_5.JPEG"):
         path.write_bytes(b"no image")
@@ -165,7 +165,7 @@ def test_images_left_out_are_told_by_every_later_preparation(tmp_path: Path) -> 
         assert (found["found corrupt"], found["notes"][-1]) == (3, told)
 
 
-def test_files_of_a_listed_folder_that_cannot_be_looked_at_are_all_named(tmp_path: Path) -> None:
+def test_unreadable_files_of_an_indexed_folder_are_all_named(tmp_path: Path) -> None:
     folder = image_folder(tmp_path / "images")
     for sub in ("train", "val"):
         (folder / sub / "n01440764" / "x.JPEG").symlink_to("nowhere")

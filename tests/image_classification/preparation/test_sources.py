@@ -40,7 +40,7 @@ def test_tars_hold_what_the_folder_holds(tmp_path: Path, images: Path, nested: b
         assert tars.sha256 == folder.sha256
 
 
-def test_a_folder_of_tars_uses_the_devkit_that_lies_beside_them(tmp_path: Path, images: Path) -> None:
+def test_a_folder_of_tars_uses_the_devkit_in_it(tmp_path: Path, images: Path) -> None:
     _, _, labels = tars_of(images, tmp_path / "tars")
     labels.rename(tmp_path / "tars" / "ILSVRC2012_devkit_t12.tar.gz")
     assert opened(tmp_path, tmp_path / "tars").sha256 == opened(tmp_path, images).sha256
@@ -69,7 +69,7 @@ def test_the_digest_tells_other_names_labels_and_sizes(tmp_path: Path, images: P
     assert len(digests) == 4
 
 
-def test_what_is_missing_or_does_not_go_together_is_said(tmp_path: Path, images: Path) -> None:
+def test_missing_or_conflicting_inputs_are_reported(tmp_path: Path, images: Path) -> None:
     train, validation, labels = tars_of(images, tmp_path / "tars")
     (tmp_path / "empty").mkdir()
     short = tmp_path / "short.txt"
@@ -115,7 +115,7 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, images: Path) -> No
         opened(tmp_path, train, validation, labels=labels)
 
 
-def test_files_that_cannot_be_looked_at_are_all_named_and_still_sources(tmp_path: Path, images: Path) -> None:
+def test_unreadable_files_are_all_named_and_still_listed(tmp_path: Path, images: Path) -> None:
     ant, loop = images / "train" / CLASSES[0] / "gone.JPEG", images / "val" / CLASSES[1] / "loop.JPEG"
     ant.symlink_to(tmp_path / "nowhere")
     loop.symlink_to(loop)

@@ -1,4 +1,4 @@
-"""The folder of a store: nothing else in it is touched, and none is left or made where no store was begun."""
+"""Folder of a store: other files are never touched, and no empty folder is left."""
 
 import shutil
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_too_little_room_is_found_before_anything_is_written(
     assert not (tmp_path / "store").exists()
 
 
-def test_two_preparations_of_one_folder_do_not_meet(tmp_path: Path, original: Path) -> None:
+def test_a_second_preparation_of_a_folder_is_refused(tmp_path: Path, original: Path) -> None:
     def second(_: str) -> None:
         with pytest.raises(DataError, match="being prepared by another process"):
             build(original, tmp_path / "store", JPEG)
@@ -64,7 +64,7 @@ def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path: Path, orig
 
 
 @pytest.mark.parametrize("out", ["file/x", "file/x/y", "x" * 300])
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, original: Path, out: str) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, original: Path, out: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="nothing was prepared. Give another --data-folder"):
         build(original, tmp_path / out, JPEG)

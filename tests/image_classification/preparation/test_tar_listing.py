@@ -1,4 +1,4 @@
-"""Files in tars are found where they lie without unpacking; a tar that is hostile, damaged or cut off is refused."""
+"""Tar listings: offsets of files, and refusal of hostile, damaged or truncated files."""
 
 import bz2
 import gzip
@@ -21,7 +21,7 @@ def silent(_: str) -> None:
 
 
 def contents(path: Path, cache: Path) -> dict[tuple[str, str], bytes]:
-    """What lies at each listed place."""
+    """Return the bytes at each listed offset."""
     data = path.read_bytes()
     return {
         (member.inner, member.name): data[member.offset : member.offset + member.size]
@@ -29,7 +29,7 @@ def contents(path: Path, cache: Path) -> dict[tuple[str, str], bytes]:
     }
 
 
-def test_every_file_lies_where_it_is_listed(tmp_path: Path) -> None:
+def test_every_file_is_at_its_listed_offset(tmp_path: Path) -> None:
     train, validation, _ = tars_of(image_folder(tmp_path / "images"), tmp_path / "tars")
     expected = {}
     with tarfile.open(train) as outer:
@@ -138,7 +138,7 @@ def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("module", "command"), [(gzip, "gunzip"), (bz2, "bunzip2"), (lzma, "unxz")])
-def test_a_compressed_tar_is_told_with_what_unpacks_it(tmp_path: Path, module: ModuleType, command: str) -> None:
+def test_a_compressed_tar_is_refused_with_its_unpacker(tmp_path: Path, module: ModuleType, command: str) -> None:
     train, _, _ = tars_of(image_folder(tmp_path / "images", train=2), tmp_path / "tars")
     train.write_bytes(module.compress(train.read_bytes()))
     with pytest.raises(DataError, match=rf"compressed.*unpack it first \({command}\); nothing was prepared"):
@@ -150,7 +150,7 @@ def test_a_compressed_tar_is_told_with_what_unpacks_it(tmp_path: Path, module: M
         list_tar(outer, tmp_path, silent)
 
 
-def test_a_tar_that_may_not_be_opened_is_an_error_in_words(tmp_path: Path) -> None:
+def test_a_tar_that_cannot_be_opened_raises_a_data_error(tmp_path: Path) -> None:
     (tmp_path / "folder.tar").mkdir()  # opening it fails for any user
     with pytest.raises(DataError, match="folder.tar: cannot be read .*nothing was prepared"):
         list_tar(tmp_path / "folder.tar", tmp_path, silent)

@@ -1,4 +1,4 @@
-"""What an interrupted preparation finished is kept for the same plan and images, and used by none else."""
+"""Finished shards of an interrupted build are reused for the same plan and images only."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def test_finished_shards_are_kept_for_the_same_plan_only(
     assert fingerprint(store) == fingerprint(tmp_path / "clean")
 
 
-def test_an_unfinished_second_evaluation_size_can_be_given_up(
+def test_an_unfinished_second_evaluation_size_can_be_abandoned(
     tmp_path: Path, original: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "store"

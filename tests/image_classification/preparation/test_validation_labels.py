@@ -62,7 +62,7 @@ def test_the_devkit_is_read_as_torchvision_reads_it(
     assert list(found)[-1] == f"ILSVRC2012_val_{len(TRUTH):08d}.JPEG"
 
 
-def test_a_devkit_with_a_class_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_devkit_with_an_unknown_class_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("scipy", reason="needs the extra 'imagenet'")
     with pytest.raises(DataError, match="line 2: '5' is not the number of a class"):
         read_labels(write_devkit(tmp_path, [1, 5]))
@@ -107,7 +107,7 @@ def test_a_list_gives_each_name_its_class(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "neither ImageNet's devkit nor a list"),
     ],
 )
-def test_a_list_that_cannot_be_is_refused_with_its_line(tmp_path: Path, content: bytes, words: str) -> None:
+def test_an_invalid_list_is_refused_with_its_line(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "labels.txt"
     path.write_bytes(content)
     with pytest.raises(DataError, match=words):

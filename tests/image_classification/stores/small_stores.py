@@ -1,4 +1,4 @@
-"""Images and small stores for tests, made in this process, without the machinery of preparation."""
+"""Small images and stores for tests, made without preparation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""FFCV's files: what their tables say, the images in them, their damage; and FFCV itself reads and writes the same."""
+"""Store of format beton: tables, images, damage, and interoperability with FFCV."""
 
 import os
 import pickle
@@ -104,15 +104,6 @@ def test_only_a_jpeg_that_needs_no_change_is_kept_byte_for_byte() -> None:
         assert (Image.open(BytesIO(data)).format, Image.open(BytesIO(data)).mode) == ("JPEG", "RGB")
 
 
-def test_quality_sets_the_size_of_a_jpeg() -> None:
-    image = source(Given("a", 0, picture(64, 64)))
-    low, high = (
-        len(encode_beton(image, StoreConfig(size=64, jpeg_share=1.0, jpeg_quality=quality), "train").data)
-        for quality in (30, 95)
-    )
-    assert low < high
-
-
 def test_an_image_too_large_for_the_format_is_named() -> None:
     image = SimpleNamespace(decoded=Image.new("L", (70_000, 1)), item=SimpleNamespace(name="train/ant/long.png"))
     with pytest.raises(DataError, match=r"train/ant/long\.png: 70000x1 pixels"):
@@ -123,7 +114,7 @@ def test_an_image_too_large_for_the_format_is_named() -> None:
 
 @settings(max_examples=50, deadline=None)
 @for_all(st.lists(st.integers(1, 64), max_size=40), st.integers(0, 200))
-def test_images_lie_in_order_apart_and_none_across_pages(sizes: list[int], begin: int) -> None:
+def test_images_are_in_order_disjoint_and_never_cross_a_page(sizes: list[int], begin: int) -> None:
     found, end = allocate(np.array(sizes, dtype=np.int64), begin, 64)
     last = begin
     for place, size in zip(found.tolist(), sizes, strict=True):
@@ -236,7 +227,7 @@ def test_ffcv_reads_every_image_and_label(tmp_path: Path, os_cache: bool) -> Non
             assert np.array_equal(found, np.asarray(decoded(image)))
 
 
-def test_ffcv_reads_the_tables_as_they_were_meant(tmp_path: Path) -> None:
+def test_ffcv_reads_the_same_tables(tmp_path: Path) -> None:
     pytest.importorskip("ffcv", reason="needs FFCV (pip install 'timedrun[ffcv]')")
     from ffcv.reader import Reader
 

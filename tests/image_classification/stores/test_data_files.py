@@ -1,4 +1,4 @@
-"""The files of a store are those that a run reads, and their bytes are counted."""
+"""List of the files that a run reads."""
 
 from dataclasses import replace
 from pathlib import Path

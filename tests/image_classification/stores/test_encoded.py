@@ -1,4 +1,4 @@
-"""Encoded images in folders and shards: the bytes that went in, from any thread, and nothing read on opening."""
+"""Encoded images in folders and shards: identical bytes from any thread, no image read on opening."""
 
 import os
 import pickle

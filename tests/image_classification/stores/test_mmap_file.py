@@ -1,4 +1,4 @@
-"""Maps of files: their bytes, no descriptor held, and unmapped once nobody looks at them."""
+"""Memory-mapped files: content, no descriptor held, unmapped with the last view."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ def maps_of(path: Path) -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
-def test_a_map_holds_no_descriptor_and_goes_with_its_last_view(tmp_path: Path) -> None:
+def test_a_map_holds_no_descriptor_and_is_unmapped_with_its_last_view(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(range(256)) * 100)
     array = map_file(path)

@@ -1,4 +1,4 @@
-"""Stores of pixels: equal to the reference's resize, odd sizes included, read through a map from any thread."""
+"""Store of format raw: pixels of the reference's resize, read through a memory map from any thread."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""The index of a split: whatever names and numbers go in come out, and damage is named."""
+"""Index of a split: round trip of names and numbers, and damage."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

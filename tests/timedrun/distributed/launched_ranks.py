@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 
 import psutil
+import pytest
 
+from timedrun.distributed import launcher
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.launcher import End, Launcher
 
@@ -46,8 +48,11 @@ def launch_ranks(code: str, ranks: int = 2, **options: object) -> tuple[End, flo
     """Run ranks that execute `code`; return their end and the seconds until then."""
     began = time.monotonic()
     command = [sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
-    options = {"env": launch_env(ranks), "log_seconds": 2.0, "term_seconds": 0.5} | options
-    end = Launcher(command, **options).run()  # type: ignore[arg-type]
+    env = options.pop("env", launch_env(ranks))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, default in (("log_seconds", 2.0), ("term_seconds", 0.5), ("suspended_seconds", 30.0)):
+            patch.setattr(launcher, name.upper(), options.pop(name, default))
+        end = Launcher(command, env, **options).run()  # type: ignore[arg-type]
     return end, time.monotonic() - began
 
 

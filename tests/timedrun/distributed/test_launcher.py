@@ -173,13 +173,14 @@ def test_ranks_have_begun_also_if_their_status_folder_was_removed() -> None:
     assert launch_ranks("import shutil; shutil.rmtree(status, ignore_errors=True); os._exit(3)")[0].begun
 
 
-def test_ranks_end_with_a_killed_launcher(tmp_path: Path) -> None:
+def test_ranks_their_workers_and_the_status_folder_end_with_a_killed_launcher(tmp_path: Path) -> None:
     code = PRELUDE + textwrap.dedent(
         f"""
         from timedrun.distributed import parent_death_signal
         parent_death_signal.end_with(int(os.environ["TIMEDRUN_LAUNCHED"]))
+        worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         part = Path({str(tmp_path)!r}, f"rank_{{rank}}.part")
-        part.write_text(str(os.getpid()))
+        part.write_text(f"{{os.getpid()}} {{worker.pid}}")
         part.rename(part.with_suffix(""))
         time.sleep(60)
         """
@@ -193,11 +194,14 @@ def test_ranks_end_with_a_killed_launcher(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True, env=environment)
     try:
         until(lambda: all((tmp_path / f"rank_{rank}").exists() for rank in (0, 1)))
-        ranks = [psutil.Process(int((tmp_path / f"rank_{rank}").read_text())) for rank in (0, 1)]
+        numbers = " ".join((tmp_path / f"rank_{rank}").read_text() for rank in (0, 1)).split()
+        processes = [psutil.Process(int(number)) for number in numbers]
+        assert len(processes) == 4
     finally:
         process.kill()
         process.wait()
-    until(lambda: not any(alive(rank) for rank in ranks))
+    until(lambda: not any(map(alive, processes)))
+    until(lambda: not list(tmp_path.glob("timedrun-*")))
 
 
 def test_worker_processes_end_with_their_rank(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_rank_that_is_suspended_before_the_log_is_open_is_lost(
 def test_a_job_that_was_suspended_as_a_whole_loses_no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(launcher.time, "monotonic", lambda: clock[0])
-    launched = Launcher(["unused"], launch_env(2), suspended_seconds=30.0)
+    launched = Launcher(["unused"], launch_env(2))
     ranks = [SimpleNamespace(running=True, suspended=True) for _ in range(2)]
     launched._ranks = ranks  # type: ignore[assignment]
 

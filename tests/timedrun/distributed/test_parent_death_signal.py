@@ -1,16 +1,11 @@
 """Processes tied to their parent: its end reaches them through the kernel, also if it came before they asked."""
 
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-
-from timedrun.distributed import parent_death_signal
-from timedrun.distributed.launch_env import LAUNCHED
-from timedrun.errors import UsageError
 
 CHILD = """
 import os, signal, sys, time
@@ -58,19 +53,6 @@ print('went on')
     assert (done.returncode, done.stdout) == (137, "")
     assert "has ended or did not start this process, which ends too" in done.stderr
     assert "unset TIMEDRUN_LAUNCHED" in done.stderr
-
-
-@pytest.mark.parametrize("name", [LAUNCHED, parent_death_signal.VARIABLE])
-def test_a_variable_that_is_not_a_process_number_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(name, "yes")
-    with pytest.raises(UsageError, match=f"{name}='yes' is not a process number.*unset it"):
-        parent_death_signal.obey_environment()
-
-
-def test_without_a_variable_a_process_is_not_tied_to_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(parent_death_signal.VARIABLE, raising=False)
-    parent_death_signal.obey_environment()
-    assert parent_death_signal.VARIABLE not in os.environ
 
 
 def until(path: Path, seconds: float = 20.0) -> None:

@@ -24,6 +24,8 @@ def test_the_result_number_is_read_from_any_rank_of_the_node(tmp_path: Path, mon
     assert read.number(range(2)) is None
     (tmp_path / "rank_3.number").write_text('{"number": 1')  # the disk was full
     assert read.number(range(2, 4)) is None
+    monkeypatch.setenv(STATUS_FILES, str(tmp_path / "removed"))
+    assert not status_files.report_error(ExitCode.ERROR, "gone")
 
 
 def test_without_a_launcher_of_timedruns_no_report_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,14 +36,6 @@ def test_without_a_launcher_of_timedruns_no_report_is_written(tmp_path: Path, mo
     assert not status_files.report_error(ExitCode.ERROR, "gone")
     assert status_files.agent_number() is None
     assert os.listdir(tmp_path) == []
-
-
-def test_reports_into_a_removed_folder_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv(STATUS_FILES, str(tmp_path / "removed"))
-    status_files.report_begun(7)
-    status_files.report_left(ExitCode.OK)
-    assert not status_files.report_error(ExitCode.ERROR, "gone")
 
 
 def test_torchruns_store_keeps_the_result_number_for_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def test_each_rank_keeps_the_newest_two(tmp_path: Path) -> None:
     assert newest(tmp_path) == [(40, 0), (40, 1)]
 
 
-def test_what_all_ranks_hold_alike_is_saved_once_and_the_rest_by_each(tmp_path: Path) -> None:
+def test_equal_tensors_are_saved_once_and_others_by_each_rank(tmp_path: Path) -> None:
     save_all(tmp_path, [10])
     replicated = checkpoint_file.load(checkpoint_path(tmp_path / "replicated_0", 10))
     assert list(replicated["tensors"]) == ["state['weights']"]
@@ -146,43 +146,30 @@ def test_a_step_that_one_rank_lacks_or_has_damaged_is_passed_over_on_all(
     assert "step_00000020.pt" in capsys.readouterr().err
 
 
-def test_ranks_whose_whole_checkpoints_alternate_find_the_newest_common_one(tmp_path: Path) -> None:
-    for rank, steps in enumerate(([10, 20, 40], [10, 30, 50])):
-        for step in steps:
-            checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
-    assert newest(tmp_path) == [(10, 0), (10, 1)]
-
-
 @pytest.mark.parametrize("has", [(), (0,), (1,)])
-def test_without_a_common_one_every_rank_is_told(tmp_path: Path, has: tuple[int, ...]) -> None:
+def test_without_a_common_step_every_rank_raises(tmp_path: Path, has: tuple[int, ...]) -> None:
     for rank in has:
         checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", 10), content(10, rank))
     for error in newest(tmp_path):
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_a_file_under_another_steps_name_is_named_and_the_next_older_is_looked_at(
-    tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_all(tmp_path, [10, 20], world_size)
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
-    os.replace(checkpoint_path(tmp_path / "rank_0", 30), checkpoint_path(tmp_path / "rank_0", 20))  # to go back to 20
-    assert newest(tmp_path, world_size) == [(10, rank) for rank in range(world_size)]
-    told = capsys.readouterr().err
-    assert told.count("step_00000020.pt holds the state after step 30") == 1
-
-
-def test_a_file_of_another_ranks_folder_or_that_says_nothing_of_itself_is_passed_over(
+def test_a_file_of_another_step_or_rank_or_without_run_and_step_is_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_all(tmp_path, [10, 20])
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), {"position": 30})
+    save_all(tmp_path, [10, 20, 30])
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 40), {"position": 40})
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(40, 0))
     shutil.copy(checkpoint_path(tmp_path / "rank_0", 20), checkpoint_path(tmp_path / "rank_1", 20))
+    save_all(tmp_path / "older", [10])
+    for rank in (0, 1):
+        shutil.copytree(tmp_path / "older" / f"rank_{rank}", tmp_path / f"rank_{rank}", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "older" / "replicated_0", tmp_path / "replicated_0", dirs_exist_ok=True)
     assert newest(tmp_path) == [(10, 0), (10, 1)]
-    told = capsys.readouterr().err
-    assert "step_00000020.pt is of rank 0, in the folder of rank 1" in told
-    assert "step_00000030.pt does not say of which run and step it is" in told
+    warned = capsys.readouterr().err
+    assert "step_00000040.pt does not say of which run and step it is" in warned
+    assert "step_00000030.pt holds the state after step 40, contrary to its name" in warned
+    assert "step_00000020.pt is of rank 0, in the folder of rank 1" in warned
 
 
 def test_each_file_is_read_once_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +177,7 @@ def test_each_file_is_read_once_at_most(tmp_path: Path, monkeypatch: pytest.Monk
         for step in steps:
             checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
     load, read = checkpoint_file.load, []
-    monkeypatch.setattr(checkpoint_file, "load", lambda path, where: (read.append(path), load(path, where))[1])
+    monkeypatch.setattr(checkpoint_file, "load", lambda path: (read.append(path), load(path))[1])
     assert newest(tmp_path) == [(10, 0), (10, 1)]
     assert len(read) == len(set(read)) == 6
 
@@ -222,7 +209,7 @@ def test_a_failure_after_the_file_has_its_name_leaves_no_file(tmp_path: Path, mo
         assert sorted(steps_in(tmp_path / f"rank_{rank}")) == [10, 20]
 
 
-def test_an_old_file_that_cannot_be_removed_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_file_that_cannot_be_removed_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_all(tmp_path, [10, 20])
 
     unlink = Path.unlink
@@ -237,7 +224,7 @@ def test_an_old_file_that_cannot_be_removed_costs_no_run(tmp_path: Path, monkeyp
     assert newest(tmp_path) == [(30, 0), (30, 1)]
 
 
-def test_what_lies_after_the_step_that_a_run_goes_on_from_is_removed(tmp_path: Path) -> None:
+def test_checkpoints_after_the_resumed_step_are_removed(tmp_path: Path) -> None:
     save_all(tmp_path, [10, 20])
     checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
     on_all(2, lambda ranks: discard_newer(tmp_path, ranks, 20))
@@ -251,7 +238,7 @@ def test_a_step_is_not_saved_twice(tmp_path: Path) -> None:
     assert saved.save(10, lambda: pytest.fail("was asked for again"), dict) is None
 
 
-def test_what_is_due_goes_by_the_interval_from_the_end_of_the_last(tmp_path: Path) -> None:
+def test_the_interval_begins_at_the_end_of_the_last_checkpoint(tmp_path: Path) -> None:
     now = [0.0]
     alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
     saved = CheckpointManager(tmp_path, alone, 2.0, lambda: now[0])
@@ -272,7 +259,7 @@ def test_what_is_due_goes_by_the_interval_from_the_end_of_the_last(tmp_path: Pat
     assert not CheckpointManager(None, alone, 1e-9, lambda: now[0]).due
 
 
-def test_leftovers_of_a_killed_writer_go_with_the_next_checkpoint(tmp_path: Path) -> None:
+def test_the_next_checkpoint_removes_the_drafts_of_a_killed_writer(tmp_path: Path) -> None:
     save_all(tmp_path, [10])
     (tmp_path / "rank_0" / "step_00000020.pt.draft").write_bytes(b"half")
     save_all(tmp_path, [20])

@@ -43,21 +43,19 @@ def looks(tmp_path: Path, moves: list[tuple[float, float]]) -> list[float]:
         ([(1.6, 2.0)] * 5, [-0.8, -0.8]),
     ],
 )
-def test_by_how_much_it_was_set_is_logged_once(
+def test_the_seconds_of_a_set_clock_are_logged_once(
     tmp_path: Path, moves: list[tuple[float, float]], told: list[float]
 ) -> None:
     assert looks(tmp_path, moves) == pytest.approx(told)
 
 
-def test_small_steps_add_up_to_what_was_told(tmp_path: Path) -> None:
+def test_small_steps_are_logged_once_they_add_up(tmp_path: Path) -> None:
     told = looks(tmp_path, [(1.6, 2.0)] * 200)
     assert sum(told) == pytest.approx(-80.0, abs=1.0) and len(told) > 20
 
 
 @pytest.mark.parametrize(("boot", "told"), [("one", [-600.0]), ("another", []), ("", [])])
-def test_another_process_goes_on_from_the_saved_clocks_of_the_same_boot_only(
-    tmp_path: Path, boot: str, told: list[float]
-) -> None:
+def test_a_resumed_process_compares_clocks_of_the_same_boot_only(tmp_path: Path, boot: str, told: list[float]) -> None:
     now = [1_700_000_000.0, 50.0]
     log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0], durable=False)
     saved = ClockCheck(log, lambda: now[1], boot=boot and "one").state()
@@ -76,7 +74,7 @@ def test_a_clock_that_is_slewed_is_not_set(tmp_path_factory: pytest.TempPathFact
     assert looks(tmp_path_factory.getbasetemp(), [(apart * (1 + slew), apart)] * 3) == []
 
 
-def test_a_disk_that_takes_long_for_an_event_is_no_clock_that_was_set(
+def test_a_slow_disk_is_not_taken_for_a_set_clock(
     make_run: Callable[..., TimedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, fsync = [1_700_000_000.0], os.fsync

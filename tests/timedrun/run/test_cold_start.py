@@ -11,7 +11,7 @@ from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from mlevents.summary import summarize
-from timedrun.benchmark import BenchmarkSpec
+from tests.timedrun.run.killed_run import IN_SAMPLES
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
@@ -24,15 +24,6 @@ from timedrun.submission.scoring.score_table import table
 
 MakeRun = Callable[..., TimedRun]
 INFO = RunInfo(train_samples=20, eval_samples=5, hyperparameters={})
-IN_SAMPLES = BenchmarkSpec(
-    title="test",
-    mlperf_benchmark="bert",
-    ruleset="2.1.0",
-    dataset="wikipedia",
-    metric="accuracy",
-    unit="samples",
-    default_data="toy",
-)
 
 
 def train(
@@ -137,7 +128,7 @@ def test_in_samples_a_block_is_what_is_compared_and_its_length_and_evaluation_do
     assert mlcommons.check_log(path, "2.1.0").verdict == "pass"
 
 
-def test_one_epoch_has_nothing_to_be_compared_with(
+def test_a_single_epoch_has_no_cold_start_share(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
 ) -> None:
     with timed(toy_config(evaluation=EvaluationConfig(target=0.9, every=1, first=1))) as run:
@@ -158,7 +149,7 @@ def test_a_faster_first_epoch_has_no_share_and_negative_seconds(
     assert (told["seconds"], told["share"]) == (pytest.approx(-2.5), 0.0)
 
 
-def test_an_epoch_cut_by_a_stop_is_one_without_the_gap_and_the_first_stays_the_first(
+def test_an_interrupted_epoch_counts_once_without_the_gap(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
 ) -> None:
     stop = ShutdownRequest()
@@ -184,7 +175,7 @@ def test_an_epoch_cut_by_a_stop_is_one_without_the_gap_and_the_first_stays_the_f
     assert cold.value["share"] is None  # how long the whole run took, this process does not know
 
 
-def test_what_of_the_data_is_in_the_page_cache_is_logged_before_the_clock_and_scored(
+def test_the_cached_part_of_the_data_is_logged_before_the_clock_and_scored(
     timed: MakeRun,
     toy_config: Callable[..., RunConfig],
     clock: SimulatedClock,
@@ -210,7 +201,7 @@ def test_what_of_the_data_is_in_the_page_cache_is_logged_before_the_clock_and_sc
         assert "not dropped, 100.0% of the data in the page cache before the clock" in table([one], detailed=True)
 
 
-def test_a_benchmark_that_names_no_files_has_nothing_said_of_them(
+def test_without_files_nothing_is_logged_of_the_page_cache(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path
 ) -> None:
     with timed(toy_config()) as run:
@@ -237,7 +228,7 @@ def test_read_ahead_is_logged_once_at_the_end_of_an_epoch(
 
 
 @pytest.mark.parametrize("quality", [0.95, 0.1])
-def test_a_read_ahead_that_is_not_done_is_stopped_and_logged_before_run_stop(
+def test_an_unfinished_read_ahead_is_logged_before_run_stop(
     timed: MakeRun, toy_config: Callable[..., RunConfig], clock: SimulatedClock, tmp_path: Path, quality: float
 ) -> None:
     with timed(toy_config()) as run:

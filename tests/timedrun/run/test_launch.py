@@ -202,16 +202,6 @@ def test_after_a_lost_rank_all_ranks_resume_at_most_as_often_as_asked(
     assert "restart 2 of 2" in printed and "restart 3" not in printed
 
 
-def test_a_restart_that_reaches_the_end_is_judged_by_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = paths_of(tmp_path, ranks=(0, 1))
-    played = PlayedLauncher(monkeypatch, KILLED, End((0, 0), begun=True))
-    monkeypatch.setattr(
-        launch, "verdict", lambda *a, **b: (ExitCode.RANK_LOST if len(played.jobs) == 1 else 0, "", None)
-    )
-    assert launched(paths, 5)[0] == ExitCode.OK
-    assert len(played.jobs) == 2
-
-
 @pytest.mark.parametrize(
     ("end", "ranks", "division", "code"),
     [

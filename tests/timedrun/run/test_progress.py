@@ -8,7 +8,7 @@ import pytest
 from timedrun.run.progress import Progress
 
 
-def test_a_reader_that_goes_away_ends_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_closed_pipe_does_not_end_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     with open(writing, "w") as stream:
         progress = Progress("toy", shown=True, stream=stream, every_seconds=0)
@@ -24,7 +24,7 @@ def test_a_reader_that_goes_away_ends_no_run(capsys: pytest.CaptureFixture[str])
             os.dup2(nowhere.fileno(), writing)
 
 
-def test_a_closed_stream_ends_no_run() -> None:
+def test_a_closed_stream_does_not_end_the_run() -> None:
     stream = io.StringIO()
     progress = Progress("toy", shown=True, stream=stream)
     stream.close()
@@ -32,7 +32,7 @@ def test_a_closed_stream_ends_no_run() -> None:
     assert not progress.shown
 
 
-def test_a_run_that_goes_on_counts_its_whole_time_and_the_rate_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("timedrun.run.progress.time.monotonic", lambda: now[0])
     stream = io.StringIO()

@@ -63,13 +63,13 @@ def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
     require_resumable(settings, paths, origin=origin, system=system)
 
 
-def test_a_killed_or_stopped_run_may_go_on(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
+def test_a_killed_or_stopped_run_may_be_resumed(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
     started(paths, toy_config())
     require(toy_config(), paths)
 
 
 @pytest.mark.parametrize("reason", ["stopped by signal", "rank 1, step 7: DataError: a file is gone"])
-def test_an_aborted_run_may_go_on(paths: ResultPaths, toy_config: Callable[..., RunConfig], reason: str) -> None:
+def test_an_aborted_run_may_be_resumed(paths: ResultPaths, toy_config: Callable[..., RunConfig], reason: str) -> None:
     started(paths, toy_config(), stop={"status": "aborted", "reason": reason})
     require(toy_config(), paths)
 
@@ -169,7 +169,7 @@ def test_another_config_is_refused_with_what_differs(
         ({"status": "aborted", "reason": "budget spent"}, "it ended by itself .budget spent."),
     ],
 )
-def test_a_run_that_is_over_is_refused(
+def test_a_run_that_ended_is_refused(
     paths: ResultPaths, toy_config: Callable[..., RunConfig], stop: dict[str, Any], words: str
 ) -> None:
     started(paths, toy_config(), stop=stop)

@@ -35,7 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
     yield one
 
 
-def test_it_is_asked_before_the_clock_and_at_every_evaluation(make_run: MakeRun, asked: Asked) -> None:
+def test_replicas_are_compared_before_the_clock_and_at_every_evaluation(make_run: MakeRun, asked: Asked) -> None:
     with make_run(check_every=1) as run:
         Program().train(run)
     assert run.outcome is Outcome.REACHED
@@ -53,7 +53,7 @@ def test_a_run_whose_ranks_parted_never_reaches_its_target(make_run: MakeRun, as
 
 
 @pytest.mark.parametrize("why", ["the interval", "a signal"])
-def test_weights_that_parted_are_not_saved(make_run: MakeRun, asked: Asked, tmp_path: Path, why: str) -> None:
+def test_diverged_replicas_are_not_saved(make_run: MakeRun, asked: Asked, tmp_path: Path, why: str) -> None:
     asked.parted = 2
     stop = ShutdownRequest()
     if why == "a signal":
@@ -70,7 +70,7 @@ def test_weights_that_parted_are_not_saved(make_run: MakeRun, asked: Asked, tmp_
     assert asked.steps == ([0, 1, 2] if why == "the interval" else [0, 1])
 
 
-def test_what_was_restored_is_compared_before_the_log_says_that_the_run_goes_on(
+def test_restored_replicas_are_compared_before_the_resumption_is_logged(
     make_run: MakeRun, asked: Asked, tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

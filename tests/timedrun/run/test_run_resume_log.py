@@ -46,7 +46,7 @@ def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers_of_the_o
     assert mlcommons.check_log(tmp_path / "result_0.txt", "2.0.0").verdict == "pass"
 
 
-def test_steps_lost_are_told_where_the_interrupted_log_says_how_far_it_was(make_run: MakeRun, tmp_path: Path) -> None:
+def test_lost_steps_are_logged_if_the_interrupted_log_has_the_last_step(make_run: MakeRun, tmp_path: Path) -> None:
     class Failing(Program):
         def take(self, run: TimedRun, number: int) -> None:
             if run.position.step == 5:
@@ -77,7 +77,7 @@ def test_the_budget_counts_from_the_first_run_start(
     assert run.outcome is Outcome.BUDGET_SPENT and run.position.step == 3
 
 
-def test_the_budget_counts_what_a_resumed_process_took_to_start(
+def test_the_budget_includes_the_start_of_a_resumed_process(
     make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     config = toy_config(budget_minutes=5.0)
@@ -173,7 +173,7 @@ def test_a_clock_that_is_set_between_two_processes_of_a_run_is_noticed_by_the_on
     assert any(f.rule == "clock-agreement" and f.level in ("error", "warning") for f in findings)
 
 
-def test_after_a_boot_the_gap_is_known_from_the_wall_clock_alone_and_check_says_so(
+def test_after_a_reboot_the_check_reports_a_gap_known_from_the_wall_clock_only(
     make_run: MakeRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kill_after(7, make_run, tmp_path)

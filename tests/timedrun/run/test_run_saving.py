@@ -62,7 +62,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     yield full
 
 
-def test_a_checkpoint_that_fails_ends_no_run_and_is_told(
+def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
     make_run: MakeRun, full_disk: list[bool], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full_disk[0] = True
@@ -77,7 +77,7 @@ def test_a_checkpoint_that_fails_ends_no_run_and_is_told(
     assert check(tmp_path / "result_0.txt", "2.0.0").passed
 
 
-def test_a_disk_that_fills_up_during_a_run_costs_checkpoints_and_no_event(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_loses_checkpoints_but_no_event(make_run: MakeRun, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
@@ -108,7 +108,7 @@ def test_a_disk_that_fills_up_during_a_run_costs_checkpoints_and_no_event(make_r
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_a_stop_that_cannot_be_saved_says_whether_the_run_can_be_resumed(
+def test_a_stop_that_cannot_be_saved_names_the_step_to_resume_from(
     make_run: MakeRun, full_disk: list[bool], tmp_path: Path, older: bool
 ) -> None:
     stop = ShutdownRequest()
@@ -132,7 +132,7 @@ def test_a_stop_that_cannot_be_saved_says_whether_the_run_can_be_resumed(
     assert log.stopped is not None and log.stopped.metadata["step"] == 5
 
 
-def test_a_checkpoint_takes_no_copy_of_the_weights(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_checkpoint_copies_no_weights(make_run: MakeRun, tmp_path: Path) -> None:
     seen: list[int] = []
     program = Program()
 

@@ -23,7 +23,7 @@ def checked_steps(step_seconds: list[float], interval: SyncInterval) -> list[int
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_fast_steps_are_checked_every_so_many(device: str) -> None:
+def test_fast_steps_are_synchronized_at_the_largest_interval(device: str) -> None:
     steps = checked_steps([0.001] * 400, SyncInterval(torch.device(device)))
     assert steps[:4] == [1, 3, 7, 15]
     assert {after - before for before, after in zip(steps[-4:], steps[-3:], strict=False)} == {MOST_STEPS[device]}
@@ -37,7 +37,7 @@ def test_checks_of_even_steps_are_no_further_apart_than_two_seconds_or_one_step(
     assert all(gap == 1 or gap * seconds <= SECONDS * 1.001 for gap in gaps)
 
 
-def test_steps_that_become_slow_are_checked_one_by_one() -> None:
+def test_slow_steps_are_synchronized_one_by_one() -> None:
     steps = checked_steps([0.01] * 60 + [5.0] * 20, SyncInterval(CPU))
     assert steps[-5:] == [76, 77, 78, 79, 80]
 
@@ -72,5 +72,5 @@ def test_a_resumed_run_checks_after_its_first_step() -> None:
     assert interval.due(138)
 
 
-def test_a_given_number_of_steps_is_kept() -> None:
+def test_a_fixed_interval_is_kept() -> None:
     assert checked_steps([60.0] * 12, SyncInterval(CPU, 4)) == [4, 8, 12]

@@ -145,13 +145,6 @@ def test_warm_up_leaves_no_trace(tmp_path: Path, make_run: MakeRun) -> None:
         assert torch.equal(without, with_warm_up)
 
 
-def test_a_warm_up_that_is_not_undone_would_be_seen() -> None:
-    toy = Toy([])
-    before = toy.model[0].weight.clone()
-    toy.step(torch.randn(4, 4))
-    assert not torch.equal(before, toy.model[0].weight)
-
-
 def test_a_target_never_reached_ends_aborted_with_exit_code_3(make_run: MakeRun, tmp_path: Path) -> None:
     with make_run() as run:
         Toy([0.1, 0.2]).train(run)

@@ -27,7 +27,7 @@ def digest(**parts: dict[str, Any]) -> str:
     return train_state.digest()
 
 
-def test_training_that_came_to_the_same_numbers_has_the_same_digest_whatever_the_random_generators_stand_at() -> None:
+def test_the_digest_depends_on_trained_numbers_and_not_on_random_generators() -> None:
     def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(3)
         model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
@@ -64,7 +64,7 @@ def test_another_shape_type_name_or_part_is_another_digest(other: dict[str, Any]
     assert digest(part={"a": torch.tensor([1.0, 2.0])}) != digest(part=other)
 
 
-def test_values_do_not_run_into_each_other() -> None:
+def test_the_digest_separates_adjacent_values() -> None:
     assert digest(part={"a": ["b", "c"]}) != digest(part={"a": ["bc"]})
     assert digest(one={"a": 1}, two={}) != digest(one={}, two={"a": 1})
     assert digest(part={"a": torch.zeros(0), "b": torch.tensor(1.0)}) != digest(part={"a": torch.zeros(1)})

@@ -118,7 +118,7 @@ def other_threads(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch, "get_num_threads", lambda: 99)
 
 
-def test_threads_have_to_be_the_same_on_all_ranks_where_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_must_be_equal_on_all_ranks_of_a_cpu_run(monkeypatch: pytest.MonkeyPatch) -> None:
     options = LaunchOptions(paths=ResultPaths(Path("none"), 0))
 
     def threads(device: str) -> object:
@@ -192,7 +192,7 @@ class Broken(io.StringIO):
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
-def test_a_rank_that_is_ended_ends_although_nobody_reads_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     def leave(code: int) -> NoReturn:
         raise SystemExit(code)
 

@@ -8,7 +8,7 @@ from timedrun.errors import DataError
 from timedrun.storage.folder_lock import locked
 
 
-def test_a_folder_to_which_nothing_came_is_removed_again_after_an_error_too(tmp_path: Path) -> None:
+def test_an_empty_folder_is_removed_after_an_error_too(tmp_path: Path) -> None:
     out = tmp_path / "a" / "store"
     with pytest.raises(ZeroDivisionError), locked(out, ["work"]):
         assert out.is_dir()
@@ -19,7 +19,7 @@ def test_a_folder_to_which_nothing_came_is_removed_again_after_an_error_too(tmp_
     assert (out / "work").is_dir()
 
 
-def test_while_one_has_it_nobody_else_gets_it(tmp_path: Path) -> None:
+def test_a_locked_folder_is_refused(tmp_path: Path) -> None:
     with locked(tmp_path / "store", []):
         with (
             pytest.raises(DataError, match="is being prepared by another process; nothing was done"),
@@ -29,7 +29,7 @@ def test_while_one_has_it_nobody_else_gets_it(tmp_path: Path) -> None:
         assert (tmp_path / "store").is_dir()
 
 
-def test_a_folder_of_something_else_and_a_file_are_refused_and_not_touched(tmp_path: Path) -> None:
+def test_a_foreign_folder_and_a_file_are_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     with (
         pytest.raises(DataError, match="holds precious and no store; nothing was prepared or touched"),

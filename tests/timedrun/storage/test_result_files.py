@@ -21,7 +21,7 @@ from timedrun.storage.result_files import ResultPaths
 ONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 
 
-def test_of_many_launches_at_once_one_gets_the_result_and_the_others_touch_nothing(
+def test_of_concurrent_launches_one_gets_the_result_and_the_others_change_nothing(
     tmp_path: Path, toy_config: Callable[..., RunConfig]
 ) -> None:
     options = LaunchOptions(paths=ResultPaths(tmp_path / "results", 0))
@@ -47,7 +47,7 @@ def test_of_many_launches_at_once_one_gets_the_result_and_the_others_touch_nothi
     assert result_files.read_json(options.paths.config)["benchmark"] == "toy"
 
 
-def test_a_log_that_lies_there_is_left_alone_and_no_folder_is_left_beside_it(
+def test_an_existing_log_is_not_changed_and_no_folder_is_left_beside_it(
     tmp_path: Path, toy_config: Callable[..., RunConfig]
 ) -> None:
     (tmp_path / "result_0.txt").write_text("precious")
@@ -78,7 +78,7 @@ def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that
     result_files.hold(paths)
 
 
-def test_little_memory_is_taken_for_a_small_file_however_long_it_might_be(tmp_path: Path) -> None:
+def test_a_small_file_takes_little_memory_whatever_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{"name": "toy"}')
     tracemalloc.start()
@@ -88,7 +88,7 @@ def test_little_memory_is_taken_for_a_small_file_however_long_it_might_be(tmp_pa
     assert peak < 1 << 20 < LARGEST_JSON
 
 
-def test_a_longer_file_than_is_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("12345")
     assert result_files.read_text(path, longest=5) == "12345"

@@ -96,14 +96,14 @@ def test_few_tasks_are_in_memory() -> None:
         ("ended", "a worker process ended with exit code 3 while it worked on the task "),
     ],
 )
-def test_a_worker_that_dies_is_an_error_that_names_its_task(tmp_path: Path, task: str, words: str) -> None:
+def test_the_error_of_a_failed_worker_names_its_task(tmp_path: Path, task: str, words: str) -> None:
     with pytest.raises(TimedrunError, match=f"{words}{task}; {WORDS}"):
         run(["a", "b", task, "c", "slow"], tmp_path / "marker", 2)
     assert not multiprocessing.active_children()
 
 
 @pytest.mark.processes
-def test_a_busy_worker_that_somebody_kills_is_named_too(tmp_path: Path) -> None:
+def test_the_error_of_a_killed_worker_names_its_task(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
 
     def tasks() -> Iterator[str]:
