@@ -344,6 +344,13 @@ MUTATIONS = (
         "warning",
         None,
     ),
+    Mutation(
+        "empty README of a system",
+        _writes(f"{IMPLEMENTATIONS}/{SYSTEM}/README.md", ""),
+        "implementation-files",
+        "warning",
+        None,
+    ),
     Mutation("no code", _deletes(f"{IMPLEMENTATIONS}/torch/train.py"), "source-missing", "error", None),
     Mutation("no versions", _deletes(f"{IMPLEMENTATIONS}/torch/requirements.txt"), "provenance", "warning", None),
     Mutation("log changed after packaging", _packed_then(_edits_log), "manifest", "error", None),

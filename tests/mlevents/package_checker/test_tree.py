@@ -89,6 +89,8 @@ def test_without_a_ruleset_each_benchmark_has_its_default(package):
     assert checked(package, None) == []
     with pytest.raises(ValueError, match="no ruleset"):
         checked(package, "1.2.3")
+    (package / RESULTS).rename(package / f"results/{SYSTEM}/gnmt")
+    assert ("error", "benchmark-folder") in brief(checked(package, None))
 
 
 def test_a_benchmark_of_another_round_is_no_benchmark_of_this_one(package):
