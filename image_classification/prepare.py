@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from image_classification.configs import ImageRunConfig
 from image_classification.datasets import facts, require_folder
 from image_classification.preparation.builder import build_store
 from image_classification.preparation.formats import effective_settings, source_split
-from image_classification.preparation.inspection import CORRUPT, start_inspecting
+from image_classification.preparation.inspection import CORRUPT, first_lines, inspect_all
 from image_classification.preparation.sources import Source, of_index, open_source
 from image_classification.stores.manifest import (
     MANIFEST,
@@ -28,7 +29,7 @@ from timedrun.errors import DataError, UsageError
 from timedrun.storage.worker_pool import TaskProgress, results
 
 _IMAGES_PER_TASK = 64
-_LISTED = 20  # broken images in a message
+_LISTED = 20  # empty classes in a note
 
 
 def prepare(
@@ -191,16 +192,16 @@ def decode_all(source: Source, workers: int) -> Mapping[str, int]:
     kinds: Counter[str] = Counter()
     broken: list[str] = []
     progress = TaskProgress(to_standard_error, unit="images", tasks="groups")
-    for task, found in results(
+    for task, (counted, unusable) in results(
         tasks,
-        start_inspecting,
-        (),
+        partial,
+        (inspect_all,),
         workers=workers,
         name=lambda task: f"{len(task)} images ({task[0].name} to {task[-1].name})",
         remedy="no index was written; run the same command again, with fewer workers",
     ):
-        kinds.update(found.kinds)
-        broken += found.broken
+        kinds.update(counted)
+        broken += unusable
         progress.add(len(task), True, (progress.amount + len(task)) / len(items))
     progress.line()
     if broken:
@@ -214,9 +215,8 @@ def to_standard_error(line: str) -> None:
 
 
 def _about(broken: Sequence[str], what: str) -> str:
-    shown = "\n".join(f"  {line}" for line in sorted(broken)[:_LISTED])
-    more = f"\n  and {len(broken) - _LISTED:,} more" if len(broken) > _LISTED else ""
-    return f"{what}; no index was written. Replace or remove them and run the same command again:\n{shown}{more}"
+    again = "no index was written. Replace or remove them and run the same command again"
+    return f"{what}; {again}:\n{first_lines(sorted(broken))}"
 
 
 def _reported(lines: Sequence[str]) -> dict[str, Any]:

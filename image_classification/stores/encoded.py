@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -25,12 +25,11 @@ from image_classification.stores.sample_index import (
     IndexedImages,
     SampleIndex,
     index_files,
-    index_of_shards,
     shard_name,
+    write_index,
 )
-from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
+from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
 from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile
 
 SUFFIX = "jpegs"
 COLUMNS = ("height", "width")
@@ -59,10 +58,6 @@ class EncodedImages(Protocol):
 
     def file_of(self, index: int) -> Path:
         """Return the file that holds the image, for messages."""
-
-    @property
-    def files(self) -> list[Path]:
-        """Every file that `read` reads from."""
 
 
 class FolderImages(IndexedImages):
@@ -95,11 +90,6 @@ class FolderImages(IndexedImages):
         """Return the image's file."""
         return self.folder / self.index.name(index)
 
-    @property
-    def files(self) -> list[Path]:
-        """Every image's file."""
-        return [self.folder / name for name in self.index.names()]
-
 
 class JpegShards(IndexedImages):
     """Split ("train", "evaluation") of a store of format jpeg."""
@@ -114,11 +104,6 @@ class JpegShards(IndexedImages):
 
     def __reduce__(self) -> tuple[type[JpegShards], tuple[Path, str]]:
         return type(self), (self.folder, self.split)
-
-    @property
-    def sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width."""
-        return self.index.pair("height", "width")
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read."""
@@ -189,15 +174,10 @@ def encode_file(image: SourceImage, settings: StoreConfig, split: str) -> Encode
     return EncodedImage(image.data, (height, width))
 
 
-def finish_shards(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Mapping[str, StoredFile]:
-    """Write the index of a split."""
-    return index_of_shards(shards, COLUMNS).write(folder, split)
-
-
 def _close(handles: dict[int, int]) -> None:
     for handle in handles.values():
         os.close(handle)
     handles.clear()
 
 
-FORMAT = StoreFormat(encode=encode_file, finish=finish_shards, columns=COLUMNS, suffix=SUFFIX)
+FORMAT = StoreFormat(encode=encode_file, finish=partial(write_index, columns=COLUMNS), columns=COLUMNS, suffix=SUFFIX)

@@ -82,7 +82,8 @@ def test_run_start_is_on_disk_before_the_data_are_opened(tmp_path: Path, monkeyp
 def test_gradient_accumulation_gives_the_gradients_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     base = synthetic_smoke()
     # Batch norm sees the micro-batch, so that only a network without its noise can be compared to the last digit.
-    config = replace(base, methods=(), evaluation=replace(base.evaluation, target=0.99))
+    model = replace(base.model, initialisation="kaiming")
+    config = replace(base, model=model, methods=(), evaluation=replace(base.evaluation, target=0.99))
     monkeypatch.setattr(torch.nn, "BatchNorm2d", torch.nn.InstanceNorm2d)
     whole = losses_of(config, monkeypatch)
     parts = losses_of(replace(config, micro_batch=24), monkeypatch)

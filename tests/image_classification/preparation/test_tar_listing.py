@@ -71,7 +71,7 @@ def test_a_tar_is_not_read_again_until_it_changes(tmp_path: Path, monkeypatch: p
     train.write_bytes(content + bytes(10_240))
     assert list_tar(train, tmp_path, silent) == first
     assert read == [train]
-    kept = next(tmp_path.glob("listing-*.npz"))
+    kept = next(tmp_path.glob("listing-*.json"))
     kept.write_bytes(kept.read_bytes()[:100])
     assert list_tar(train, tmp_path, silent) == first
     assert len(read) == 2
