@@ -222,18 +222,3 @@ def test_ffcv_reads_every_image_and_label(tmp_path: Path, os_cache: bool) -> Non
             assert np.abs(difference).max() <= 12 and np.abs(difference).mean() < 1.5  # FFCV takes the fast DCT
         else:
             assert np.array_equal(found, np.asarray(decoded(image)))
-
-
-def test_ffcv_reads_the_same_tables(tmp_path: Path) -> None:
-    pytest.importorskip("ffcv", reason="needs FFCV (pip install 'timedrun[ffcv]')")
-    from ffcv.reader import Reader
-
-    make_store(tmp_path, MIXED, {"train": given(SIZES)})
-    opened = BetonImages(tmp_path, "train")
-    reader, ours = Reader(str(opened.path)), read_tables(opened.path)
-    image, label = (reader.metadata[name] for name in reader.metadata.dtype.names)
-    assert list(reader.handlers) == ["image", "label"]
-    assert label.tolist() == opened.labels.tolist()
-    assert np.stack([image["height"], image["width"]], 1).tolist() == opened.sizes.tolist()
-    assert image["mode"].tolist() == ours.samples["mode"].tolist()
-    assert reader.alloc_table.tobytes() == ours.allocations.tobytes()

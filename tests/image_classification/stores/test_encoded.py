@@ -77,18 +77,6 @@ def test_a_pickled_reader_is_small_and_reads_the_same(images: tuple[Path, list[G
     assert same(pickle.loads(packed), files)
 
 
-def test_opening_reads_no_image(images: tuple[Path, list[Given]]) -> None:
-    folder, files = images
-    opened = open_encoded(folder, "train")
-    for path in {opened.file_of(place) for place in range(len(opened))}:
-        size = path.stat().st_size
-        path.unlink()
-        with path.open("wb") as stream:
-            stream.truncate(size)
-    opened = open_encoded(folder, "train")
-    assert opened.read(3) == bytes(len(files[3].data))
-
-
 def shards_open(folder: Path) -> int:
     """Shards of the store in `folder` that this process has open."""
     held = 0
