@@ -78,16 +78,16 @@ def prepare(
                 "make a store with --data.store.format jpeg, raw or beton; nothing was prepared."
             )
     elif images:
-        return make_store(
+        return _make_store(
             config, folder, images, validation_labels=validation_labels, skip_broken=skip_broken, workers=workers
         )
     root = require_folder(config.data, folder)
     if config.data.store.format != "folder":
-        return check_store(config, root, decode=decode)
-    return list_folder(config, root, decode=decode, workers=workers)
+        return _check_store(config, root, decode=decode)
+    return _list_folder(config, root, decode=decode, workers=workers)
 
 
-def make_store(
+def _make_store(
     config: ImageRunConfig,
     folder: Path | None,
     images: Sequence[Path],
@@ -96,32 +96,21 @@ def make_store(
     skip_broken: bool,
     workers: int,
 ) -> dict[str, Any]:
-    """Make the store of `config` in `folder`, or the missing part of it.
-
-    Raises:
-        DataError, UsageError: as in `prepare`.
-    """
     if folder is None:
         raise UsageError("--images needs --data-folder, the folder of the new store; nothing was prepared.")
     built = build_store(
-        lambda cache: open_source(images, validation_labels, cache, to_standard_error),
+        lambda cache: open_source(images, validation_labels, cache, _to_standard_error),
         folder,
         effective_settings(config.data.store, config.data.eval_resize),
         workers=workers,
         skip_broken=skip_broken,
-        report=to_standard_error,
+        report=_to_standard_error,
     )
     rate = {"images_per_second": round(built.images_made / built.seconds)} if built.images_made else {}
-    return store_facts(config, folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
+    return _store_facts(config, folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
 
 
-def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
-    """Check that the store in `folder` is the one of `config` and its files have their sizes; with `decode`, their
-    digests too.
-
-    Raises:
-        DataError: the store differs; every difference is named.
-    """
+def _check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
     if not (folder / MANIFEST).exists() and all((folder / sub).is_dir() for sub in image_folder.SPLITS.values()):
         raise DataError(
             f"{folder}: images in train/ and val/, and no store of format {config.data.store.format}; nothing was "
@@ -131,15 +120,14 @@ def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[s
     manifest = verify(folder) if decode else read_manifest(folder)
     if found := store_problems(folder, config.data.store, config.data.eval_resize):
         raise DataError("\n".join(found))
-    return store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
+    return _store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
 
 
-def store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
-    """Return the facts of a store as plain values."""
+def _store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
     values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format}
     values |= _counts(manifest.classes, manifest.splits)
     values |= {f"found {kind}": len(names) for kind, names in manifest.findings.items()}
-    notes = remarks(config, manifest.classes, manifest.splits)
+    notes = _remarks(config, manifest.classes, manifest.splits)
     if left_out := manifest.findings.get(CORRUPT):
         notes.append(
             f"{len(left_out):,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
@@ -148,7 +136,7 @@ def store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -
     return values | {"sha256": manifest.digest}
 
 
-def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> list[str]:
+def _remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> list[str]:
     """Return notes on likely mistakes: another number of classes than the config's, empty classes."""
     notes = []
     if len(classes) != config.model.classes:
@@ -164,34 +152,25 @@ def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str,
     return notes
 
 
-def list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
-    """Write the index of a folder of images; with `decode`, decode every image first.
-
-    Raises:
-        DataError: the layout is wrong, or images cannot be decoded; they are named and no index was written.
-    """
+def _list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
     unreadable: list[str] = []
     index = image_folder.make_index(folder, unreadable)
     if unreadable:
         raise DataError(_about(unreadable, f"{len(unreadable):,} images cannot be read"))
-    kinds = decode_all(of_index(index, folder), workers) if decode else {}
+    kinds = _decode_all(of_index(index, folder), workers) if decode else {}
     image_folder.write_index(index, folder)
     found = {f"found {kind}": count for kind, count in sorted(kinds.items())}
     values = {"source": "image_folder", **_counts(index.classes, index.facts), **found}
-    return values | _reported(remarks(config, index.classes, index.facts)) | {"sha256": index.digest}
+    return values | _reported(_remarks(config, index.classes, index.facts)) | {"sha256": index.digest}
 
 
-def decode_all(source: Source, workers: int) -> Mapping[str, int]:
-    """Decode every image in `workers` processes, with progress lines, and count those that are not RGB JPEG by kind.
-
-    Raises:
-        DataError: images cannot be decoded; the message names them.
-    """
+def _decode_all(source: Source, workers: int) -> Mapping[str, int]:
+    """Decode every image in `workers` processes; count those that are not plain RGB JPEG by kind."""
     items = [item for split in source.splits.values() for item in split]
     tasks = [items[begin : begin + _IMAGES_PER_TASK] for begin in range(0, len(items), _IMAGES_PER_TASK)]
     kinds: Counter[str] = Counter()
     broken: list[str] = []
-    progress = TaskProgress(to_standard_error, unit="images", tasks="groups")
+    progress = TaskProgress(_to_standard_error, unit="images", tasks="groups")
     for task, (counted, unusable) in results(
         tasks,
         partial,
@@ -209,8 +188,7 @@ def decode_all(source: Source, workers: int) -> Mapping[str, int]:
     return kinds
 
 
-def to_standard_error(line: str) -> None:
-    """Print a line of progress."""
+def _to_standard_error(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
@@ -222,7 +200,7 @@ def _about(broken: Sequence[str], what: str) -> str:
 def _reported(lines: Sequence[str]) -> dict[str, Any]:
     """Print `lines` to standard error, and return them as they are in the result."""
     for line in lines:
-        to_standard_error(line)
+        _to_standard_error(line)
     return {"notes": list(lines)} if lines else {}
 
 

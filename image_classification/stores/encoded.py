@@ -6,10 +6,6 @@ import os
 import weakref
 from functools import partial
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from image_classification import image_folder
 from image_classification.stores.manifest import (
@@ -35,29 +31,6 @@ SUFFIX = "jpegs"
 COLUMNS = ("height", "width")
 HELD_OPEN = 256
 """Shards of a split that stay open; others are opened for each read. Many systems allow a process 1,024 files."""
-
-
-class EncodedImages(Protocol):
-    """Split of encoded images. `read` is thread-safe and works after a fork."""
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """(n,)"""
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> bytes:
-        """Return the encoded file of image `index`.
-
-        Raises:
-            DataError: it cannot be read or changed since preparation; the message names it.
-        """
-
-    def name(self, index: int) -> str:
-        """Return train/<class>/<file> or val/<class>/<file>."""
-
-    def file_of(self, index: int) -> Path:
-        """Return the file that holds the image, for messages."""
 
 
 class FolderImages(IndexedImages):
@@ -87,7 +60,7 @@ class FolderImages(IndexedImages):
         return data
 
     def file_of(self, index: int) -> Path:
-        """Return the image's file."""
+        """Return the image's file, for messages."""
         return self.folder / self.index.name(index)
 
 
@@ -136,6 +109,10 @@ class JpegShards(IndexedImages):
         finally:
             if not held:
                 os.close(handle)
+
+
+EncodedImages = FolderImages | JpegShards
+"""Split of encoded images. `read` is thread-safe and works after a fork."""
 
 
 def open_encoded(folder: Path, split: str) -> EncodedImages:

@@ -17,6 +17,7 @@ from PIL import Image
 from image_classification.augmentation import train_crops
 from image_classification.loaders.ffcv_loader import FfcvLoader, centre_boxes, stock_loader
 from image_classification.loaders.pillow import evaluation_image, training_image
+from image_classification.stores.beton import read_tables
 from image_classification.stores.manifest import StoreConfig
 from tests.image_classification.stores.small_stores import given, make_store
 from timedrun.errors import DataError
@@ -258,6 +259,21 @@ def test_a_prepared_store_gives_the_crops_of_the_originals_though_images_were_ma
         boxes, flips = train_crops(5, 2, samples[number : number + 1], np.array([[original.height, original.width]]))
         wanted = np.asarray(training_image(original, boxes[0].tolist(), bool(flips[0]), 40))
         assert np.abs(batch.images[number].permute(1, 2, 0).numpy().astype(int) - wanted).mean() < 6, image.name
+    loader.close()
+
+
+@needs_ffcv
+def test_in_a_prepared_store_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp_path: Path) -> None:
+    images = given([(60, 80)] * 6)
+    make_store(tmp_path, StoreConfig(format="beton", jpeg_share=1.0), {"train": images})
+    path = tmp_path / "train.beton"
+    found, data = read_tables(path), bytearray(path.read_bytes())
+    begin = int(found.samples["data_ptr"][4])
+    data[begin : begin + 300] = bytes(300)
+    path.write_bytes(data)
+    loader = FfcvLoader(tmp_path, train=True, seed=5, workers=1, device=torch.device("cpu"), eval_resize=80)
+    with pytest.raises(DataError, match=r"train\.beton: train/bee/4\.jpg cannot be decoded"):
+        list(loader.batches([np.arange(6)], 1, 32))
     loader.close()
 
 
