@@ -147,10 +147,7 @@ def compared(scores: Sequence[Score], claims: Sequence[Claim]) -> list[Figure]:
 
 def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple[ClaimStatus, str]:
     """Compare `recomputed` with `claimed`, rounded or truncated to its digits; return the status and a description.
-
-    Raises:
-        ClaimError: `claimed` is not a number.
-    """
+    Raise ClaimError, which begins with `what`, if `claimed` is not a number."""
     places = decimals(claimed, what)
     step = Decimal(1).scaleb(-places)
     value, wanted = Decimal(repr(recomputed)), Decimal(claimed)

@@ -26,13 +26,7 @@ def tail(t: float, degrees: float) -> float:
 
 @lru_cache(maxsize=1024)
 def quantile(degrees: float, confidence: float = 0.95) -> float:
-    """Return the t such that a value is within -t..t with probability `confidence`.
-
-    Raises:
-        ValueError: `degrees` is not above 0, or `confidence` is not between 0 and 1.
-    """
-    if not degrees > 0 or not 0 < confidence < 1:
-        raise ValueError(f"Student's t needs degrees > 0 and 0 < confidence < 1, not {degrees} and {confidence}")
+    """Return the t such that a value is within -t..t with probability `confidence`, for `degrees` above 0."""
     beyond = 1 - confidence
     low, high = 0.0, 1.0
     while tail(high, degrees) > beyond:

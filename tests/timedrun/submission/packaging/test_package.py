@@ -15,7 +15,6 @@ import pytest
 from mlperf_logging.repo_checker import repo_checker
 
 from mlevents.mlcommons import check_system
-from timedrun.errors import TimedrunError
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.package import PackageError, PackageReport, package
 from timedrun.submission.packaging.source_tree import source_files
@@ -181,56 +180,6 @@ def test_differences_between_runs_are_noted_and_kept(tmp_path: Path, make_set: M
     assert "environment.txt: differs" in about[0] and "cooling, hw_notes" in about[1]
     kept = report.folder / "benchmarks/resnet/implementations/1xCPU-baseline/runs/run_2/environment.txt"
     assert kept.read_text() == "torch==1.0\n"
-
-
-def _edit(path: Path, **changes: Any) -> int:
-    return path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def _logged(path: Path, key: str, division: str) -> int:
-    """Log `key` as a last event of the training in the log at `path`, whose division becomes `division`."""
-    lines = path.read_text().replace('"value": "open"', f'"value": "{division}"').splitlines()
-    line = json.loads(lines[-2].removeprefix(":::MLLOG ")) | {"key": key, "event_type": "POINT_IN_TIME", "value": 4}
-    return path.write_text("\n".join([*lines[:-1], f":::MLLOG {json.dumps(line)}", lines[-1], ""]))
-
-
-REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "holds no result_N.txt"),
-    "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
-    "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
-    "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
-    "strange benchmark": (lambda s: _edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
-    "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
-    "number as text": (lambda s: _edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
-    "another division": (lambda s: _edit(s / "run_3" / "system.json", division="closed"), "division is 'closed', but"),
-    "another submitter": (lambda s: _edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
-    "resumed, in the closed division": (
-        lambda s: [_logged(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
-        "result_0.txt, line .*the closed division forbids",
-    ),
-    "a fault on purpose": (
-        lambda s: _logged(s / "result_2.txt", "fault", "open"),
-        "result_2.txt.*a fault was injected",
-    ),
-    "unknown package": (
-        lambda s: [_edit(s / f"run_{n}" / "config.json", benchmark="no_such_benchmark") for n in range(5)],
-        "no package no_such_benchmark is installed",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_an_invalid_set_is_refused_and_nothing_is_written(
-    tmp_path: Path, make_set: MakeSet, source: Path, case: str
-) -> None:
-    damage, match = REFUSED[case]
-    folder = make_set(tmp_path / "set")
-    damage(folder)
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(TimedrunError, match=match) as caught:
-        _package([folder], tmp_path / "out", source)
-    assert sorted(tmp_path.iterdir()) == before
-    assert str(tmp_path) in str(caught.value), "the message names the path"
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])

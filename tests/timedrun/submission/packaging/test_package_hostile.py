@@ -54,6 +54,17 @@ def _logged(folder: Path, key: str, value: str) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+def _edit(path: Path, **changes: Any) -> int:
+    return path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def _last_event(path: Path, key: str, division: str) -> int:
+    """Log `key` as a last event of the training in the log at `path`, whose division becomes `division`."""
+    lines = path.read_text().replace('"value": "open"', f'"value": "{division}"').splitlines()
+    line = json.loads(lines[-2].removeprefix(":::MLLOG ")) | {"key": key, "event_type": "POINT_IN_TIME", "value": 4}
+    return path.write_text("\n".join([*lines[:-1], f":::MLLOG {json.dumps(line)}", lines[-1], ""]))
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "space in a name": (lambda s: (s / "my notes").mkdir(), "my notes'.* a space"),
     "no UTF-8 in a name": (lambda s: os.mkdir(os.fsencode(s) + b"/\xff"), "no UTF-8"),
@@ -76,12 +87,29 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"'\.\./\.\./x', which cannot name a folder",
     ),
     "markup": (lambda s: _logged(s, keys.CONFIG_NAME, "a`<script>"), "config_name"),
+    "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "holds no result_N.txt"),
+    "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
+    "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
+    "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
+    "strange benchmark": (lambda s: _edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
+    "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
+    "number as text": (lambda s: _edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
+    "another division": (lambda s: _edit(s / "run_3" / "system.json", division="closed"), "division is 'closed', but"),
+    "another submitter": (lambda s: _edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
+    "resumed, in the closed division": (
+        lambda s: [_last_event(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
+        "result_0.txt, line .*the closed division forbids",
+    ),
+    "a fault on purpose": (
+        lambda s: _last_event(s / "result_2.txt", "fault", "open"),
+        "result_2.txt.*a fault was injected",
+    ),
+    "unknown package": (
+        lambda s: [_edit(s / f"run_{n}" / "config.json", benchmark="no_such_benchmark") for n in range(5)],
+        "no package no_such_benchmark is installed",
+    ),
     "nested software": (
-        lambda s: (s / "run_0" / "system.json").write_text(
-            json.dumps(
-                json.loads((s / "run_0" / "system.json").read_text()) | {"other_software_stack": {"a": {"b": 1}}}
-            )
-        ),
+        lambda s: _edit(s / "run_0" / "system.json", other_software_stack={"a": {"b": 1}}),
         "not text",
     ),
 }
@@ -90,7 +118,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_set_with_unsafe_content_is_refused(tmp_path: Path, make_set: MakeSet, source: Path, case: str) -> None:
     damage, match = REFUSED[case]
-    folder = make_set(tmp_path / "set", times=(1.0,))
+    folder = make_set(tmp_path / "set")
     try:
         damage(folder)
     except OSError as error:
