@@ -44,10 +44,7 @@ class Claim:
 
     def names(self, submitter: str, system: str, benchmark: str) -> bool:
         """Return True if this is a claim about that set."""
-        return (self.submitter, self.system, self.benchmark) in (
-            (submitter, system, benchmark),
-            (None, system, benchmark),
-        )
+        return (self.system, self.benchmark) == (system, benchmark) and self.submitter in (None, submitter)
 
 
 @dataclass(frozen=True)

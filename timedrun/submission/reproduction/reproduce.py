@@ -110,12 +110,8 @@ class Reproduction:
 
 def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
     """Score everything at `path` (a log, results, packages, a round) and compare it with `claims`, by default those of
-    the packages' manifests. Files of packages are compared with their manifests.
-
-    Raises:
-        ClaimError: a package's manifest is unreadable.
-        FileNotFoundError: `path` does not exist.
-    """
+    the packages' manifests. Files of packages are compared with their manifests. Raise ClaimError if one is
+    unreadable."""
     found = packages(path) if path.is_dir() else []
     if claims is not None:
         figures = compared(score([path]), claims)

@@ -71,10 +71,6 @@ class Score:
     folder: str = ""  # of the logs, relative to the path passed to `score`
 
 
-class ScalingError(ValueError):
-    """Error raised for a scaling.json without a valid factor."""
-
-
 def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
@@ -161,7 +157,7 @@ def score_set(
     factor = None
     try:
         factor = scaling_factor(folder_of_logs, division, notes)
-    except ScalingError as error:
+    except ValueError as error:
         reason = reason or str(error)
     reason = reason or selected.reason
     energies = set_energies(summaries, runs, notes) if (folder_of_logs / "power").is_dir() else []
@@ -226,10 +222,7 @@ def scaling_factor(folder: Path, division: str, notes: list[str]) -> float | Non
 
     MLCommons' package checker writes it for closed results that converge faster than the reference
     (training_rules.adoc, "Reference Convergence Points"). The summarizer scales open scores too, for which there is no
-    rule: a note says that the file is ignored.
-
-    Raises:
-        ScalingError: the file holds no factor.
+    rule: a note says that the file is ignored. Raise ValueError if the file holds no factor.
     """
     file = folder / "scaling.json"
     if not file.is_file():
@@ -237,10 +230,10 @@ def scaling_factor(folder: Path, division: str, notes: list[str]) -> float | Non
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
-        raise ScalingError("its scaling.json cannot be read as JSON") from None
+        raise ValueError("its scaling.json cannot be read as JSON") from None
     factor = content.get("scaling_factor") if isinstance(content, dict) else None
     if not is_number(factor) or factor <= 0:
-        raise ScalingError("its scaling.json holds no scaling_factor above 0")
+        raise ValueError("its scaling.json holds no scaling_factor above 0")
     if division != keys.CLOSED:
         notes.append(f"scaling.json ({factor:g}) is ignored: the rules scale closed results only")
         return None

@@ -78,13 +78,6 @@ def test_the_interval_is_scipys_clipped_at_zero(times: list[float]) -> None:
     assert 0 <= found[0] <= fmean(times) * (1 + 1e-12) and found[1] >= fmean(times) * (1 - 1e-12)
 
 
-def test_no_interval_of_one_run_and_none_below_zero() -> None:
-    assert mean_interval([3.0]) is None and mean_interval([]) is None
-    low, high = mean_interval([1.0, 30.0]) or (-1, -1)
-    assert low == 0.0 and high > 100
-    assert mean_interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
-
-
 def test_minutes_are_the_summarizers_to_the_last_bit() -> None:
     for ms in itertools.chain(range(1, 400_000, 977), [6_630_787, 1_427_311.5, 123.25]):
         assert as_summarized(ms / 60_000) == ms / 60 / 1000
