@@ -49,8 +49,11 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
 
 
-def test_the_layout_is_the_one_of_the_submission_rules(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = _package([make_set(tmp_path / "set")], tmp_path / "out", source).folder
+def test_the_layout_is_the_one_of_the_submission_rules_and_the_manifest_lists_all_files(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
+    folder = report.folder
     place = "benchmarks/resnet/implementations"
     system = f"{place}/1xCPU-baseline"
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -75,18 +78,12 @@ def test_the_layout_is_the_one_of_the_submission_rules(tmp_path: Path, make_set:
     assert "`image_classification/model.py`: Builds the model." in (folder / system / "README.md").read_text()
     described = json.loads((folder / system / "1xCPU-baseline_timedrun.json").read_text())
     assert described["global_batch_size"] == 64 and described["source"]["commit"] == "unknown"
-
-
-def test_the_manifest_lists_every_file_with_its_digest(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
-    manifest = json.loads((report.folder / "manifest.json").read_text())
-    there = {path.relative_to(report.folder).as_posix() for path in report.folder.rglob("*") if path.is_file()}
-    assert set(manifest["files"]) == there - {"manifest.json"} and report.files == len(there)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert set(manifest["files"]) == files - {"manifest.json"} and report.files == len(files)
     for name, digest in manifest["files"].items():
-        assert hashlib.sha256((report.folder / name).read_bytes()).hexdigest() == digest
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
     assert manifest["verified"] is False and manifest["demonstration"] is False
-    assert manifest["scores"][0]["score_minutes"] == pytest.approx(12.0)
-    assert str(tmp_path) not in (report.folder / "manifest.json").read_text()
+    assert str(tmp_path) not in (folder / "manifest.json").read_text()
 
 
 def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSet, source: Path) -> None:

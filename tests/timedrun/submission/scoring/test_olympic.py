@@ -34,15 +34,6 @@ def test_dropping_one_by_one_gives_the_same_mean(times: list[float | None], drop
         assert {i for i, time in enumerate(times) if time is None} <= set(found.slowest)
 
 
-def test_dropped_runs_are_named() -> None:
-    found = olympic([3.0, 1.0, 2.0, None, 5.0], 1)
-    assert found is not None
-    assert (found.fastest, found.slowest, found.counted) == ((1,), (3,), (2, 0, 4))
-    assert found.mean == pytest.approx(10 / 3)
-    assert olympic([1.0, None, None], 1) is None
-    assert olympic([1.0, 2.0], 1) is None
-
-
 @settings(max_examples=60)
 @given(st.data(), st.integers(3, 6), st.integers(0, 5))
 def test_the_window_is_the_one_that_brute_force_finds(data: st.DataObject, runs: int, more: int) -> None:

@@ -101,10 +101,10 @@ class Package:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, module_write_run: WriteRun) -> Both:
+def both(tmp_path_factory: pytest.TempPathFactory, write_run: WriteRun) -> Both:
     """Our scores and the summarizer's by "system benchmark"."""
     root = tmp_path_factory.mktemp("packages")
-    package = Package(root / "training_results_v2.0" / "Org", module_write_run)
+    package = Package(root / "training_results_v2.0" / "Org", write_run)
     missed = {"qualities": (0.2, 0.3, 0.75)}
     package.add("plain")
     (package.add("one_unreadable") / "result_3.txt").write_bytes(b"")
@@ -132,7 +132,7 @@ def both(tmp_path_factory: pytest.TempPathFactory, module_write_run: WriteRun) -
             ]
             write_power(power / f"node_{node}.txt", [("conversion_eff", begin - 1, 0.93), *readings])
         write_power(power / "sw_0.txt", [("interconnect_power_est", begin, 41.5)])
-    later = Package(root / "training_results_v5.0" / "Org", module_write_run)
+    later = Package(root / "training_results_v5.0" / "Org", write_run)
     closed = {"qualities": (0.5, 0.6, 0.73), "submission_division": "closed", **CLOSED_BERT}
     (later.add("closed_scaled", "bert", 10, **closed) / "scaling.json").write_text('{"scaling_factor": 1.0043961}')
     copy = tmp_path_factory.mktemp("copy") / "round"
