@@ -120,17 +120,6 @@ def test_an_empty_first_log_does_not_determine_the_ruleset(
     assert found[str(folder / "result_0.txt")]["strict"] == "fail"
 
 
-def test_an_interrupt_exits_130(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(paths: object, ruleset: object) -> list[OfficialVerdict]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(mlcommons, "check_logs", interrupted)
-    assert main(["check", str(results)]) == 130
-    assert capsys.readouterr().err == "timedrun check: interrupted\n"
-
-
 def test_a_set_or_package_with_a_failing_log_fails(
     tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,13 +138,25 @@ def test_a_set_or_package_with_a_failing_log_fails(
     assert f"{folder}: strict fail" in capsys.readouterr().out
 
 
-def test_an_error_without_a_file_name_names_the_operation(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "code", "messages"),
+    [
+        (KeyboardInterrupt(), 130, ["timedrun check: interrupted\n"]),
+        (OSError(22, "Invalid argument"), 1, ["raise error", "test_check_command.py:", "Invalid argument."]),
+    ],
+)
+def test_an_interrupt_or_an_error_without_a_file_name_ends_with_a_message(
+    error: BaseException,
+    code: int,
+    messages: list[str],
+    results: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing(paths: object, ruleset: object) -> list[OfficialVerdict]:
-        raise OSError(22, "Invalid argument")
+        raise error
 
     monkeypatch.setattr(mlcommons, "check_logs", failing)
-    assert main(["check", str(results)]) == 1
-    message = capsys.readouterr().err
-    assert "raise OSError" in message and "test_check_command.py:" in message and "Invalid argument." in message
+    assert main(["check", str(results)]) == code
+    said = capsys.readouterr().err
+    assert all(message in said for message in messages)

@@ -150,20 +150,18 @@ def test_a_set_or_source_with_unsafe_content_is_refused(
     assert str(caught.value).isprintable()
 
 
-def test_links_inside_a_set_are_ignored(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+def test_links_inside_a_set_are_ignored_and_a_set_that_is_a_link_is_refused(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
     folder = make_set(tmp_path / "set", times=(1.0,))
     (folder / "latest").symlink_to("run_0")
     (folder / "loop").symlink_to("loop")
     (folder / "nowhere").symlink_to("gone")
     report = _package([folder], tmp_path / "out", source)
     assert not [path for path in report.folder.rglob("*") if path.is_symlink()]
-
-
-def test_a_results_folder_that_is_a_link_is_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    make_set(tmp_path / "set", times=(1.0,))
     (tmp_path / "link").symlink_to("set")
     with pytest.raises(PackageError, match="link: a symbolic link"):
-        _package([tmp_path / "link"], tmp_path / "out", source)
+        _package([tmp_path / "link"], tmp_path / "other", source)
 
 
 def test_a_package_inside_a_set_is_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
