@@ -25,6 +25,8 @@ def test_ratio_by_hand() -> None:
     assert found.low == pytest.approx(math.exp(math.log(2) - 12.7062 * math.log(4) / 2), rel=1e-3)
     assert found.high == pytest.approx(math.exp(math.log(2) + 12.7062 * math.log(4) / 2), rel=1e-3)
     assert found.ratio_of_medians == pytest.approx(2.5)
+    equal = compare([2.0, 2.0], [1.0, 1.0], paired=False)
+    assert (equal.low, equal.high) == pytest.approx((2.0, 2.0))
 
 
 @pytest.mark.parametrize("paired", [True, False])

@@ -194,8 +194,7 @@ def _score_figure(one: Score, claim: Claim | None) -> Figure:
     if claim and claim.minutes is None and one.score_minutes is None:
         return _figure(one, claim, "score", None, "none", f"no score, as claimed: {why}", "reproduced")
     if claim and claim.minutes is None:
-        words = "has a score where none was claimed"
-        return _figure(one, claim, "score", one.score_minutes, "none", words, "differs")
+        return _figure(one, claim, "score", one.score_minutes, "none", "has a score where none was claimed", "differs")
     return _figure(one, claim, "score", one.score_minutes, claim.minutes if claim else None, why)
 
 

@@ -45,13 +45,13 @@ def _linked_package(source: Path) -> None:
 
 
 def _logged(folder: Path, key: str, value: str) -> None:
-    path = folder / "result_0.txt"
-    lines = path.read_text().splitlines()
-    for number, line in enumerate(lines):
-        if f'"key": "{key}"' in line:
-            mark, _, record = line.partition("{")
-            lines[number] = mark + json.dumps(json.loads("{" + record) | {"value": value})
-    path.write_text("\n".join(lines) + "\n")
+    for path in folder.glob("result_*.txt"):
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if f'"key": "{key}"' in line:
+                mark, _, record = line.partition("{")
+                lines[number] = mark + json.dumps(json.loads("{" + record) | {"value": value})
+        path.write_text("\n".join(lines) + "\n")
 
 
 def _edit(path: Path, **changes: Any) -> int:
