@@ -11,7 +11,7 @@ import torch
 
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, STEPS, Checks, Killed, MakeRun, Program, kill_in, resume
+from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, STEPS, Checks, MakeRun, Program, kill_in, resume
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import TimedrunError
@@ -78,36 +78,6 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
         assert course(folder / "result_0.txt") == course(tmp_path / "whole.txt"), f"killed at check {due_at}"
         for name, tensor in whole.tensors().items():
             assert torch.equal(tensor, program.tensors()[name]), f"{name}, killed at check {due_at}"
-
-
-def test_a_run_that_is_killed_again_and_again_ends_like_one_that_was_not(
-    make_run: MakeRun, kind: dict[str, Any], whole: Program, tmp_path: Path
-) -> None:
-    """Five checks a process at most, a checkpoint at the second of them."""
-    (folder := tmp_path / "killed").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 4)
-        kill_in(
-            make_run(log=RunLog(folder / "result_0.txt"), checkpoints=folder / "checkpoint", check_every=1, **kind),
-            Program(),
-        )
-    attempts = 1
-    while True:
-        program = Program()
-        with pytest.MonkeyPatch.context() as patch:
-            Checks(patch, 3, 4)
-            run = resume(make_run, folder, check_every=1, **kind)
-            try:
-                with run:
-                    program.train(run)
-            except Killed:
-                attempts += 1
-                continue
-        break
-    assert attempts > 3 and len(list(folder.glob("interrupted_*.txt"))) == attempts
-    assert course(folder / "result_0.txt") == course(tmp_path / "whole.txt")
-    for name, tensor in whole.tensors().items():
-        assert torch.equal(tensor, program.tensors()[name])
 
 
 @pytest.mark.parametrize(
