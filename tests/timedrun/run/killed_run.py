@@ -12,6 +12,7 @@ from torch import nn
 
 from mlevents.runlog import RunLog
 from timedrun.benchmark import BenchmarkSpec
+from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, stack
 from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
@@ -126,3 +127,12 @@ class Checks:
                 raise Killed
 
         patch.setattr(TimedRun, "_sync", check)
+
+
+def kill_after(
+    checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None, *, due_at: int = 1, **options: Any
+) -> None:
+    """A run that logs to `folder`, saves at check `due_at` and is killed after `checks` of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, due_at, checks)
+        kill_in(make_run(config, checkpoints=folder / "checkpoint", check_every=1, **options), Program())
