@@ -16,6 +16,7 @@ import argparse
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -245,9 +246,8 @@ def trial(
 def ended(log: Path) -> bool:
     """Return True if the run of `log` ended by itself."""
     run = record.read(log)
-    return run.status == keys.SUCCESS or bool(
-        run.stopped and run.stopped.metadata.get("reason") == "target not reached"
-    )
+    reason = run.stopped.metadata.get("reason") if run.stopped else None
+    return run.status == keys.SUCCESS or reason == "target not reached"
 
 
 def main() -> None:
