@@ -42,6 +42,8 @@ class Program:
     """A training program in the shape of a benchmark's, whose every number depends on all that came before: dropout,
     batch norm, momentum, a moving average of weights that is what is evaluated."""
 
+    warm_up_steps = 1
+
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
@@ -66,7 +68,7 @@ class Program:
 
     def train(self, run: TimedRun) -> None:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
-        run.warm_up(self.step, [self.batch(1)])
+        run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
         run.start_clock(RunInfo(train_samples=12, eval_samples=5, hyperparameters={}))
         in_samples = run.spec.unit == "samples"
         total = 4 * STEPS * 4 if in_samples else 4

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from torch import nn
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import ResultFileGone, RunLog
+from tests.timedrun.run.killed_run import MakeRun, Program
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
@@ -24,46 +25,30 @@ from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
-MakeRun = Callable[..., TimedRun]
 
+class Toy(Program):
+    """The program with given qualities and a function that is called before each step."""
 
-class Toy:
-    """A training program in the shape of a benchmark's `train`, small enough to vary."""
-
-    def __init__(self, qualities: list[float], batches: int = 3, epochs: int = 4) -> None:
-        torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+    def __init__(self, qualities: list[float]) -> None:
+        super().__init__()
         self.qualities = iter(qualities)
-        self.batches, self.epochs = batches, epochs
         self.losses: list[float] = []
 
     def step(self, inputs: torch.Tensor) -> torch.Tensor:
-        loss = self.model(inputs).square().mean()
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.losses.append(float(loss.detach()))
-        return loss.detach()
+        loss = super().step(inputs)
+        self.losses.append(float(loss))
+        return loss
 
-    def data(self, epoch: int, first: int) -> Iterator[torch.Tensor]:
-        for number in range(first, self.batches):
-            yield torch.randn(4, 4, generator=torch.Generator().manual_seed(100 * epoch + number))
+    def quality(self, is_last: bool) -> float:
+        return next(self.qualities)
+
+    def take(self, run: TimedRun, number: int) -> None:
+        self.on_batch(run.position.step)
+        super().take(run, number)
 
     def train(self, run: TimedRun, warm_up: int = 0, on_batch: Callable[[int], None] = lambda step: None) -> None:
-        run.track(model=self.model, optimizer=self.optimizer)
-        run.warm_up(self.step, (torch.randn(4, 4) for _ in range(warm_up)))
-        self.losses.clear()
-        run.start_clock(
-            RunInfo(train_samples=12, eval_samples=5, hyperparameters={"opt_name": "sgd"}, methods=["none: nothing"])
-        )
-        for block in run.blocks(self.epochs):
-            for epoch in run.epochs(block):
-                for inputs in self.data(epoch, run.position.step_in_epoch):
-                    on_batch(run.position.step)
-                    run.step_done(4, self.step(inputs))
-            with run.evaluation(block) as measurement:
-                measurement.value = next(self.qualities)
+        self.warm_up_steps, self.on_batch = warm_up, on_batch
+        super().train(run)
 
 
 def keys_of(path: Path) -> list[str]:
@@ -114,13 +99,12 @@ def test_a_run_that_misses_its_target_ends_aborted_with_all_epochs_and_blocks(
 def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, tmp_path: Path) -> None:
     log = tmp_path / "result_0.txt"
 
-    class Untouchable(Toy):
-        def data(self, epoch: int, first: int) -> Iterator[torch.Tensor]:
-            assert record.read(log).started is not None
-            raise OSError("disk gone")
+    def read(step: int) -> None:
+        assert record.read(log).started is not None
+        raise OSError("disk gone")
 
     with pytest.raises(OSError, match="disk gone"), make_run() as run:
-        Untouchable([1.0]).train(run)
+        Toy([1.0]).train(run, on_batch=read)
     assert record.read(log).status == keys.ABORTED
     assert "disk gone" in str(record.read(log).last(keys.RUN_STOP))
 
@@ -131,7 +115,7 @@ def test_warm_up_leaves_no_trace(tmp_path: Path, make_run: MakeRun) -> None:
         torch.manual_seed(7)
         with make_run(log=RunLog(None)) as run:
             toy.train(run, warm_up=warm_up)
-    assert toys[0].losses == toys[1].losses
+    assert toys[0].losses == toys[1].losses[3:]
     for without, with_warm_up in zip(*(toy.model.state_dict().values() for toy in toys), strict=True):
         assert torch.equal(without, with_warm_up)
 
