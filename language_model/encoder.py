@@ -12,7 +12,7 @@ from language_model.attention import BACKENDS, Attend, Layout, choose
 from language_model.collator import MaskedBatch
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
 from language_model.settings import BertArchitecture, SpeedUps
-from language_model.weights import Weights, from_own, initial_weights, load_into, to_own
+from language_model.weights import Weights, check, from_own, initial_weights, to_own
 
 
 class Embeddings(nn.Module):
@@ -146,20 +146,17 @@ class Bert(nn.Module):
         self.layers = nn.ModuleList(Layer(architecture, speed_ups) for _ in range(architecture.layers))
         self.head = Head(architecture)
 
-    def attention_backend(self, device: torch.device) -> str:
-        """Return the attention backend on `device` under the current autocast. Raises UsageError; see `choose`."""
-        dtype = self.embeddings.word.weight.dtype
-        if torch.is_autocast_enabled(device.type):
-            dtype = torch.get_autocast_dtype(device.type)
-        return choose(self.speed_ups.attention, device, dtype, self.architecture.dropout)
-
     def hidden(self, batch: MaskedBatch) -> Tensor:
         """Return (T, hidden) states after the last layer; with `last_layer_subset` (M, hidden), at masked rows."""
         device, low_precision = batch.tokens.device, self.speed_ups.low_precision_residual
-        attend = BACKENDS[self.attention_backend(device)](Layout.of(batch, self.speed_ups.row_multiple))
+        dtype = self.embeddings.word.weight.dtype
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
+        backend = choose(self.speed_ups.attention, device, dtype, self.architecture.dropout)
+        attend = BACKENDS[backend](Layout.of(batch, self.speed_ups.row_multiple))
         hidden = self.embeddings(batch)
-        if low_precision and torch.is_autocast_enabled(device.type):
-            hidden = hidden.to(torch.get_autocast_dtype(device.type))
+        if low_precision:
+            hidden = hidden.to(dtype)
         hidden = layer_norm(hidden, self.embeddings.norm, low_precision)
         hidden = functional.dropout(hidden, self.architecture.dropout, self.training)
         for layer in self.layers[:-1]:
@@ -198,9 +195,9 @@ class Bert(nn.Module):
         return from_own(self.state_dict(), self.architecture)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Load checked weights; see `weights.load_into`."""
-        names = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
-        self.load_state_dict(to_own(weights, names, self.architecture))
+        """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
+        self.load_state_dict(to_own(check(weights, self.architecture), shapes, self.architecture))
 
 
 def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | None = None) -> Bert:
@@ -208,5 +205,5 @@ def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | 
     with torch.device("meta"):
         model = Bert(architecture, speed_ups)
     model.to_empty(device="cpu")
-    load_into(model, initial_weights(architecture, seed))
+    model.load_weights(initial_weights(architecture, seed))
     return model

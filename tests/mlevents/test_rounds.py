@@ -15,7 +15,6 @@ import pytest
 from mlperf_logging import benchmark_meta
 from mlperf_logging.mllog import constants
 from mlperf_logging.result_summarizer import result_summarizer
-from mlperf_logging.system_desc_checker import system_desc_checker
 
 from mlevents import keys
 from mlevents.rounds import (
@@ -27,7 +26,6 @@ from mlevents.rounds import (
     rulesets_of,
 )
 from tests.mlevents.rounds import rule_files
-from tests.mlevents.rounds.synthetic_logs import cases_of
 
 RCP = Path(mlperf_logging.rcp_checker.__file__).parent
 OWN_KEYS = {
@@ -46,63 +44,6 @@ def test_every_key_is_mlperf_loggings_constant_of_the_same_name_or_declared_as_o
     assert len(set(ours.values())) == len(ours)
 
 
-def occurrence_of(entry: dict[str, object]) -> tuple[str, str | None]:
-    text = str(entry.get("REQ", ""))
-    alternative = re.fullmatch(r"AT_LEAST_ONE_OR\((\w+)\)", text)
-    words = {
-        "EXACTLY_ONE": "exactly one",
-        "AT_LEAST(2)": "at least two",
-        "OPTIONAL": "any",
-        "": "any",
-        "AT_LEAST_ONE": "at least one",
-    }
-    return ("at least one", alternative[1]) if alternative else (words[text], None)
-
-
-def checks_of(entry: dict[str, object]) -> str:
-    checks = entry.get("CHECK", "")
-    return checks if isinstance(checks, str) else "\n".join(checks)
-
-
-def words_of(entry: dict[str, object]) -> list[str] | None:
-    text = checks_of(entry)
-    if listed := re.search(r"v\['value'\] in \[([^]]*)\]", text):
-        return None if "float(" in text else re.findall(r"'([^']+)'", listed[1])
-    one = re.search(r"v\['value'\] == '([^']+)'", text)
-    return [one[1]] if one else None
-
-
-@pytest.fixture(scope="module")
-def repaired(tmp_path_factory):
-    return rule_files.repaired_checker(tmp_path_factory.mktemp("repaired"))
-
-
-@pytest.mark.parametrize("name", MLPERF_RULESETS)
-def test_keys_occurrences_metadata_and_vocabularies_are_the_rule_files(name, repaired, monkeypatch):
-    monkeypatch.setattr(rule_files, "CHECKER", repaired)
-    for case in cases_of(name):
-        theirs = rule_files.chain(*case)
-        ours = {rule.key: rule for rule in ruleset(name).keys_of(*case[1:])}
-        assert set(ours) == set(theirs), case
-        for key, entries in theirs.items():
-            assert_same_rule(ours[key], entries[-1], (*case, key))
-
-
-def assert_same_rule(rule, entry, case):
-    if (case[0], rule.key) != ("2.1.0", "opt_epsilon"):  # either name is accepted there
-        assert (rule.occurrence, rule.alternative) == occurrence_of(entry), case
-    assert (list(rule.vocabulary) if rule.vocabulary else None) == words_of(entry), case
-    assert rule.filled == ("!= ''" in checks_of(entry)), case
-    if rule.key == "aggregated_eval_accuracy":
-        return
-    mentioned = set(re.findall(r"'(\w+)' in v\['metadata'\]", checks_of(entry)))
-    named = {*rule.metadata, *rule.metadata_any, *rule.metadata_with, *rule.metadata_with.values()}
-    assert named == mentioned, case
-    limits = rule.value or rule.some_value or rule.points or rule.vocabulary or rule.filled or rule.metadata_values
-    compares = re.search(r"v\['value'\](?!\[)|metadata'\]\['", str({**entry, "POST": "", "PRE": ""}))
-    assert bool(limits) == bool(compares), case
-
-
 @pytest.mark.parametrize("name", MLPERF_RULESETS)
 def test_benchmarks_runs_init_limits_and_words_are_the_tools(name):
     rules = ruleset(name)
@@ -116,20 +57,6 @@ def test_benchmarks_runs_init_limits_and_words_are_the_tools(name):
     asked = {item.key: item.vocabulary for item in rules.required}
     assert rules.status_words == asked.get("submission_status", ())
     assert (name, rules.checker) == (f"{rules.round[1:]}.0", importlib.metadata.version("mlperf-logging"))
-
-
-@pytest.mark.parametrize("name", MLPERF_RULESETS)
-def test_system_status_words_are_those_the_system_description_checker_lets_pass(name, tmp_path):
-    words = ruleset(name).system_status_words
-    source = inspect.getsource(system_desc_checker.check_system_desc)
-    listed = re.search(r"availability_options = \[(.*?)\]", source, re.DOTALL)[1]
-    assert words in ((), tuple(re.findall(r'"([^"]+)"', listed)))
-    required = re.search(r"required_fields = \[(.*?)\]", inspect.getsource(system_desc_checker), re.DOTALL)[1]
-    fields = dict.fromkeys(re.findall(r'"([^"]+)"', required), "1")
-    for word in (*words, "onprem"):
-        file = tmp_path / "system.json"
-        file.write_text(json.dumps({**fields, "status": word}))
-        assert system_desc_checker.check_system_desc(str(file), "training", name)[0] == (not words or word in words)
 
 
 @pytest.mark.parametrize("name", MLPERF_RULESETS)

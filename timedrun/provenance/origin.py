@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,10 @@ from timedrun.storage.result_files import read_json, write_json
 IMAGE_DIGEST = "TIMEDRUN_IMAGE_DIGEST"
 """Environment variable with the digest of the container's image, which cannot be known inside the container."""
 
-DigestFunction = Callable[[RunConfig, Path | None], dict[str, str]]
-
 
 def image_digest() -> str | None:
-    """Return the digest of the container image, None if TIMEDRUN_IMAGE_DIGEST is not set. A registry's name before it
-    is dropped: it may be that of an internal host.
-
-    Raises:
-        UsageError: the variable holds no digest.
-    """
+    """Return the digest of the container image, None if TIMEDRUN_IMAGE_DIGEST is not set; raise UsageError if it holds
+    no digest. A registry's name before it is dropped: it may be that of an internal host."""
     given = os.environ.get(IMAGE_DIGEST, "").strip()
     if not given:
         return None
@@ -43,11 +36,7 @@ def image_digest() -> str | None:
 
 
 def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:
-    """Return the origin that is known before training: the source at `root`, ranks, compute threads and image.
-
-    Raises:
-        UsageError: TIMEDRUN_IMAGE_DIGEST holds no digest.
-    """
+    """Return the origin that is known before training: the source at `root`, ranks, compute threads and image."""
     started = {"ranks": ranks, "threads": computing_threads(device), "image_digest": image_digest()}
     return {**system.provenance(root), **started}
 
@@ -63,7 +52,7 @@ def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None
     The digest is that of `data_digest(config, folder)` in the benchmark's data module. It may read the data, which
     MLPerf's rules forbid before run_start: call it after run_stop.
     """
-    function: DigestFunction | None = getattr(benchmark.module("datasets"), "data_digest", None)
+    function = benchmark.hook("datasets", "data_digest")
     if function is None:
         return {"name": settings.dataset, "sha256": None, "of": "unknown: the benchmark has no data_digest"}
     try:

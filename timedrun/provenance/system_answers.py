@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS, unanswered
 from timedrun.errors import UsageError
-from timedrun.storage.result_files import write_json
+from timedrun.storage.result_files import read_text, write_json
 
 OVERRIDE: Final = "override"
 SET_BY_RUNS: Final = ("submitter", "division", "status", "system_name")
@@ -63,11 +63,8 @@ class Answers:
     override: Mapping[str, str]
 
     def applied(self, description: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `description` with the answers, its keys in their order.
-
-        Raises:
-            UsageError: answers that are not under "override" contradict detected values; the message lists them all.
-        """
+        """Return `description` with the answers, its keys in their order. Raise UsageError, which lists them all, if
+        answers that are not under "override" contradict detected values."""
         contradictions = [
             f"{key} was detected as {description[key]!r}, the answer is {answer!r}"
             for key, answer in self.given.items()
@@ -83,22 +80,12 @@ class Answers:
 
 def read_answers(path: Path) -> Answers:
     """Read the answers in the JSON file `path`: text by key, "" for an open question; "override" holds answers that
-    replace detected values.
-
-    Raises:
-        UsageError: the file is unreadable or has invalid keys or answers; the message lists them all.
-    """
+    replace detected values. Raise UsageError, which lists all invalid keys and answers, or names an unreadable file."""
     try:
-        with open(path, "rb") as file:
-            raw = file.read(LARGEST + 1)
-        if len(raw) > LARGEST:
-            raise ValueError(f"longer than {LARGEST} bytes")
-        content = json.loads(raw, object_pairs_hook=_once)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (ValueError, RecursionError) as error:
+        content = json.loads(read_text(path, LARGEST), object_pairs_hook=_once)
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: not valid JSON ({error}); `timedrun system --out FILE` writes a file to fill in."
+            f"{path}: cannot be read as JSON ({error}); `timedrun system --out FILE` writes a file to fill in."
         ) from None
     if not isinstance(content, dict) or not isinstance(override := content.pop(OVERRIDE, {}), dict):
         raise UsageError(f'{path}: the file or its "{OVERRIDE}" is not a JSON object of keys and answers.')
@@ -120,11 +107,8 @@ def open_keys(description: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def write_questions(path: Path, description: Mapping[str, Any]) -> None:
-    """Write an answers file with every open key of `description`, required ones first, each with "".
-
-    Raises:
-        UsageError: `path` exists, and so may hold answers, or cannot be written.
-    """
+    """Write an answers file with every open key of `description`, required ones first, each with "". Raise UsageError
+    if `path` exists, and so may hold answers, or cannot be written."""
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists and is not overwritten; choose a new file.")
     needed, other = open_keys(description)

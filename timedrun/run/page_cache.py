@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -22,8 +21,6 @@ from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
 from timedrun.distributed.process_group import ProcessGroup
 
-WRITER = "/usr/bin/tee"
-"""Copies its standard input to a file: in every image, where sysctl often is not."""
 DROP_FILE = Path("/proc/sys/vm/drop_caches")
 DROP_ALL = "3\n"
 """Page cache, directory entries and inodes (Linux, Documentation/admin-guide/sysctl/vm.rst)."""
@@ -60,35 +57,25 @@ def drop_file(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
     return DROP_FILE
 
 
-def clear(asked_for: bool, command: Sequence[str] = ()) -> tuple[bool, str]:
-    """Drop this node's caches if `asked_for`; return True or False and, if False, the reason for the log.
+def clear(file: Path | None = None) -> tuple[bool, str]:
+    """Flush this node's dirty pages to disk and drop its caches through `file` (default: `drop_file()`).
 
-    command: the program and its arguments, by default WRITER; its standard input is DROP_ALL.
+    Return True, or False and the reason for the log.
     """
-    if not asked_for:
-        return False, "not asked for"
-    command = command or (WRITER, str(drop_file()))
+    os.sync()  # a dirty page cannot be dropped
     try:
-        subprocess.run(["/bin/sync"], check=True, timeout=120)
-        done = subprocess.run(list(command), input=DROP_ALL, capture_output=True, text=True, timeout=120)
-    except (OSError, subprocess.SubprocessError) as error:
-        return False, f"{command[0].rsplit('/', 1)[-1]} failed: {type(error).__name__}"
-    if done.returncode == 0:
-        return True, ""
-    complaint = (done.stderr or done.stdout).strip().splitlines()
-    return False, complaint[-1] if complaint else f"exit code {done.returncode}"
+        (file or drop_file()).write_text(DROP_ALL)
+    except OSError as error:
+        return False, f"{type(error).__name__}: {error.strerror}"
+    return True, ""
 
 
-def clear_on_every_node(
-    asked_for: bool, ranks: ProcessGroup, clear: Callable[[bool], tuple[bool, str]] = clear
-) -> tuple[bool, str]:
+def clear_on_every_node(ranks: ProcessGroup, clear: Callable[[], tuple[bool, str]] = clear) -> tuple[bool, str]:
     """Drop the caches of each node of the run; called by all ranks, done by each node's local rank 0.
 
     Return True if every node did, else False and the reason of the first that did not.
     """
-    if not asked_for:
-        return clear(False)
-    answers = ranks.all_gather(clear(True) if ranks.local_rank == 0 else None)
+    answers = ranks.all_gather(clear() if ranks.local_rank == 0 else None)
     nodes = [answer for answer in answers if answer is not None]
     for number, (done, reason) in enumerate(nodes):
         if not done:
@@ -96,31 +83,28 @@ def clear_on_every_node(
     return True, ""
 
 
-def obstacle(command: Path = Path(WRITER), file: Path | None = None) -> str:
+def obstacle(file: Path | None = None) -> str:
     """Return why this process cannot drop caches, as far as permissions show it; "" if it can."""
     file = file or drop_file()
-    if not os.access(command, os.X_OK):
-        return f"{command} is not there or cannot be run"
-    if not os.access(file, os.W_OK):
-        return (
-            f"{file} is not writable: it takes root, and in a container also --privileged, or"
-            " -v /proc/sys/vm/drop_caches:/drop_caches"
-        )
-    return ""
+    if os.access(file, os.W_OK):
+        return ""
+    return (
+        f"{file} is not writable: it takes root, and in a container also --privileged, or"
+        " -v /proc/sys/vm/drop_caches:/drop_caches"
+    )
 
 
 @dataclass(frozen=True)
 class Residency:
-    """Cached part of some files."""
+    """Cached part of some files: `fraction` of the pages in `asked_bytes` that were examined, of `bytes` in all.
+
+    It is None, for a `reason`, if it is unknown.
+    """
 
     fraction: float | None
-    """Of the pages that were examined, 0..1; None if unknown."""
     bytes: int
-    """Size of the files."""
     asked_bytes: int
-    """Size of the windows that were examined; `bytes` if all were."""
     reason: str = ""
-    """Why `fraction` is None."""
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -159,8 +143,6 @@ def resident(files: Sequence[Path], *, most_bytes: int = SAMPLED_BYTES) -> Resid
 
 def log_resident(log: RunLog, files: PathList) -> None:
     """Log the cached part of `files`, measured on SAMPLED_FILES of them if they are more."""
-    if not len(files):
-        return
     chosen = [files[place] for place in evenly(len(files), SAMPLED_FILES)]
     found = resident(chosen)
     facts: dict[str, Scalar] = {"bytes": found.bytes, "asked_bytes": found.asked_bytes, "files": len(chosen)}
@@ -213,29 +195,18 @@ class ReadAhead:
         files: in the order to read.
         total_bytes: their sum. Nothing is read, and `reason` says so, if it exceeds the available memory: the first
             files would have left the cache before they are needed.
-        available: returns the bytes of available memory.
+        memory: bytes available (default: `available_memory`).
     """
 
-    def __init__(
-        self,
-        files: Iterable[Path],
-        total_bytes: int,
-        *,
-        available: Callable[[], int] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.bytes = 0
-        """Read so far."""
-        self.seconds = 0.0
-        """Taken for them."""
+    def __init__(self, files: Iterable[Path], total_bytes: int, *, memory: int | None = None) -> None:
+        self.bytes, self.seconds = 0, 0.0  # read so far, and taken for it
         self.complete = False
         self.reason = ""
         """Why it is not complete; "" while it reads."""
         self._files = files
-        self._monotonic = monotonic
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        memory = (available or available_memory)()
+        memory = available_memory() if memory is None else memory
         if total_bytes > memory:
             self.reason = f"the data's {total_bytes} bytes are more than the {memory} bytes of memory available"
 
@@ -267,19 +238,17 @@ class ReadAhead:
         log.event(keys.READ_AHEAD, self.bytes, **facts, **_reason("" if self.complete else self.reason))
 
     def _read(self) -> None:
-        began, buffer = self._monotonic(), bytearray(CHUNK_BYTES)
+        began, buffer = time.monotonic(), bytearray(CHUNK_BYTES)
         try:
             for file in self._files:
                 with open(file, "rb", buffering=0) as stream:
                     while count := stream.readinto(buffer):
                         self.bytes += count
-                        self.seconds = self._monotonic() - began
+                        self.seconds = time.monotonic() - began
                         if self._stop.is_set():
                             return
-        except OSError as error:  # training meets the same file, and says which one it is
-            self.reason = f"{type(error).__name__}: {error.strerror}"
-        except Exception as error:  # of the iterable: a thread's exception would be lost
-            self.reason = f"{type(error).__name__}: {error}"
+        except Exception as error:  # without its path: training meets the same file, and names it
+            self.reason = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
         else:
             self.complete = True
 

@@ -64,7 +64,7 @@ class TimedRun:
         fault: Fault | None = None,
         check_every: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        clear_cache: Callable[[bool], tuple[bool, str]] = page_cache.clear,
+        clear_cache: Callable[[], tuple[bool, str]] = page_cache.clear,
     ) -> None:
         self.config = config
         self.spec = spec
@@ -92,7 +92,9 @@ class TimedRun:
     def __enter__(self) -> Self:
         try:
             if not self.state.is_resumed:
-                done, reason = page_cache.clear_on_every_node(self.config.clear_cache, self.ranks, self._clear_cache)
+                done, reason = False, "not asked for"
+                if self.config.clear_cache:
+                    done, reason = page_cache.clear_on_every_node(self.ranks, self._clear_cache)
                 self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
                 self.log.start(keys.INIT_START)
                 log_submission(self.log, self.spec, self.config, self.platform)
@@ -122,7 +124,7 @@ class TimedRun:
             if self._started is not None:
                 if self.outcome is not Outcome.STOPPED:  # a stopped run continues
                     self.state.log_cold_start(self._started)
-                self._end_read_ahead()
+                self._log_read_ahead(stop=True)
         else:
             no_memory = out_of_memory(error, self.config, self.ranks, self.position.step)
             shown = no_memory or error
@@ -190,7 +192,7 @@ class TimedRun:
                 self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
             self.state.identify()
-            if self.ranks.is_first:
+            if self.ranks.is_first and len(files):
                 page_cache.log_resident(self.log, files)
             self._synchronize()
             self.log.end(keys.INIT_STOP)
@@ -295,7 +297,7 @@ class TimedRun:
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
             self.outcome = Outcome.REACHED
-            self._end_read_ahead()
+            self._log_read_ahead(stop=True)
             known = {}
             if self._started is not None:
                 self.state.log_cold_start(self._started)
@@ -352,12 +354,9 @@ class TimedRun:
             self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run continues")
         self._interval.synced(step, slowest, self._monotonic())
 
-    def _log_read_ahead(self) -> None:
-        if self._read_ahead is not None and self._read_ahead.ended:
-            self._end_read_ahead()
-
-    def _end_read_ahead(self) -> None:
-        if self._read_ahead is not None:
+    def _log_read_ahead(self, *, stop: bool = False) -> None:
+        """Log the read-ahead once it has ended, or stop it."""
+        if self._read_ahead is not None and (stop or self._read_ahead.ended):
             self._read_ahead.log_end(self.log)
             self._read_ahead = None
 

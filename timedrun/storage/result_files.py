@@ -21,24 +21,21 @@ from timedrun.storage.atomic_file import replace_text
 
 @dataclass(frozen=True)
 class ResultPaths:
-    """Paths of run number `number` in the results folder `folder`."""
+    """Paths of run number `number` in the results folder `folder`: its log and, in `side`, its other files."""
 
     folder: Path
     number: int
 
     @property
     def log(self) -> Path:
-        """The MLPerf log."""
         return self.folder / f"result_{self.number}.txt"
 
     @property
     def side(self) -> Path:
-        """The folder of the run's other files."""
         return self.folder / f"run_{self.number}"
 
     @property
     def config(self) -> Path:
-        """The run's whole config."""
         return self.side / "config.json"
 
     @property
@@ -53,7 +50,6 @@ class ResultPaths:
 
     @property
     def provenance(self) -> Path:
-        """Source commit and command of the run."""
         return self.side / "provenance.json"
 
     @property
@@ -142,7 +138,7 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
     """Read the plain file `path`. A pipe is not opened, since it might never end.
 
     Raises:
-        ValueError: it has more than `longest` bytes or grew while it was read, is no UTF-8 or no plain file.
+        ValueError: it has more than `longest` bytes, is no UTF-8 or no plain file.
         OSError: it cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):
@@ -151,10 +147,7 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
         size = os.fstat(file.fileno()).st_size
         if size > longest:
             raise ValueError(f"more than {longest:,} bytes")
-        raw = file.read(size + 1)  # allocates as much at once
-    if len(raw) > size:
-        raise ValueError("it grew while it was read")
-    return raw.decode("utf-8")
+        return file.read(size).decode("utf-8")  # allocates as much at once
 
 
 def existing(path: Path) -> list[Path]:

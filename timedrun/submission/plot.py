@@ -10,10 +10,9 @@ from typing import Any
 
 from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
 from mlevents.summary import RunSummary
-from mlevents.terminal_escape import printable
 from timedrun.errors import TimedrunError
 from timedrun.submission.scoring.run_status import reached, target
-from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED
+from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED, shortened
 
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -46,32 +45,26 @@ def plot_quality(sets: Mapping[str, Sequence[RunSummary]], out: Path) -> None:
     records = [record for runs in sets.values() for record in runs]
     benchmark = _one_benchmark(sets, records)
     with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
-        _draw(Figure, sets, records, benchmark, out)
-
-
-def _draw(
-    kind: Any, sets: Mapping[str, Sequence[RunSummary]], records: Sequence[RunSummary], benchmark: str, out: Path
-) -> None:
-    figure = kind(figsize=(8.0, 4.8), dpi=160, layout="constrained")
-    axes = figure.add_subplot()
-    longest = max(record.quality[-1].minutes for record in records if record.quality)
-    scale, unit = (60.0, "seconds") if longest < SHORT_MINUTES else (1.0, "minutes")
-    for colour, (name, runs) in zip(COLOURS, sets.items(), strict=False):
-        _draw_set(axes, name, runs, colour, scale, unit)
-    for wanted in sorted({found for record in records if (found := target(record)) is not None}):
-        axes.axhline(wanted, color="#555555", linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
-        axes.annotate(
-            f"target {wanted:.1%}" if wanted < 1 else f"target {wanted:g}",
-            xy=(0.0, wanted),
-            xycoords=("axes fraction", "data"),
-            xytext=(6, 4),
-            textcoords="offset points",
-            fontsize=8.5,
-            color="#555555",
-        )
-    _label(axes, benchmark, records, unit)
-    figure.supxlabel(NOTICE, fontsize=7.5, color="#777777", x=0.99, ha="right")
-    _save(figure, out)
+        figure = Figure(figsize=(8.0, 4.8), dpi=160, layout="constrained")
+        axes = figure.add_subplot()
+        longest = max(record.quality[-1].minutes for record in records if record.quality)
+        scale, unit = (60.0, "seconds") if longest < SHORT_MINUTES else (1.0, "minutes")
+        for colour, (name, runs) in zip(COLOURS, sets.items(), strict=False):
+            _draw_set(axes, name, runs, colour, scale, unit)
+        for wanted in sorted({found for record in records if (found := target(record)) is not None}):
+            axes.axhline(wanted, color="#555555", linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
+            axes.annotate(
+                f"target {wanted:.1%}" if wanted < 1 else f"target {wanted:g}",
+                xy=(0.0, wanted),
+                xycoords=("axes fraction", "data"),
+                xytext=(6, 4),
+                textcoords="offset points",
+                fontsize=8.5,
+                color="#555555",
+            )
+        _label(axes, benchmark, records, unit)
+        figure.supxlabel(NOTICE, fontsize=7.5, color="#777777", x=0.99, ha="right")
+        _save(figure, out)
 
 
 def _one_benchmark(sets: Mapping[str, Sequence[RunSummary]], records: Sequence[RunSummary]) -> str:
@@ -88,7 +81,7 @@ def _one_benchmark(sets: Mapping[str, Sequence[RunSummary]], records: Sequence[R
 def _draw_set(axes: Any, name: str, runs: Sequence[RunSummary], colour: str, scale: float, unit: str) -> None:
     times = [record.minutes for record in runs if reached(record) and record.minutes is not None]
     middle = f"median {median(times) * scale:.1f} {unit}" if times else "target not reached"
-    label = f"{_name(name)}: {middle}, {len(times)} of {len(runs)} runs"
+    label = f"{shortened(name, MAX_NAME_LENGTH)}: {middle}, {len(times)} of {len(runs)} runs"
     for record in runs:
         if not record.quality:
             continue
@@ -111,7 +104,8 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     except ValueError:
         metric, corner = "quality", "best"
     kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
-    title = f"Time to train, {_name(benchmark)} on {', '.join(map(_name, datasets))} ({kind})"
+    names = [shortened(name, MAX_NAME_LENGTH) for name in (benchmark, *datasets)]
+    title = f"Time to train, {names[0]} on {', '.join(names[1:])} ({kind})"
     axes.set_title(title, fontsize=12, loc="left", pad=10)
     axes.set_xlabel(f"{unit} since the clock started", fontsize=10)
     axes.set_ylabel(metric, fontsize=10)
@@ -124,11 +118,6 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
     axes.legend(loc=corner, fontsize=9, frameon=True, framealpha=0.92, edgecolor="#dddddd")
-
-
-def _name(text: str) -> str:
-    shown = printable(text)
-    return shown if len(shown) <= MAX_NAME_LENGTH else shown[: MAX_NAME_LENGTH - 3] + "..."
 
 
 def _save(figure: Any, out: Path) -> None:

@@ -71,13 +71,8 @@ def digest_of(values: dict[str, Any]) -> str:
 
 
 def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
-    """Find the result sets at `path` (folders of `run`, a race or a package), each by a unique name.
-
-    Copies of a set (a race also holds its package) are skipped.
-
-    Raises:
-        FileNotFoundError: `path` does not exist.
-    """
+    """Find the result sets at `path` (folders of `run`, a race or a package), each by a unique name. Copies of a set (a
+    race also holds its package) are skipped."""
     folders: dict[Path, list[RecordedRun]] = {}
     for log in result_files(path):
         folders.setdefault(log.parent, []).append(recorded_run_of(log))
@@ -89,17 +84,6 @@ def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
             seen.add(content)
             found[_free(_name(results[0]), found)] = results
     return found
-
-
-def recorded_run(folder: Path, number: int) -> RecordedRun:
-    """Return run `number` in the results folder `folder` of `timedrun run`."""
-    side = folder / f"run_{number}"
-    return RecordedRun(folder / f"result_{number}.txt", side, side, side / "system.json")
-
-
-def ranks_of(original: RecordedRun) -> int:
-    """Return the number of ranks of the run, 1 if unknown."""
-    return recorded_ranks(provenance_of(original))
 
 
 def recorded_ranks(provenance: dict[str, Any]) -> int:
