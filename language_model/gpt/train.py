@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 
+from language_model.gpt import warm_up
 from language_model.gpt.batches import TokenBatch, TokenBatches, open_batches
 from language_model.gpt.build import build
 from language_model.gpt.configs import GptRunConfig
@@ -15,11 +14,9 @@ from language_model.gpt.model import token_losses
 from language_model.gpt.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
-from timedrun.methods import stack
 from timedrun.run.timed_run import TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
-from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 
 
@@ -71,9 +68,9 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
 
     run.warm_up(
         lambda synthetic: step(synthetic[1], number=synthetic[0]),
-        synthetic_batches(config, ranks, parts.batch),
+        warm_up.train_batches(config, ranks, parts.batch),
         evaluate_step=lambda batch: sum_losses(model, batch, precision),
-        evaluate=synthetic_evaluation(config, ranks),
+        evaluate=warm_up.evaluation_batches(config, ranks),
     )
     run.start_clock(run_info(config, parts), files=open_store(run.data_folder).files)
     batches = open_batches(config, run.data_folder, ranks)
@@ -112,30 +109,3 @@ def validation_loss(
     if seen != expected:
         raise RuntimeError(f"evaluation saw {seen:.0f} tokens, but the split has {expected}; no loss was recorded.")
     return float(total / seen)
-
-
-def synthetic_batches(config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan) -> Iterator[tuple[int, TokenBatch]]:
-    """Yield `config.warm_up_steps` batches for every shape that the methods make of one, largest first, each with the
-    number of a step of that shape."""
-    if not config.warm_up_steps:
-        return
-    methods = stack(*config.methods)
-    whole = torch.zeros(batch.local, config.model.context, dtype=torch.uint8)
-    shapes: dict[torch.Size, int] = {}
-    for step in range(config.schedule.steps if config.methods else 1):
-        inputs, _ = methods.batch(whole, whole, step / config.schedule.steps, config.model.vocabulary)
-        shapes.setdefault(inputs.shape, step)
-    for shape in sorted(shapes, key=lambda shape: (shape.numel(), shape), reverse=True):
-        for _ in range(config.warm_up_steps):
-            yield shapes[shape], _random_batch(config, ranks, batch.local)
-
-
-def synthetic_evaluation(config: GptRunConfig, ranks: ProcessGroup) -> Iterator[TokenBatch]:
-    """Yield one evaluation batch if there are warm-up steps."""
-    if config.warm_up_steps:
-        yield _random_batch(config, ranks, max(1, config.data.eval_batch // ranks.world_size))
-
-
-def _random_batch(config: GptRunConfig, ranks: ProcessGroup, count: int) -> TokenBatch:
-    tokens = torch.randint(config.model.vocabulary, (count, config.model.context + 1)).to(ranks.device)
-    return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)

@@ -73,9 +73,7 @@ class _ProgressiveResizingHooks(Hooks):
             )
         method, width = self._method, inputs.shape[3]
         if method.where == "loader":
-            if (
-                width < self._whole
-            ):  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
+            if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
                 self._batches[width] += 1
             return inputs, targets
         nominal = scaled_width(width, progress, method.start, method.delay, method.finetune, method.increment)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from language_model.gpt import SPEC
+from language_model.gpt import SPEC, warm_up
 from language_model.gpt import train as module
 from language_model.gpt.batches import open_batches
 from language_model.gpt.configs import GptRunConfig, shakespeare_modern
@@ -18,7 +18,7 @@ from language_model.gpt.datasets import facts
 from language_model.gpt.model import token_losses
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.tokens import TokenStore
-from language_model.gpt.train import synthetic_batches, synthetic_evaluation, train, validation_loss
+from language_model.gpt.train import train, validation_loss
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.config import EvaluationConfig
@@ -153,10 +153,10 @@ def test_alibi_and_sequence_length_warmup_act_in_a_run(
 def test_warm_up_covers_every_shape_of_the_run_and_an_evaluation(small: Small) -> None:
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=2, max_length=8, step_size=2)
     config = small(methods=(warmup,), warm_up_steps=1)
-    training = list(synthetic_batches(config, ALONE, FOUR))
-    assert [batch.inputs.shape for batch in synthetic_evaluation(config, ALONE)] == [(64, 16)]
+    training = list(warm_up.train_batches(config, ALONE, FOUR))
+    assert [batch.inputs.shape for batch in warm_up.evaluation_batches(config, ALONE)] == [(64, 16)]
     assert [min(16, warmup.length(number / 12)) for number, _ in training] == [8, 6, 4, 2]
-    assert list(synthetic_batches(replace(config, warm_up_steps=0), ALONE, FOUR)) == []
+    assert list(warm_up.train_batches(replace(config, warm_up_steps=0), ALONE, FOUR)) == []
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])

@@ -1,0 +1,40 @@
+"""Synthetic batches of every shape of a run, for the warm-up before the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from language_model.gpt.batches import TokenBatch
+from language_model.gpt.configs import GptRunConfig
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.methods import stack
+from timedrun.training.batch_plan import BatchPlan
+
+
+def train_batches(config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan) -> Iterator[tuple[int, TokenBatch]]:
+    """Yield `config.warm_up_steps` batches for every shape that the methods make of one, largest first, each with the
+    number of a step of that shape."""
+    if not config.warm_up_steps:
+        return
+    methods = stack(*config.methods)
+    whole = torch.zeros(batch.local, config.model.context, dtype=torch.uint8)
+    shapes: dict[torch.Size, int] = {}
+    for step in range(config.schedule.steps if config.methods else 1):
+        inputs, _ = methods.batch(whole, whole, step / config.schedule.steps, config.model.vocabulary)
+        shapes.setdefault(inputs.shape, step)
+    for shape in sorted(shapes, key=lambda shape: (shape.numel(), shape), reverse=True):
+        for _ in range(config.warm_up_steps):
+            yield shapes[shape], _random_batch(config, ranks, batch.local)
+
+
+def evaluation_batches(config: GptRunConfig, ranks: ProcessGroup) -> Iterator[TokenBatch]:
+    """Yield one evaluation batch if there are warm-up steps."""
+    if config.warm_up_steps:
+        yield _random_batch(config, ranks, max(1, config.data.eval_batch // ranks.world_size))
+
+
+def _random_batch(config: GptRunConfig, ranks: ProcessGroup, count: int) -> TokenBatch:
+    tokens = torch.randint(config.model.vocabulary, (count, config.model.context + 1)).to(ranks.device)
+    return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)
