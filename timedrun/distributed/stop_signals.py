@@ -15,10 +15,9 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def handled(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return the signals among `numbers` to handle: not SIGHUP if it was ignored from the start, as nohup(1) does."""
-    return [
-        number for number in numbers if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-    ]
+    """Return `numbers` without SIGHUP if it was ignored from the start, as nohup(1) does."""
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in numbers if number is not signal.SIGHUP or not nohup]
 
 
 def asked_twice(received: Sequence[signal.Signals]) -> bool:
