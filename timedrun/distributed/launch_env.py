@@ -74,13 +74,7 @@ class LaunchEnv:
         return cls(task.launcher, task.number * ranks, task.count * ranks, 0, ranks, address, port)
 
     def variables(self, local: int = 0) -> dict[str, str]:
-        """Return the variables of torch's env:// for this process, or for the `local`-th rank that it starts.
-
-        Raises:
-            ValueError: there are several ranks and `port` is still 0.
-        """
-        if self.world_size > 1 and not self.port:
-            raise ValueError("the port of the master is not chosen yet")
+        """Return the variables of torch's env:// for this process, or for the `local`-th rank that it starts."""
         return {
             "RANK": str(self.rank + local),
             "WORLD_SIZE": str(self.world_size),

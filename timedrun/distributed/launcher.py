@@ -35,9 +35,6 @@ TERM_SECONDS: Final = 3.0
 """Time between SIGTERM and SIGKILL after that."""
 TEARDOWN_SECONDS: Final = 600.0
 """Time instead of LOG_SECONDS after the end of the run if rank 0 is on this node: it may compute the data digest."""
-ERROR_SECONDS: Final = 0.4
-"""A rank that exits with an error code is reported if others still run after this time: if all exit alike, the log has
-the reason."""
 REFUSED_SECONDS: Final = 5.0
 """Time that the other ranks have to exit after one refused the run before its log was opened."""
 SUSPENDED_SECONDS: Final = 20.0
@@ -61,7 +58,7 @@ class End:
     """Message about the rank that was lost first; empty if none was."""
     signal: signal.Signals | None = None
     at_once: bool = False
-    """True if ranks were killed after a signal: after a second one, or before every rank could save."""
+    """True if ranks were killed after a second signal, or after one that came before every rank could save."""
     begun: bool = False
     """True if these ranks opened the run's log; an existing log is another launch's otherwise."""
     errors: tuple[tuple[ExitCode, str], ...] = ()
@@ -93,7 +90,7 @@ class Reason(IntEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """State of a launcher whose remaining ranks have to exit until `deadline`, by the monotonic clock."""
+    """State of a launcher whose remaining ranks have to exit until `deadline`."""
 
     reason: Reason
     deadline: float
@@ -123,15 +120,12 @@ class Launcher:
         # An agent's store is torchrun's own ranks': these would wait for it.
         self.environment = {name: text for name, text in environment.items() if not name.startswith("TORCHELASTIC_")}
         self.finished = finished
-        self._ending: Ending | None = None
-        """None while all ranks run."""
+        self._ending: Ending | None = None  # while all ranks run
         self._rank_numbers = range(env.rank, env.rank + env.local_world_size)
         self._ranks: list[RankProcess] = []
-        self._first_lost: RankProcess | None = None
+        self._lost = ""  # message about the rank that was lost first
         self._signals: list[signal.Signals] = []
-        self._suspended = 0.0
-        """Seconds for which ranks have been found suspended."""
-        self._polled = 0.0
+        self._suspended = self._polled = 0.0  # seconds for which ranks have been suspended; time of the last poll
 
     def run(self) -> End:
         """Start the ranks and wait until all have exited. Call it from the main thread: it handles SIGTERM, SIGINT and
@@ -163,10 +157,8 @@ class Launcher:
                 self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):
                     self._judge(rank)
-                self._report_lost()
                 self._check_suspended()
                 self._end_others()
-            self._report_lost(all_exited=True)
             return self._end()
         finally:
             for rank in self._running:
@@ -184,8 +176,8 @@ class Launcher:
         codes = tuple(rank.exit_code for rank in self._ranks if rank.exit_code is not None)
         errors = tuple(dict.fromkeys(error for rank in self._ranks if (error := self._status.error(rank.rank))))
         lost = ""
-        if self._first_lost and not set(codes) <= {ExitCode.ERROR, ExitCode.USAGE}:  # if all fail, the log says why
-            lost = self._first_lost.lost
+        if self._lost and not set(codes) <= {ExitCode.ERROR, ExitCode.USAGE}:  # if all fail, the log says why
+            lost = self._lost
         elif ExitCode.RANK_LOST in codes:
             messages = [message for code, message in errors if code == ExitCode.RANK_LOST and not self._begun]
             if self.env.rank:  # on the node of rank 0 the log has the reason
@@ -193,9 +185,9 @@ class Launcher:
                 messages += filter(None, reasons)
             lost = messages[0] if messages else "a rank was lost"
         asked = self._signals[0] if self._signals else None
-        at_once = asked is not None and any(code < 0 for code in codes)
-        numbers = [self._status.read(rank, "number").get("number") for rank in self._rank_numbers]
-        number = next((number for number in numbers if number is not None), None)
+        at_once = asked is not None and min(codes) < 0
+        reports = [self._status.read(rank, "number") for rank in self._rank_numbers]
+        number = next((report["number"] for report in reports if report), None)
         return End(codes, lost, asked, at_once, self._begun, errors, self._over, number)
 
     @property
@@ -237,6 +229,7 @@ class Launcher:
         left, error = self._status.left(rank.rank), self._status.error(rank.rank)
         reason = self._ending.reason if self._ending else Reason.RANK_EXITED
         succeeded = self._begun and self.finished()  # not begun: the log is that of another launch
+        how = ""
         if left and code >= 0:
             rank.finished = code not in FAILED
         elif self._signals and code == -signal.SIGTERM and not self._over:  # no rank can save before all have met
@@ -253,36 +246,31 @@ class Launcher:
             how = "did not exit and was killed" if by_launcher else rank.exit_message()
             if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
                 how += ": out of memory (the kernel's OOM killer ended a process of this cgroup)"
-            self._lose(rank, how)
         after_run = (self._over or succeeded) and any(rank.rank == 0 for rank in self._running)
         self._begin_end(Reason.RANK_EXITED, TEARDOWN_SECONDS if after_run else LOG_SECONDS)
+        if how:
+            self._lose(rank, how)
 
     def _lose(self, rank: RankProcess, how: str) -> None:
         step = self._status.read(rank.rank, "json").get("step")
-        rank.lost = f"rank {rank.rank} {how} ({'no step reported' if step is None else f'last step {step}'})"
+        lost = f"rank {rank.rank} {how} ({'no step reported' if step is None else f'last step {step}'})"
         with contextlib.suppress(OSError):
-            replace_text(self._status.path(rank.rank, "lost"), rank.lost)  # for the other ranks of this node
-        self._first_lost = self._first_lost or rank
+            replace_text(self._status.path(rank.rank, "lost"), lost)  # for the other ranks of this node
+        self._lost = self._lost or lost
+        if rank.exit_code is not None and rank.exit_code > 0:
+            return  # if all ranks exit with an error, the log has the reason; else the verdict names the rank
+        assert self._ending is not None
+        seconds = self._ending.deadline - time.monotonic()
+        others = ""
+        if seconds > 0 and not self._over and any(one is not rank for one in self._running):
+            others = f"; the other ranks have {seconds:.0f} s to {'write the log' if self._begun else 'exit'}"
+        say(f"{lost}{others}.")
 
     def _begin_end(self, reason: Reason, seconds: float) -> None:
         """Have the remaining ranks exit within `seconds`; an earlier deadline stays."""
         new = Ending(reason, time.monotonic() + seconds)
         old = self._ending or new
         self._ending = Ending(max(old.reason, reason), min(old.deadline, new.deadline))
-
-    def _report_lost(self, *, all_exited: bool = False) -> None:
-        now = time.monotonic()
-        for rank in self._ranks:
-            if not rank.lost or rank.lost_reported or rank.exit_code is None:
-                continue
-            if rank.exit_code > 0 and (all_exited or now - rank.exited_at < ERROR_SECONDS):
-                continue
-            rank.lost_reported = True
-            others = ""
-            if self._ending and self._running and not self._over:
-                task = "write the log" if self._begun else "exit"
-                others = f"; the other ranks have {max(0.0, self._ending.deadline - now):.0f} s to {task}"
-            say(f"{rank.lost}{others}.")
 
     def _check_suspended(self) -> None:
         """End the run if suspended ranks leave none that would report them."""
@@ -299,24 +287,17 @@ class Launcher:
         if self._ending is None:
             return
         late = time.monotonic() - self._ending.deadline
-        given_up = self._ending.reason is Reason.GIVEN_UP
+        term_seconds = 0.0 if self._ending.reason is Reason.GIVEN_UP else TERM_SECONDS
         for rank in self._running:
             if late >= 0:
                 rank.terminate()
             suspended = rank.suspended
-            if (suspended or late >= (0.0 if given_up else TERM_SECONDS)) and rank.sent != signal.SIGKILL:
+            if (suspended or late >= term_seconds) and rank.sent != signal.SIGKILL:
                 rank.sent = signal.SIGKILL
                 if self._ending.reason is Reason.RANK_EXITED:
                     how = "was suspended (SIGSTOP or a debugger)" if suspended else "did not exit"
                     self._lose(rank, f"{how} and was killed")
                 rank.kill()
-
-
-def module_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs `module` with this Python and its import path. `python -m` alone would prepend the
-    working directory, which may hold another package of the same name."""
-    working_directory = {"", os.getcwd()}
-    return [sys.executable, *([] if working_directory & set(sys.path) else ["-P"]), "-m", module, *arguments]
 
 
 def free_port() -> int:

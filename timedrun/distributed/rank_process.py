@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -32,12 +32,8 @@ class RankProcess:
     def __init__(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.rank = rank
         self.exit_code: int | None = None
-        self.exited_at = 0.0
         self.sent: signal.Signals | None = None
         """The last signal that the launcher sent."""
-        self.lost = ""
-        """How it was lost, as a message; empty if it was not."""
-        self.lost_reported = False
         self.finished = False
         """True once the run is known to have ended in this rank."""
         piped = rank != 0
@@ -69,7 +65,6 @@ class RankProcess:
             return False
         self.kill()  # before the exit code is read: from then on the group's number may be another's
         self.exit_code = self.process.wait()
-        self.exited_at = time.monotonic()
         return True
 
     def terminate(self) -> None:
@@ -123,6 +118,13 @@ class RankProcess:
                 stdio.write(f"rank {self.rank}: {self._unfinished_line.decode(errors='replace')}\n")
             self.output.close()
             self.output = None
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs `module` with this Python and its import path. `python -m` alone would prepend the
+    working directory, which may hold another package of the same name."""
+    working_directory = {"", os.getcwd()}
+    return [sys.executable, *([] if working_directory & set(sys.path) else ["-P"]), "-m", module, *arguments]
 
 
 def oom_kills(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:

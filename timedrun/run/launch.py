@@ -15,7 +15,8 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed import fault_injection
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
-from timedrun.distributed.launcher import End, Launcher, module_command
+from timedrun.distributed.launcher import End, Launcher
+from timedrun.distributed.rank_process import module_command
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run import rank
 from timedrun.run.blocks import Outcome

@@ -71,6 +71,7 @@ def test_a_job_that_was_suspended_as_a_whole_loses_no_rank(monkeypatch: pytest.M
     launched = Launcher(["unused"], launch_env(2))
     ranks = [SimpleNamespace(running=True, suspended=True) for _ in range(2)]
     launched._ranks = ranks  # type: ignore[assignment]
+    launched._status = SimpleNamespace(begun=lambda ranks: True)  # type: ignore[assignment]
 
     def poll(times: int, seconds: float) -> bool:
         for _ in range(times):
@@ -79,7 +80,7 @@ def test_a_job_that_was_suspended_as_a_whole_loses_no_rank(monkeypatch: pytest.M
         return launched._ending is not None
 
     assert not poll(20, 3600.0)  # the launcher was suspended too
-    assert not poll(190, 0.1)
+    assert not poll(90, 0.1)
     ranks[1].suspended = False  # one that runs can report the other
     assert not poll(400, 0.1)
     ranks[1].suspended = True
