@@ -60,11 +60,11 @@ class End:
     at_once: bool = False
     """True if ranks were killed after a second signal, or after one that came before every rank could save."""
     begun: bool = False
-    """True if these ranks opened the run's log; an existing log is another launch's otherwise."""
+    """True if these ranks opened the run's log."""
     errors: tuple[tuple[ExitCode, str], ...] = ()
-    """Exit code and message of the errors that ranks reported, in the order of ranks, without duplicates."""
+    """Errors that ranks reported, without duplicates."""
     over: bool = False
-    """True if the run ended in at least one rank."""
+    """True if at least one rank completed the run."""
     number: int | None = None
     """Number of the result as rank 0 counts, if known."""
 
@@ -134,11 +134,12 @@ class Launcher:
         Raises:
             TimedrunError: a process could not be started; no rank was left.
         """
-        self._status = StatusFiles(Path(tempfile.mkdtemp(prefix="timedrun-")))
+        folder = Path(tempfile.mkdtemp(prefix="timedrun-"))
+        (folder / "job.json").write_text(self.job)
+        self._status = StatusFiles(folder)
         self._status.expect(self._rank_numbers)
-        (self._status.folder / "job.json").write_text(self.job)
         self._oom_kills = oom_kills()
-        guard = [sys.executable, "-I", rank_guard.__file__, str(self._status.folder)]
+        guard = [sys.executable, "-I", rank_guard.__file__, str(folder)]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
         previous = {number: signal.signal(number, self._receive) for number in handled(STOPPING)}
         try:
@@ -170,7 +171,7 @@ class Launcher:
                 rank.close_output()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            shutil.rmtree(self._status.folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _end(self) -> End:
         codes = tuple(rank.exit_code for rank in self._ranks if rank.exit_code is not None)
@@ -224,8 +225,7 @@ class Launcher:
 
     def _judge(self, rank: RankProcess) -> None:
         """Decide what the exit of `rank` means for the others."""
-        code = rank.exit_code
-        assert code is not None
+        code = rank.process.returncode
         left, error = self._status.left(rank.rank), self._status.error(rank.rank)
         reason = self._ending.reason if self._ending else Reason.RANK_EXITED
         succeeded = self._begun and self.finished()  # not begun: the log is that of another launch

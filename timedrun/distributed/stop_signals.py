@@ -43,8 +43,8 @@ class ShutdownRequest:
     def install(self, *, second_ends: bool = True) -> None:
         """Handle STOPPING from now on; in another than the main thread the handlers of the host program stay.
 
-        second_ends: end the process at once on a second signal. False for a rank of timedrun's launcher, which sees to
-        that: a scheduler may signal every process of a job, and the launcher forwards what its ranks already have.
+        second_ends: end the process at once on a second signal. False for a rank of timedrun's launcher, which ends it
+        itself: a rank may get each signal from a scheduler and again from the launcher.
         """
         self._second_ends = second_ends
         if threading.current_thread() is threading.main_thread():

@@ -53,10 +53,9 @@ class Watchdog:
     and all that do not are idle, for STUCK_SECONDS. So a phase of all ranks, however long, is never a hang, nor is a
     rank that computes, compiles, reads or writes while others wait for up to BUSY_SECONDS.
 
-    Timeouts count only time during which this thread runs, so resuming a suspended machine or job raises no false
-    alarm.
+    Timeouts count only time during which this thread runs, so a resumed machine or job raises no false alarm. With one
+    rank only its status file is written, if the launcher asked for it.
 
-    ranks: with one rank only its status file is written, if the launcher asked for it.
     on_end: called once, from the watchdog's thread, with a failure's message and exit code, if the thread that called
         `start` does not call `failed` or `stop` within GRACE_SECONDS, because it is blocked; it has to end the process.
 
