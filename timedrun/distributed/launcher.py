@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,9 +21,10 @@ from typing import Final
 from timedrun.distributed import rank_guard
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
 from timedrun.distributed.rank_process import RankProcess, oom_kills
+from timedrun.distributed.rendezvous import free_port
 from timedrun.distributed.status_files import StatusFiles
 from timedrun.distributed.stop_signals import STOPPING, asked_twice, handled
-from timedrun.errors import ExitCode, TimedrunError
+from timedrun.errors import ExitCode
 from timedrun.stdio import say
 from timedrun.storage.atomic_file import replace_text
 
@@ -44,8 +43,6 @@ MAX_POLL_SECONDS: Final = 0.5
 """Limit of what one poll counts as suspended time: a job that was suspended as a whole and continues was not polled."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
 """Exit codes of ranks in which the run failed; with any other, a rank that left has completed the run."""
-PORTS: Final = range(20_000, 30_000)
-"""Ports for rank 0 of a run on one node: below those that Linux gives to outgoing connections."""
 
 
 @dataclass(frozen=True)
@@ -298,12 +295,3 @@ class Launcher:
                     how = "was suspended (SIGSTOP or a debugger)" if suspended else "did not exit"
                     self._lose(rank, f"{how} and was killed")
                 rank.kill()
-
-
-def free_port() -> int:
-    """Return a free port of this machine, one of PORTS."""
-    for port in random.SystemRandom().sample(PORTS, 100):
-        with contextlib.suppress(OSError), socket.socket() as found:
-            found.bind(("127.0.0.1", port))
-            return port
-    raise TimedrunError(f"no free port among 100 tried in {PORTS.start}-{PORTS.stop - 1}; no rank was started.")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import random
 import resource
 import socket
 import threading
@@ -31,6 +33,8 @@ NOTICE_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.5
 FAILED: Final = "failed"
 """Store key of the error that all ranks raise."""
+PORTS: Final = range(20_000, 30_000)
+"""Ports for rank 0 of a run on one node: below those that Linux gives to outgoing connections."""
 RESTART_COUNT: Final = "TORCHELASTIC_RESTART_COUNT"
 """Variable of torchrun: restarts that this node's agent has counted, which another node's may not have."""
 GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
@@ -103,6 +107,15 @@ def route_interface(address: str, port: int) -> str:
         return ""
     names = (n for n, all_of in psutil.net_if_addrs().items() if own in {a.address.partition("%")[0] for a in all_of})
     return "" if ipaddress.ip_address(own).is_loopback else next(names, "")
+
+
+def free_port() -> int:
+    """Return a free port of this machine, one of PORTS."""
+    for port in random.SystemRandom().sample(PORTS, 100):
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            return port
+    raise TimedrunError(f"no free port among 100 tried in {PORTS.start}-{PORTS.stop - 1}; no rank was started.")
 
 
 def _join(env: LaunchEnv, timeout_seconds: float) -> Store:

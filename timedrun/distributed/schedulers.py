@@ -48,11 +48,11 @@ def find_task(environment: Mapping[str, str], launcher: str = "auto") -> Task | 
             as many in another way, so that variables are left over.
     """
     found = _tasks(environment, launcher)
-    if not found and launcher != "auto":
+    if not found:
+        if launcher == "auto":
+            return None
         command = f"{COMMANDS[launcher]} timedrun run ..."
         raise UsageError(f"--launcher {launcher}: its variables are not set; start the run with {command}")
-    if not found:
-        return None
     inner = found[0]
     for outer in found[1:]:
         same = (inner.number, inner.count) == (outer.number, outer.count)

@@ -15,7 +15,7 @@ import torch
 from mlevents import keys, record
 from timedrun.distributed.fault_injection import VARIABLE, Fault
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.launcher import free_port
+from timedrun.distributed.rendezvous import free_port
 from timedrun.errors import ExitCode, UsageError
 
 PROMISED_SECONDS = 30.0
