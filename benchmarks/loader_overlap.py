@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,9 +31,9 @@ from image_classification.loaders.loader import LoaderName
 from image_classification.loaders.registry import LOADERS
 from image_classification.model import RESNET50, ModelConfig, build_model
 from image_classification.prepare import prepare
-from image_classification.settings import DataConfig
 from image_classification.stores.manifest import StoreConfig
 from image_classification.synthetic_images import SyntheticImages, write_images
+from timedrun.commands.show import print_table
 from timedrun.distributed.process_group import ProcessGroup
 
 STORES: dict[LoaderName, StoreConfig] = {
@@ -59,18 +60,6 @@ class Settings:
     """sleep or model"""
 
 
-def data_config(loader: LoaderName, settings: Settings, prefetch: int) -> DataConfig:
-    """Return the data settings of a config of 2022 with another loader."""
-    return replace(
-        imagenet_methods().data,
-        loader=loader,
-        store=STORES[loader],
-        workers=settings.workers,
-        prefetch=prefetch,
-        train_size=settings.size,
-    )
-
-
 def opened(
     loader: LoaderName,
     settings: Settings,
@@ -80,8 +69,15 @@ def opened(
     last_epoch: int = 0,
 ) -> ImageBatches:
     """Open the batches as a run does."""
+    config = replace(
+        imagenet_methods().data,
+        loader=loader,
+        store=STORES[loader],
+        workers=settings.workers,
+        prefetch=prefetch,
+        train_size=settings.size,
+    )
     ranks = ProcessGroup(0, 1, 0, settings.device)
-    config = data_config(loader, settings, prefetch)
     return ImageBatches(
         config, store, ranks, global_batch=settings.batch, seed=1, size_at=size_at, last_epoch=last_epoch
     )
@@ -111,9 +107,9 @@ def model_step(settings: Settings) -> Step:
     return step
 
 
-def sleeping_step(seconds: float) -> Step:
-    """Return a step of that length that leaves the CPU idle."""
-    return lambda batch: time.sleep(seconds)
+def sleep(seconds: float, batch: Batch) -> None:
+    """Take that long and leave the CPU idle."""
+    time.sleep(seconds)
 
 
 def epoch_seconds(data: ImageBatches, epoch: int, step: Step | None, device: torch.device) -> tuple[float, int]:
@@ -206,7 +202,7 @@ def measure(
         with opened(loader, settings, store, 0) as data:
             epoch_seconds(data, 1, None, device)
             taken, counts[loader] = epoch_seconds(data, 2, None, device)
-        steps[loader] = model_step(settings) if settings.step == "model" else sleeping_step(taken / counts[loader])
+        steps[loader] = model_step(settings) if settings.step == "model" else partial(sleep, taken / counts[loader])
         results[loader] = {
             "loading_alone": [],
             "step_alone": [],
@@ -235,32 +231,24 @@ def measure(
     return results
 
 
-def table(results: dict[LoaderName, dict[str, Any]], depths: Sequence[int], settings: Settings) -> str:
-    """Format medians, and quartiles of the hidden share."""
-    lines = ["milliseconds a step, medians; hidden: the share of the shorter of the two that costs no time (quartiles)"]
-    lines.append(f"{'loader':>10} {'loading':>9} {'step':>9} {'depth':>6} {'together':>9}  hidden")
+def show(results: dict[LoaderName, dict[str, Any]], depths: Sequence[int], settings: Settings) -> None:
+    """Print medians, and quartiles of the hidden share."""
+    print("milliseconds per step, medians; hidden: share of the shorter of the two that costs no time (quartiles)")
+    rows = []
     for loader, result in results.items():
-        for depth in depths:
-            both, hidden = result["together"][str(depth)], quartiles(result["hidden"][str(depth)])
-            columns = [statistics.median(values) * 1e3 for values in (result["loading_alone"], result["step_alone"])]
-            lines.append(
-                f"{loader:>10} {columns[0]:>9.1f} {columns[1]:>9.1f} {depth:>6} {statistics.median(both) * 1e3:>9.1f}"
-                f"  {hidden[1]:5.0%} ({hidden[0]:.0%} .. {hidden[2]:.0%})"
-            )
-    lines.append(
-        f"change from {settings.small} to {settings.size} px: milliseconds of steps, the wait for a batch in it"
-    )
-    lines.append(
-        f"{'loader':>10} {'prefetch':>17} {'median small':>13} {'median large':>13} {'first change':>13} {'second':>9}"
-    )
-    for loader, result in results.items():
-        for kind, rows in result["change"].items():
-            found = [statistics.median(row[name] for row in rows) for name in rows[0]]
-            lines.append(
-                f"{loader:>10} {kind.replace('_', ' '):>17} "
-                + " ".join(f"{value:>{width}.1f}" for value, width in zip(found, (13, 13, 13, 9), strict=True))
-            )
-    return "\n".join(lines)
+        alone = [f"{statistics.median(result[name]) * 1e3:.1f}" for name in ("loading_alone", "step_alone")]
+        for depth in map(str, depths):
+            low, middle, high = quartiles(result["hidden"][depth])
+            both = f"{statistics.median(result['together'][depth]) * 1e3:.1f}"
+            rows.append([loader, *alone, depth, both, f"{middle:.0%} ({low:.0%} .. {high:.0%})"])
+    print_table(["loader", "loading", "step", "depth", "together", "hidden"], rows)
+    print(f"change from {settings.small} to {settings.size} px: milliseconds per step, including the wait for a batch")
+    rows = [
+        [loader, kind.replace("_", " "), *(f"{statistics.median(row[name] for row in found):.1f}" for name in found[0])]
+        for loader, result in results.items()
+        for kind, found in result["change"].items()
+    ]
+    print_table(["loader", "prefetch", "median small", "median large", "first change", "second"], rows)
 
 
 def main() -> None:
@@ -314,7 +302,7 @@ def main() -> None:
             "loaders": results,
         }
         arguments.out.write_text(json.dumps(content, indent=1) + "\n")
-    print(table(results, arguments.depths, settings))
+    show(results, arguments.depths, settings)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ import numpy as np
 
 from language_model.prepare import prepare_text
 from language_model.text.corpus import Corpus
+from language_model.text.settings import TextSettings
 from language_model.text.store import RaggedStore
-from language_model.text.store_builder import TextSettings
 from language_model.text.vocabulary import read_vocabulary
 
 Clock = Callable[[], float]

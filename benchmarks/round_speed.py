@@ -145,7 +145,7 @@ def main() -> None:
                 else:
                     spent[side], official = theirs(submitters, scratch)
             rows.append(spent)
-            print(f"  {number + 1}: " + "; ".join(times(side, spent[side]) for side in ("ours", "theirs")), flush=True)
+            print(f"  {number + 1}: {times('ours', spent['ours'])}; {times('theirs', spent['theirs'])}", flush=True)
     # Not before: it brings torch, and a process started from one of that size would be measured with it.
     from timedrun.provenance.system import provenance
 

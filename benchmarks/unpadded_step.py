@@ -20,10 +20,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from language_model.collator import MaskedBatch
+from language_model.collator import MaskedBatch, collate
 from language_model.encoder import build_bert
 from language_model.model import build_reference, import_transformers
 from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps
+from language_model.text.store import MaskedSequences
 from language_model.text.synthetic_store import sampled_lengths
 from timedrun.training.sampling import stream_seed
 
@@ -32,32 +33,23 @@ MASKED_SHARE = 0.15
 
 def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, padded: bool, seed: int) -> MaskedBatch:
     """Return a batch of random tokens, 15 % of them masked; the same tokens padded and unpadded."""
-    generator = torch.Generator().manual_seed(stream_seed(seed, "batch"))
-    longest = architecture.positions
-    rows = np.full(len(lengths), longest) if padded else lengths
-    offsets = np.concatenate(([0], rows.cumsum()))
-    tokens, segments, positions = (torch.zeros(int(offsets[-1]), dtype=torch.int64) for _ in range(3))
-    masked, labels = [], []
-    for start, size, length in zip(offsets.tolist(), rows.tolist(), lengths.tolist(), strict=False):
-        drawn = torch.randint(1, architecture.vocabulary, (2, length), generator=generator)
-        chosen = torch.randperm(length, generator=generator)[: max(1, round(MASKED_SHARE * length))].sort().values
-        tokens[start : start + length] = drawn[0]
-        segments[start + length // 2 : start + length] = 1
-        positions[start : start + size] = torch.arange(size)
-        masked.append(start + chosen)
-        labels.append(drawn[1, chosen])
-    return MaskedBatch(
-        tokens=tokens,
-        segments=segments,
-        positions=positions,
-        offsets=torch.from_numpy(offsets).int(),
-        lengths=torch.from_numpy(lengths).int(),
-        masked=torch.cat(masked),
-        labels=torch.cat(labels),
-        longest=longest,
+    random = np.random.default_rng(stream_seed(seed, "batch"))
+    counts = np.maximum(1, (MASKED_SHARE * lengths).round().astype(np.int64))
+    places = zip(lengths.cumsum() - lengths, lengths, counts, strict=True)
+    sequences = MaskedSequences(
+        tokens=random.integers(1, architecture.vocabulary, lengths.sum()),
+        lengths=lengths,
+        first=lengths // 2,
+        masked=np.concatenate([start + np.sort(random.permutation(size)[:count]) for start, size, count in places]),
+        masked_counts=counts,
+        labels=random.integers(1, architecture.vocabulary, counts.sum()),
+    )
+    return collate(
+        sequences,
+        longest=architecture.positions,
         padded=padded,
         global_samples=len(lengths),
-        global_masked=sum(len(piece) for piece in labels),
+        global_masked=len(sequences.masked),
     )
 
 

@@ -13,7 +13,6 @@ from language_model.datasets import CHECKPOINT, TextFacts
 from language_model.encoder import Bert, build_bert
 from language_model.model import ReferenceBert, build_reference
 from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, weights_sha256
-from language_model.weights import load_into
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.methods import Stack, stack
@@ -53,7 +52,7 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
     initial_weights: str = config.start if dry_run else "random"
     if config.start == "checkpoint" and not dry_run:
         weights = load_initial_checkpoint(facts.store / CHECKPOINT, config.architecture)
-        load_into(model, weights)
+        model.load_weights(weights)
         initial_weights = weights_sha256(weights)
     model.to(device)
     optimizer = build_optimizer(config.optimizer, model, fused=config.speed.fused_optimizer and not dry_run)

@@ -41,6 +41,12 @@ CPU_SPEED_UPS = replace(
 """For a CPU in fp32, where the fused operations save memory only and no width needs a multiple."""
 
 
+BERT_OPTIMIZER = OptimizerConfig(
+    kind="decoupled_adamw", peak_lr=1e-4, momentum=0.9, beta2=0.98, epsilon=1e-6, weight_decay=1e-5
+)
+"""MosaicML's settings of MLPerf Training v2.1 (open)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BertRunConfig(RunConfig):
     """Settings of a BERT run."""
@@ -123,9 +129,7 @@ def topics_baseline() -> BertRunConfig:
         data=TextDataConfig(source="topics", longest=128, masked_fraction=0.3, max_predictions=38, eval_batch=64),
         schedule=StepSchedule(kind="linear", steps=800, warmup_steps=50),
         max_samples=800 * 16,
-        optimizer=OptimizerConfig(
-            kind="decoupled_adamw", peak_lr=4e-3, momentum=0.9, beta2=0.98, epsilon=1e-6, weight_decay=1e-5
-        ),
+        optimizer=replace(BERT_OPTIMIZER, peak_lr=4e-3),
         evaluation=EvaluationConfig(target=0.125, every=50 * 16, first=100 * 16),
         implementation="transformers",
     )
@@ -143,32 +147,24 @@ def topics_methods() -> BertRunConfig:
 
 def wikipedia_small_baseline() -> BertRunConfig:
     """A small BERT with random initial weights on Wikipedia text in sequences of 128, for one machine."""
-    return BertRunConfig(
-        benchmark="language_model",
+    topics = topics_baseline()
+    return replace(
+        topics,
         name="wikipedia_small_baseline",
         notes="Our own size and settings, for real text on a CPU; two rates were tried for 1,000 steps (3e-3 is worse),"
         " and no run went on to the target. `timedrun prepare` trains the 8,192 WordPieces on the text.",
         dataset="wikipedia_small",
         global_batch=32,
-        architecture=BertArchitecture(
-            layers=2,
-            hidden=128,
-            heads=4,
-            intermediate=512,
-            positions=128,
-            vocabulary=8_192,
-            initializer_range=0.06,
+        architecture=replace(
+            topics.architecture, hidden=128, intermediate=512, vocabulary=8_192, initializer_range=0.06
         ),
         data=TextDataConfig(
             source="text_store", longest=128, max_predictions=26, evaluation_samples=1_000, eval_batch=250
         ),
         schedule=StepSchedule(kind="linear", steps=20_000, warmup_steps=100),
         max_samples=20_000 * 32,
-        optimizer=OptimizerConfig(
-            kind="decoupled_adamw", peak_lr=1e-3, momentum=0.9, beta2=0.98, epsilon=1e-6, weight_decay=1e-5
-        ),
+        optimizer=replace(BERT_OPTIMIZER, peak_lr=1e-3),
         evaluation=EvaluationConfig(target=0.18, every=200 * 32, first=200 * 32),
-        implementation="transformers",
     )
 
 
@@ -207,9 +203,7 @@ def wikipedia_baseline() -> BertRunConfig:
         ),
         max_samples=6000 * 448,
         start="checkpoint",
-        optimizer=OptimizerConfig(
-            kind="decoupled_adamw", peak_lr=1e-4, momentum=0.9, beta2=0.98, epsilon=1e-6, weight_decay=1e-5
-        ),
+        optimizer=BERT_OPTIMIZER,
         evaluation=EvaluationConfig(target=0.720, every=24_640, first=24_640),
         implementation="transformers",
     )

@@ -12,7 +12,7 @@ from language_model.attention import choose
 from language_model.configs import BertRunConfig
 from language_model.model import import_transformers
 from language_model.settings import TextDataConfig
-from language_model.tensorflow_checkpoint import initial_checkpoint
+from language_model.tensorflow_checkpoint.initial_checkpoint import find, is_safetensors
 from language_model.text import topics_store
 from language_model.text.store import MANIFEST, read_manifest
 from language_model.weights import import_safetensors
@@ -97,7 +97,7 @@ def preflight(config: BertRunConfig, folder: Path | None, ranks: int) -> list[st
         found.append(f"{known.eval_samples} evaluation samples cannot be divided over {ranks} ranks.")
     if config.start == "checkpoint":
         try:
-            if initial_checkpoint.find(known.store / CHECKPOINT).kind == "safetensors":
+            if is_safetensors(find(known.store / CHECKPOINT)):
                 import_safetensors()
         except (DataError, UsageError) as error:
             found.append(str(error))

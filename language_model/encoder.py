@@ -12,7 +12,7 @@ from language_model.attention import BACKENDS, Attend, Layout, choose
 from language_model.collator import MaskedBatch
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
 from language_model.settings import BertArchitecture, SpeedUps
-from language_model.weights import Weights, from_own, initial_weights, load_into, to_own
+from language_model.weights import Weights, check, from_own, initial_weights, to_own
 
 
 class Embeddings(nn.Module):
@@ -198,9 +198,9 @@ class Bert(nn.Module):
         return from_own(self.state_dict(), self.architecture)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Load checked weights; see `weights.load_into`."""
-        names = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
-        self.load_state_dict(to_own(weights, names, self.architecture))
+        """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
+        self.load_state_dict(to_own(check(weights, self.architecture), shapes, self.architecture))
 
 
 def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | None = None) -> Bert:
@@ -208,5 +208,5 @@ def build_bert(architecture: BertArchitecture, seed: int, speed_ups: SpeedUps | 
     with torch.device("meta"):
         model = Bert(architecture, speed_ups)
     model.to_empty(device="cpu")
-    load_into(model, initial_weights(architecture, seed))
+    model.load_weights(initial_weights(architecture, seed))
     return model

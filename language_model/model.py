@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from language_model.collator import MaskedBatch
 from language_model.settings import BertArchitecture
-from language_model.weights import ALIASES, Weights, initial_weights, load_into
+from language_model.weights import ALIASES, Weights, check, initial_weights
 from timedrun.errors import UsageError
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
@@ -82,9 +82,7 @@ class ReferenceBert(nn.Module):
             layer_norm_eps=architecture.layer_norm_epsilon,
             attn_implementation=attention,
         )
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # its initial weights, which are replaced, must not advance the generator
+        with torch.random.fork_rng(devices=[]):  # its initial weights, which are replaced, use no global generator
             self.model: Any = transformers.BertForMaskedLM(config)
 
     def logits(self, batch: MaskedBatch) -> Tensor:
@@ -119,7 +117,8 @@ class ReferenceBert(nn.Module):
         return {name: tensor for name, tensor in self.model.state_dict().items() if name not in ALIASES}
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Load checked weights; see `weights.load_into`."""
+        """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""
+        weights = check(weights, self.architecture)
         tied = {alias: weights[name] for alias, name in ALIASES.items()}
         self.model.load_state_dict({**weights, **tied})
 
@@ -129,5 +128,5 @@ def build_reference(
 ) -> ReferenceBert:
     """Build the baseline with the initial weights of `encoder.build_bert` for the same seed."""
     model = ReferenceBert(architecture, attention)
-    load_into(model, initial_weights(architecture, seed))
+    model.load_weights(initial_weights(architecture, seed))
     return model

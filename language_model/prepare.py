@@ -11,21 +11,14 @@ from language_model.batches import open_batches
 from language_model.configs import CPU_SPEED_UPS, BertRunConfig
 from language_model.datasets import CHECKPOINT, resolve
 from language_model.encoder import build_bert
-from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial_checkpoint, record, self_check
+from language_model.tensorflow_checkpoint.initial_checkpoint import describe, load_initial_checkpoint, self_check
 from language_model.text.corpus import Corpus
 from language_model.text.corpus_split import Corpora
+from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.store import read_manifest, verify
-from language_model.text.store_builder import (
-    Report,
-    TextSettings,
-    build_store,
-    evaluation_predictions,
-    found,
-    to_standard_error,
-)
+from language_model.text.store_builder import Report, build_store, summary, to_standard_error
 from language_model.text.vocabulary import read_vocabulary, train_vocabulary
 from language_model.train import accuracy
-from language_model.weights import load_into
 from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import UsageError
 from timedrun.training.precision import Precision
@@ -118,7 +111,7 @@ def prepare(
             ),
         )
     store = resolve(config.data, folder)
-    facts = found(store, verify(store) if decode else read_manifest(store))
+    facts = summary(store, verify(store) if decode else read_manifest(store))
     if config.start == "checkpoint":
         facts |= check_initial_checkpoint(config, store, evaluate=decode)
     return facts
@@ -133,20 +126,14 @@ def check_initial_checkpoint(config: BertRunConfig, store: Path, *, evaluate: bo
     """
     path = store / CHECKPOINT
     weights = load_initial_checkpoint(path, config.architecture)
-    about = record(path, weights)
-    facts: dict[str, Any] = {
-        "checkpoint": about.kind,
-        "checkpoint_parameters": about.parameters,
-        "checkpoint_sha256": about.sha256,
-        "checkpoint_is_mlperfs": about.is_mlperf,
-    }
+    facts = describe(path, weights)
     if evaluate:
         ranks = ProcessGroup(0, 1, 0, choose_device(config.device))
         model = build_bert(config.architecture, config.seed, CPU_SPEED_UPS)
-        load_into(model, weights)
+        model.load_weights(weights)
         batches = open_batches(replace(config, implementation="timedrun", speed=CPU_SPEED_UPS), store, ranks)
         measured = accuracy(model.to(ranks.device), batches, Precision(config.precision, ranks.device), ranks)
         facts["checkpoint_accuracy"] = measured
-        if about.is_mlperf:
+        if facts["checkpoint_is_mlperfs"]:
             self_check(measured, SELF_CHECK_TOLERANCE)
     return facts

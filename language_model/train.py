@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from language_model.batches import TextBatches, open_batches
+from language_model.batches import TextBatches, open_batches, split
 from language_model.build import build
-from language_model.collator import MaskedBatch
+from language_model.collator import MaskedBatch, collate
 from language_model.configs import BertRunConfig
 from language_model.datasets import facts
 from language_model.encoder import Bert
+from language_model.masking import prediction_counts
 from language_model.model import ReferenceBert
 from language_model.run_info import run_info
-from language_model.text.store import read_manifest
-from language_model.warm_up import synthetic_batches, synthetic_evaluation
+from language_model.text.store import MaskedSequences, read_manifest
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.run.timed_run import TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 
 
@@ -108,6 +111,39 @@ def accuracy(model: Bert | ReferenceBert, batches: TextBatches, precision: Preci
             f"evaluation saw {seen} sequences, but the set has {len(batches.eval_store)}; no accuracy was recorded."
         )
     return float(correct / masked)
+
+
+def synthetic_batches(config: BertRunConfig, ranks: ProcessGroup, batch: BatchPlan) -> Iterator[list[MaskedBatch]]:
+    """Yield the micro-batches of `config.warm_up_steps` steps."""
+    parts = split(np.arange(batch.local), batch.micro)
+    for step in range(config.warm_up_steps):
+        first = step * len(parts) + 1
+        yield [_random_batch(config, ranks, len(part), first + place) for place, part in enumerate(parts)]
+
+
+def synthetic_evaluation(config: BertRunConfig, ranks: ProcessGroup) -> Iterator[MaskedBatch]:
+    """Yield one evaluation batch if there are warm-up steps."""
+    if config.warm_up_steps:
+        yield _random_batch(config, ranks, max(1, config.data.eval_batch // ranks.world_size), 0)
+
+
+def _random_batch(config: BertRunConfig, ranks: ProcessGroup, count: int, number: int) -> MaskedBatch:
+    """Return batch `number`: `count` sequences of random tokens and lengths."""
+    longest = config.data.longest
+    drawn = sampling.random_uniform(0, number, np.arange(count), "warm-up", 1 + longest)
+    lengths = np.maximum(5, (drawn[:, 0] * (longest + 1)).astype(np.int64))
+    predicted = prediction_counts(lengths, config.data.masked_fraction, config.data.max_predictions)
+    starts = np.cumsum(lengths) - lengths
+    masked = np.concatenate([start + 1 + np.arange(many) for start, many in zip(starts, predicted, strict=True)])
+    tokens = (drawn[:, 1:].ravel()[: lengths.sum()] * config.architecture.vocabulary).astype(np.int64)
+    return collate(
+        MaskedSequences(tokens, lengths, lengths // 2 + 1, masked, predicted, tokens[masked]),
+        longest=longest,
+        padded=not config.speed.unpadding,
+        row_multiple=config.speed.row_multiple,
+        global_samples=count,
+        global_masked=len(masked),
+    ).to(ranks.device)
 
 
 if __name__ == "__main__":

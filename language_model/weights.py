@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from language_model.settings import BertArchitecture
 from timedrun.errors import DataError, UsageError
-from timedrun.storage.atomic_file import write_file
 from timedrun.training.sampling import stream_seed
 
 Weights = dict[str, Tensor]
@@ -44,16 +42,6 @@ IN_LAYER = {
     "feed_forward.norm": "output.LayerNorm",
 }
 PROJECTIONS = ("query", "key", "value")
-
-
-class Loadable(Protocol):
-    """A model that exports and loads its weights under transformers' names."""
-
-    architecture: BertArchitecture
-
-    def weights(self) -> Weights: ...
-
-    def load_weights(self, weights: Mapping[str, Tensor]) -> None: ...
 
 
 def shapes(architecture: BertArchitecture) -> dict[str, Shape]:
@@ -95,20 +83,20 @@ def initial_weights(architecture: BertArchitecture, seed: int) -> Weights:
     return weights
 
 
-def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> tuple[Weights, list[str]]:
-    """Return the tensors of a BertForMaskedLM, tied ones once, and the names of ignored ones.
+def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> Weights:
+    """Return the tensors of a BertForMaskedLM, tied ones once.
 
     Raises:
         DataError: tensors are missing, unexpected, of a wrong shape, or tied but different; each is named.
     """
     wanted = shapes(architecture)
     found: Weights = {}
-    ignored, unexpected, wrong = [], [], []
+    unexpected, wrong = [], []
     for name, tensor in tensors.items():
         target = ALIASES.get(name, name)
         if name.startswith(IGNORED):
-            ignored.append(name)
-        elif target not in wanted:
+            continue
+        if target not in wanted:
             unexpected.append(name)
         elif tuple(tensor.shape) != wanted[target]:
             wrong.append(f"{name} has shape {list(tensor.shape)}, not {list(wanted[target])}")
@@ -129,18 +117,7 @@ def check(tensors: Mapping[str, Tensor], architecture: BertArchitecture) -> tupl
             + "; ".join(problems)
             + ". Use a checkpoint of this architecture (BertForMaskedLM or BertForPreTraining names)."
         )
-    return {name: found[name] for name in wanted}, sorted(ignored)
-
-
-def load_into(model: Loadable, tensors: Mapping[str, Tensor]) -> list[str]:
-    """Load `tensors`, under transformers' names, into `model`. Returns the names of ignored tensors.
-
-    Raises:
-        DataError: names or shapes do not fit; no weight was changed.
-    """
-    weights, ignored = check(tensors, model.architecture)
-    model.load_weights(weights)
-    return ignored
+    return {name: found[name] for name in wanted}
 
 
 def theirs(name: str) -> str:
@@ -191,7 +168,7 @@ def import_safetensors() -> ModuleType:
         import safetensors.torch
     except ImportError as error:
         raise UsageError(
-            "safetensors files cannot be read or written: safetensors is not installed. "
+            "safetensors files cannot be read: safetensors is not installed. "
             "Install it: pip install 'timedrun[language]'"
         ) from error
     return safetensors.torch
@@ -205,16 +182,3 @@ def load_safetensors(path: Path) -> Weights:
     except Exception as error:  # the library's own error type derives from Exception alone
         raise DataError(f"{path} cannot be read as a safetensors file ({error}); nothing was loaded.") from error
     return tensors
-
-
-def save_safetensors(model: Loadable, path: Path) -> None:
-    """Save the model's weights atomically under transformers' names.
-
-    Raises:
-        DataError: `path` exists; weights are never overwritten.
-    """
-    module = import_safetensors()
-    if path.exists():
-        raise DataError(f"{path} exists; it was not overwritten and the weights were not saved. Choose another name.")
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.weights().items()}
-    write_file(path, module.save(tensors, metadata={"format": "pt"}))

@@ -25,6 +25,10 @@ MODERN_ONLY = (
 )
 GPT2_ONLY = ("attention",)
 
+MUON = OptimizerConfig(
+    kind="muon", peak_lr=0.02, momentum=0.95, other_lr=3e-3, beta2=0.95, epsilon=1e-10, weight_decay=0.0
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GptRunConfig(RunConfig):
@@ -109,9 +113,7 @@ def openwebtext_modern() -> GptRunConfig:
         compile=True,
         model=replace(GPT2_125M, implementation="modern", dropout=0.0, logit_softcap=15.0, vocabulary_multiple=128),
         schedule=StepSchedule(kind="trapezoid", steps=5_600, warmup_steps=100, cooldown_steps=2_400),
-        optimizer=OptimizerConfig(
-            kind="muon", peak_lr=0.02, momentum=0.95, other_lr=3e-3, beta2=0.95, epsilon=1e-10, weight_decay=0.0
-        ),
+        optimizer=MUON,
         evaluation=EvaluationConfig(target=OPENWEBTEXT_TARGET, every=250 * 512, first=3_000 * 512),
     )
 
@@ -160,8 +162,6 @@ def shakespeare_modern() -> GptRunConfig:
         model=replace(baseline.model, implementation="modern"),
         schedule=StepSchedule(kind="trapezoid", steps=400, warmup_steps=10, cooldown_steps=250),
         max_samples=0,
-        optimizer=OptimizerConfig(
-            kind="muon", peak_lr=0.02, momentum=0.95, other_lr=3e-3, beta2=0.95, epsilon=1e-10, weight_decay=0.0
-        ),
+        optimizer=MUON,
         evaluation=EvaluationConfig(target=SHAKESPEARE_TARGET, every=25 * 12, first=300 * 12),
     )

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +21,6 @@ _CUT = re.compile(r"\S\n(?=\S)")
 """GPT-2's pre-tokenizer always starts a new word after a newline without adjacent white space."""
 
 
-class Encoding(Protocol):
-    """Encoding of text as token ids."""
-
-    @property
-    def vocabulary(self) -> int: ...
-
-    def encode(self, text: str) -> Tokens: ...
-
-
 class Characters:
     """One token a character: its index in the sorted alphabet, as in nanoGPT's character-level data."""
 
@@ -41,12 +31,8 @@ class Characters:
                 f" {LARGEST_VOCABULARY:,}. Encode it with gpt2."
             )
         self.alphabet = "".join(sorted(set(alphabet)))
+        self.vocabulary = len(self.alphabet)
         self._codes = np.array([ord(character) for character in self.alphabet], dtype=np.uint32)
-
-    @property
-    def vocabulary(self) -> int:
-        """Size of the alphabet."""
-        return len(self.alphabet)
 
     def encode(self, text: str) -> Tokens:
         """Encode `text`.
@@ -82,18 +68,16 @@ class BytePairs:
             self.end_of_text = int(ranks[END_OF_TEXT])
         except Exception as error:  # the library raises plain Exception for a file it cannot read
             raise DataError(f"{encoder} and {merges} are not a GPT-2 encoding: {error}") from error
-        self._vocabulary: int = max(ranks.values()) + 1
-        if self._vocabulary > LARGEST_VOCABULARY:
-            raise DataError(f"{encoder} has {self._vocabulary:,} tokens; the limit is {LARGEST_VOCABULARY:,}.")
-
-    @property
-    def vocabulary(self) -> int:
-        """Largest token id plus one: 50,257 for GPT-2."""
-        return self._vocabulary
+        self.vocabulary: int = max(ranks.values()) + 1  # 50,257 for GPT-2
+        if self.vocabulary > LARGEST_VOCABULARY:
+            raise DataError(f"{encoder} has {self.vocabulary:,} tokens; the limit is {LARGEST_VOCABULARY:,}.")
 
     def encode(self, text: str) -> Tokens:
-        """Encode `text`."""
+        """Return the token ids of `text`."""
         return np.array(self._tokenizer.encode(text).ids, dtype=np.uint16)
+
+
+Encoding = Characters | BytePairs
 
 
 def read_text(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[str]:

@@ -184,15 +184,22 @@ def prepare_tokens(
     total = sum(source.characters for source in sources)
     cut = int(total * (1 - Fraction(str(validation_fraction))))
     out.mkdir(parents=True, exist_ok=True)
-    counts: dict[Split, int] = {}
+    counts = dict.fromkeys(SPLITS, 0)
     writers = {split: FileWriter(out / name) for split, name in names.items()}
     bounds: dict[Split, tuple[int, int]] = {"train": (0, cut), "validation": (cut, total)}
-    for split, (begin, end) in bounds.items():
-        counts[split] = 0
-        for number, first, last, whole in _spans([source.characters for source in sources], begin, end):
-            for tokens in _document(coder, paths[number], first, last, whole, piece_bytes):
+    start = 0
+    for path, source in zip(paths, sources, strict=True):
+        for split, (begin, end) in bounds.items():
+            first, last = max(begin - start, 0), min(end - start, source.characters)
+            if first >= last:
+                continue
+            for tokens in encode_pieces(coder, _between(read_text(path, piece_bytes), first, last)):
                 writers[split].write(tokens.astype(TOKEN_TYPE).tobytes())
                 counts[split] += len(tokens)
+            if last == source.characters and isinstance(coder, BytePairs):
+                writers[split].write(np.array([coder.end_of_text], dtype=TOKEN_TYPE).tobytes())
+                counts[split] += 1
+        start += source.characters
     if short := [split for split, count in counts.items() if count < 2]:
         for writer in writers.values():
             writer.discard()
@@ -227,23 +234,6 @@ def _scan(path: Path, piece_bytes: int) -> tuple[Source, set[str]]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Source(name=path.name, bytes=path.stat().st_size, characters=characters, sha256=digest), alphabet
-
-
-def _spans(lengths: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int, int, bool]]:
-    """Yield the part of each file in characters [begin, end) of all: file, first, last, True at the file's end."""
-    start = 0
-    for number, length in enumerate(lengths):
-        first, last = max(begin - start, 0), min(end - start, length)
-        if first < last:
-            yield number, first, last, last == length
-        start += length
-
-
-def _document(coder: Encoding, path: Path, first: int, last: int, whole: bool, piece_bytes: int) -> Iterator[Tokens]:
-    """Yield the tokens of characters [first, last) of a file; with BPE, <|endoftext|> at the file's end."""
-    yield from encode_pieces(coder, _between(read_text(path, piece_bytes), first, last))
-    if whole and isinstance(coder, BytePairs):
-        yield np.array([coder.end_of_text], dtype=np.uint16)
 
 
 def _between(pieces: Iterator[str], first: int, last: int) -> Iterator[str]:

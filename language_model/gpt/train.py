@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -11,12 +13,13 @@ from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
 from language_model.gpt.model import token_losses
 from language_model.gpt.run_info import run_info
-from language_model.gpt.warm_up import synthetic_batches, synthetic_evaluation
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
+from timedrun.methods import stack
 from timedrun.run.timed_run import TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
+from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.precision import Precision
 
 
@@ -109,3 +112,30 @@ def validation_loss(
     if seen != expected:
         raise RuntimeError(f"evaluation saw {seen:.0f} tokens, but the split has {expected}; no loss was recorded.")
     return float(total / seen)
+
+
+def synthetic_batches(config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan) -> Iterator[tuple[int, TokenBatch]]:
+    """Yield `config.warm_up_steps` batches for every shape that the methods make of one, largest first, each with the
+    number of a step of that shape."""
+    if not config.warm_up_steps:
+        return
+    methods = stack(*config.methods)
+    whole = torch.zeros(batch.local, config.model.context, dtype=torch.uint8)
+    shapes: dict[torch.Size, int] = {}
+    for step in range(config.schedule.steps if config.methods else 1):
+        inputs, _ = methods.batch(whole, whole, step / config.schedule.steps, config.model.vocabulary)
+        shapes.setdefault(inputs.shape, step)
+    for shape in sorted(shapes, key=lambda shape: (shape.numel(), shape), reverse=True):
+        for _ in range(config.warm_up_steps):
+            yield shapes[shape], _random_batch(config, ranks, batch.local)
+
+
+def synthetic_evaluation(config: GptRunConfig, ranks: ProcessGroup) -> Iterator[TokenBatch]:
+    """Yield one evaluation batch if there are warm-up steps."""
+    if config.warm_up_steps:
+        yield _random_batch(config, ranks, max(1, config.data.eval_batch // ranks.world_size))
+
+
+def _random_batch(config: GptRunConfig, ranks: ProcessGroup, count: int) -> TokenBatch:
+    tokens = torch.randint(config.model.vocabulary, (count, config.model.context + 1)).to(ranks.device)
+    return TokenBatch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), count * ranks.world_size)

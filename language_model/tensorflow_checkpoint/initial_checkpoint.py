@@ -6,9 +6,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint.tensor_bundle import TensorBundle
-from language_model.weights import IGNORED, check, load_safetensors, shapes
+from language_model.weights import check, load_safetensors, shapes
 from timedrun.errors import DataError
 
 OPTIMIZER_STATE = ("adam_m", "adam_v", "LAMB", "LAMB_1", "global_step", "beta1_power", "beta2_power")
@@ -33,34 +32,10 @@ SELF_CHECK_ACCURACY = 0.34085
 for loaders (tinygrad's external_test_checkpoint_loading.py, which cites MLPerf's README)."""
 
 
-@dataclass(frozen=True)
-class CheckpointFiles:
-    """Location and kind of an initial checkpoint."""
-
-    kind: Literal["tensorflow", "safetensors"]
-    path: Path
-    """tensorflow: the prefix of .index and .data-0000k-of-0000n. safetensors: the file."""
-
-
-@dataclass(frozen=True)
-class CheckpointRecord:
-    """Description of a checkpoint for a log or a submission; contains no path."""
-
-    kind: str
-    files: dict[str, int]
-    """Size in bytes of each file by its name."""
-    tensors: int
-    parameters: int
-    sha256: str
-    """SHA-256 of the weights under transformers' names, independent of the file format: see `weights_sha256`."""
-    unused: tuple[str, ...]
-    """Tensors in the files that the model does not use."""
-    is_mlperf: bool
-    """True if the index is that of MLPerf's published checkpoint; always False for safetensors."""
-
-
-def find(path: Path) -> CheckpointFiles:
+def find(path: Path) -> Path:
     """Find the checkpoint at `path`: a TensorFlow prefix or its .index, a .safetensors file, or a folder holding one.
+
+    Returns the safetensors file, or the prefix of TensorFlow's .index and .data-0000k-of-0000n, which is no file.
 
     Raises:
         DataError: no checkpoint, or more than one.
@@ -74,15 +49,20 @@ def find(path: Path) -> CheckpointFiles:
             f"{path}: the folder must hold one initial checkpoint, PREFIX.index with its data files (TensorFlow) or"
             f" one .safetensors file; it holds {names}. Put one there, or name the file itself."
         )
-    if path.suffix == ".safetensors" and path.is_file():
-        return CheckpointFiles("safetensors", path)
+    if is_safetensors(path):
+        return path
     prefix = path.with_suffix("") if path.suffix == ".index" else path
     if (index := _index(prefix)).is_file():
-        return CheckpointFiles("tensorflow", prefix)
+        return prefix
     raise DataError(
         f"{path}: no initial checkpoint. Looked for a folder or a .safetensors file of this name and for TensorFlow's"
         f" {index.name} beside it; training cannot start from it. MLPerf's is model.ckpt-28252 (tf1)."
     )
+
+
+def is_safetensors(path: Path) -> bool:
+    """Return True if the checkpoint that `find` returned is a safetensors file, False if it is TensorFlow's."""
+    return path.suffix == ".safetensors" and path.is_file()
 
 
 def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[str, Tensor]:
@@ -93,19 +73,19 @@ def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[
             tensors are listed.
         UsageError: safetensors is not installed.
     """
-    files = find(path)
-    if files.kind == "tensorflow":
-        return read_mlperf_checkpoint(files.path, architecture)
-    stored = load_safetensors(files.path)
+    file = find(path)
+    if not is_safetensors(file):
+        return read_mlperf_checkpoint(file, architecture)
+    stored = load_safetensors(file)
     tensors = {_current(name): tensor for name, tensor in stored.items()}
     if len(tensors) < len(stored):
-        raise DataError(f"{files.path}: holds layer norms under old names (gamma, beta) and under new ones; drop one.")
+        raise DataError(f"{file}: holds layer norms under old names (gamma, beta) and under new ones; drop one.")
     try:
-        weights, _ = check(tensors, architecture)
+        weights = check(tensors, architecture)
     except DataError as error:
-        raise DataError(f"{files.path}: {error}") from error
+        raise DataError(f"{file}: {error}") from error
     if other := [f"{name} is {tensor.dtype}" for name, tensor in weights.items() if tensor.dtype != torch.float32]:
-        raise DataError(f"{files.path}: weights to start from must be float32: {', '.join(other)}.")
+        raise DataError(f"{file}: weights to start from must be float32: {', '.join(other)}.")
     return weights
 
 
@@ -123,7 +103,11 @@ def read_mlperf_checkpoint(prefix: Path, architecture: BertArchitecture) -> dict
     wanted = {mlperf_name(name): (name, shape) for name, shape in shapes(architecture).items()}
     present = set(bundle.names())
     problems = [f"missing: {name}" for name in wanted if name not in present]
-    problems += [f"unexpected: {name}" for name in sorted(present - wanted.keys()) if not _is_unused(name)]
+    problems += [
+        f"unexpected: {name}"
+        for name in sorted(present - wanted.keys())
+        if not name.startswith(UNUSED) and name.rpartition("/")[2] not in OPTIMIZER_STATE
+    ]
     for name, (_, shape) in wanted.items():
         if name in present:
             expected = shape[::-1] if name.endswith("/kernel") else shape
@@ -152,34 +136,22 @@ def mlperf_name(name: str) -> str:
     module = module.replace(".", "/")
     if module.endswith("_embeddings"):
         return module
-    normal = {"weight": "kernel", "bias": "bias"}
-    return f"{module}/{({'weight': 'gamma', 'bias': 'beta'} if module.endswith('LayerNorm') else normal)[leaf]}"
+    if module.endswith("LayerNorm"):
+        return f"{module}/{'gamma' if leaf == 'weight' else 'beta'}"
+    return f"{module}/{'kernel' if leaf == 'weight' else 'bias'}"
 
 
-def record(path: Path, weights: Mapping[str, Tensor]) -> CheckpointRecord:
-    """Describe the checkpoint from which `load_initial_checkpoint(path)` read `weights`.
-
-    Raises:
-        DataError: there is no checkpoint at `path`.
-    """
-    files = find(path)
-    names, digest = [files.path], ""
-    if files.kind == "tensorflow":
-        index = _index(files.path)
-        names = [index, *sorted(index.parent.glob(f"{files.path.name}.data-*-of-*"))]
-        digest = hashlib.md5(index.read_bytes(), usedforsecurity=False).hexdigest()
-        unused = [name for name in TensorBundle.open(files.path).names() if _is_unused(name)]
-    else:
-        unused = [name for name in load_safetensors(files.path) if name.startswith(IGNORED)]
-    return CheckpointRecord(
-        kind=files.kind,
-        files={file.name: file.stat().st_size for file in names},
-        tensors=len(weights),
-        parameters=sum(tensor.numel() for tensor in weights.values()),
-        sha256=weights_sha256(weights),
-        unused=tuple(sorted(unused)),
-        is_mlperf=digest == MLPERF_INDEX_MD5,
-    )
+def describe(path: Path, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Describe the checkpoint from which `load_initial_checkpoint(path)` read `weights`, as plain values."""
+    file = find(path)
+    safetensors = is_safetensors(file)
+    digest = "" if safetensors else hashlib.md5(_index(file).read_bytes(), usedforsecurity=False).hexdigest()
+    return {
+        "checkpoint": "safetensors" if safetensors else "tensorflow",
+        "checkpoint_parameters": sum(tensor.numel() for tensor in weights.values()),
+        "checkpoint_sha256": weights_sha256(weights),
+        "checkpoint_is_mlperfs": digest == MLPERF_INDEX_MD5,
+    }
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
@@ -206,17 +178,10 @@ def self_check(accuracy: float, tolerance: float) -> None:
         )
 
 
-def _is_unused(name: str) -> bool:
-    return name.startswith(UNUSED) or name.rpartition("/")[2] in OPTIMIZER_STATE
-
-
 def _index(prefix: Path) -> Path:
     return prefix.with_name(prefix.name + ".index")
 
 
 def _current(name: str) -> str:
     """Return today's name for a layer norm tensor in transformers files of 2018 and 2019."""
-    return re.sub(r"LayerNorm\.(gamma|beta)$", lambda found: f"LayerNorm.{_LEAF[found[1]]}", name)
-
-
-_LEAF = {"gamma": "weight", "beta": "bias"}
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

@@ -52,8 +52,6 @@ class Entry:
     size: int
     crc: int
     """CRC-32C of the tensor's bytes, masked."""
-    sliced: bool
-    """True for a partitioned variable: shape is the whole variable's, the other fields are unused."""
 
 
 class TensorBundle:
@@ -78,11 +76,9 @@ class TensorBundle:
         if b"" not in table:
             raise BundleError(f"{index}: has no header entry, so it is a LevelDB table but not a checkpoint.")
         shards = _shards(prefix, _header(index, table.pop(b"")))
-        # Keys that begin with a zero byte are parts of partitioned tensors, encoded; the whole has its own entry.
-        entries = {_name(index, key): _entry(index, key, value) for key, value in table.items() if key[0]}
+        entries = {_name(index, key): _entry(index, value) for key, value in table.items()}
         for name, entry in entries.items():
-            if not entry.sliced:
-                _check_extent(prefix, name, entry, shards)
+            _check_extent(prefix, name, entry, shards)
         return cls(prefix, entries, shards)
 
     def names(self) -> list[str]:
@@ -90,19 +86,11 @@ class TensorBundle:
         return sorted(self._entries)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the tensor's shape.
-
-        Raises:
-            BundleError: there is no such tensor.
-        """
+        """Return the tensor's shape."""
         return self._entry(name).shape
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """Return the tensor's type.
-
-        Raises:
-            BundleError: there is no such tensor, or numpy has no such type.
-        """
+        """Return the tensor's type. Raises BundleError if numpy has no such type."""
         number = self._entry(name).dtype
         if number not in DTYPES:
             kind = _OTHER_DTYPES.get(number, "unknown to this reader")
@@ -111,20 +99,15 @@ class TensorBundle:
             )
         return np.dtype(DTYPES[number])
 
-    def read(self, name: str, verify: bool = True) -> npt.NDArray[Any]:
-        """Return the tensor as a read-only view of the mapped file; `verify` checks its bytes against the checksum.
+    def read(self, name: str) -> npt.NDArray[Any]:
+        """Return the tensor as a read-only view of the mapped file.
 
         Raises:
-            BundleError: there is no such tensor, its type is unsupported, it is sliced, or its checksum is wrong.
+            BundleError: there is no such tensor, its type is unsupported, or its checksum is wrong.
         """
         entry, dtype = self._entry(name), self.dtype(name)
-        if entry.sliced:
-            raise BundleError(
-                f"{self.prefix}: tensor {name} was saved in slices (a partitioned variable), which is not supported;"
-                " save the checkpoint again without partitions."
-            )
         raw = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
-        if verify and _masked_crc32c(raw.tobytes()) != entry.crc:
+        if _masked_crc32c(raw.tobytes()) != entry.crc:
             path, end = _shard_path(self.prefix, entry.shard, len(self._shards)), entry.offset + entry.size
             raise BundleError(
                 f"{path}: tensor {name}, bytes {entry.offset} to {end}, does not match its checksum (CRC-32C): damaged."
@@ -200,11 +183,10 @@ def _header(index: Path, value: bytes) -> int:
     return _int(index, fields.get(1, 0))
 
 
-def _entry(index: Path, key: bytes, value: bytes) -> Entry:
+def _entry(index: Path, value: bytes) -> Entry:
     fields = {"dtype": 0, "shard": 0, "offset": 0, "size": 0, "crc": 0}
     numbers = {1: "dtype", 3: "shard", 4: "offset", 5: "size", 6: "crc"}
     shape: list[int] = []
-    sliced = False
     for number, content in _fields(index, value):
         if number in numbers:
             fields[numbers[number]] = _int(index, content)
@@ -212,13 +194,7 @@ def _entry(index: Path, key: bytes, value: bytes) -> Entry:
             for part, dimension in _fields(index, _bytes(index, content)):
                 if part == 2:
                     shape.append(_int(index, dict(_fields(index, _bytes(index, dimension))).get(1, 0)))
-                elif part == 3 and dimension:
-                    shape.append(-1)
-        elif number == 7:
-            sliced = True
-    if min(shape, default=0) < 0:
-        raise BundleError(f"{index}: tensor {_name(index, key)} has an unknown shape. {_AGAIN}")
-    return Entry(shape=tuple(shape), sliced=sliced, **fields)
+    return Entry(shape=tuple(shape), **fields)
 
 
 def _name(index: Path, key: bytes) -> str:

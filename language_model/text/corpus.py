@@ -9,10 +9,10 @@ import html
 import lzma
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from language_model.text.sentences import split_sentences
 from timedrun.errors import DataError
@@ -29,7 +29,7 @@ _EMPTY_BRACKETS = re.compile(r"\(\s*[,;:]?(?:\s*[,;:])*\s*\)|\[\s*\]")
 _OPEN_BRACKET = re.compile(r"\(\s*[,;](?:\s*[,;])*\s*")
 _TITLE = re.compile(r'\stitle="')
 _WORD = re.compile(r"\w")
-_MAGIC = {b"\xfd7zXZ\x00": "xz", b"BZh": "bz2", b"\x1f\x8b": "gzip"}
+_MAGIC: dict[bytes, Callable[[BinaryIO], Any]] = {b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open, b"\x1f\x8b": gzip.open}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,11 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.is_file() and not hidden(file.relative_to(path)))
+            inside = sorted(
+                file
+                for file in path.rglob("*")
+                if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
+            )
             if not inside:
                 raise DataError(f"{path} contains no file; nothing was prepared; name a folder with text files")
             found.extend(inside)
@@ -97,11 +101,6 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
             raise DataError(f"{file} is given twice; nothing was prepared; give every file once")
         seen.add(file.resolve())
     return found
-
-
-def hidden(path: Path) -> bool:
-    """Return True if any part of a relative path begins with a dot."""
-    return any(part.startswith(".") for part in path.parts)
 
 
 class Corpus:
@@ -150,13 +149,9 @@ def _decompressed(raw: BinaryIO) -> BinaryIO:
     """Return the decompressed stream of a file; the format is detected from its first bytes, not its name."""
     start = raw.read(6)
     raw.seek(0)
-    kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), "plain")
-    if kind == "xz":
-        return cast(BinaryIO, lzma.open(raw))
-    if kind == "bz2":
-        return cast(BinaryIO, bz2.open(raw))
-    if kind == "gzip":
-        return cast(BinaryIO, gzip.open(raw))
+    for magic, opened in _MAGIC.items():
+        if start.startswith(magic):
+            return cast(BinaryIO, opened(raw))
     return raw
 
 

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
+from language_model.text.settings import TextSettings
 from language_model.text.vocabulary import SpecialIds
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskSettings:
-    """Number of tokens of a sequence to predict."""
-
-    max_predictions: int = 76
-    masked_fraction: float = 0.15
-
-    def count(self, length: int) -> int:
-        """Return the number of predictions in a sequence of `length` tokens, special ones included."""
-        return min(self.max_predictions, max(1, round(length * self.masked_fraction)))
-
-
 def mask(
-    tokens: Sequence[int], settings: MaskSettings, special: SpecialIds, vocabulary: int, random: Random
+    tokens: Sequence[int], settings: TextSettings, special: SpecialIds, vocabulary: int, random: Random
 ) -> tuple[list[int], list[int], list[int]]:
     """Mask one sequence: return its tokens, the increasing positions to predict, and their original tokens.
 
@@ -33,10 +21,9 @@ def mask(
     vocabulary, 10 % are unchanged (Devlin et al. 2018, 3.1).
     """
     output = list(tokens)
-    outside = (special.cls, special.sep)
-    candidates = [place for place, token in enumerate(output) if token not in outside]
+    candidates = [place for place, token in enumerate(output) if token not in (special.cls, special.sep)]
     random.shuffle(candidates)
-    drawn = candidates[: settings.count(len(output))]
+    drawn = candidates[: min(settings.max_predictions, max(1, round(len(output) * settings.masked_fraction)))]
     places = sorted(drawn)
     labels = [output[place] for place in places]
     for place in drawn:

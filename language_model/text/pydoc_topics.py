@@ -34,17 +34,13 @@ def documents() -> dict[str, list[str]]:
     return found
 
 
-def in_evaluation(sentences: list[str]) -> bool:
-    """Return True if a section belongs to the evaluation set: about one in seven, by a hash of its text."""
-    drawn = int.from_bytes(hashlib.blake2b("\n".join(sentences[1:]).encode(), digest_size=8).digest())
-    return drawn < EVALUATION_SHARE * 2.0**64
-
-
 def corpus() -> tuple[list[Document], list[Document]]:
-    """Return the training and the evaluation documents."""
+    """Return the training and the evaluation documents: about one section in seven, by a hash of its text."""
     sides: tuple[list[Document], list[Document]] = ([], [])
     for name, sentences in documents().items():
-        sides[in_evaluation(sentences)].append(Document(name, "\n".join(sentences), prose=False))
+        drawn = int.from_bytes(hashlib.blake2b("\n".join(sentences[1:]).encode(), digest_size=8).digest())
+        held_out = drawn < EVALUATION_SHARE * 2.0**64
+        sides[held_out].append(Document(name, "\n".join(sentences), prose=False))
     return sides
 
 

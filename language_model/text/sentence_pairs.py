@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
 
+from language_model.text.settings import TextSettings
 from language_model.text.vocabulary import SpecialIds
 
 Tokens: TypeAlias = "array[int]"
 """WordPiece ids of a sentence or a segment, type code I."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairSettings:
-    """Length settings of sentence pairs."""
-
-    max_length: int = 512
-    """Tokens of a sequence, including [CLS] and two [SEP]."""
-    short_sequence_probability: float = 0.1
-
-
 def sequences(
-    documents: Sequence[Sequence[Tokens]], settings: PairSettings, special: SpecialIds, random: Random
+    documents: Sequence[Sequence[Tokens]], settings: TextSettings, special: SpecialIds, random: Random
 ) -> Iterator[tuple[Tokens, int]]:
     """Yield every sequence [CLS] A [SEP] B [SEP] of one pass over `documents`, with the length of its first segment.
 
@@ -37,7 +28,7 @@ def sequences(
 
 
 def pairs(
-    documents: Sequence[Sequence[Tokens]], index: int, settings: PairSettings, random: Random
+    documents: Sequence[Sequence[Tokens]], index: int, settings: TextSettings, random: Random
 ) -> Iterator[tuple[Tokens, Tokens]]:
     """Yield the non-empty segment pairs (A, B) of document `index`, together at most `max_length` - 3 tokens.
 

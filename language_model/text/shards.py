@@ -9,7 +9,8 @@ import os
 import zipfile
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from language_model.text.corpus import Document
-from language_model.text.evaluation_set import MaskSettings, mask
-from language_model.text.sentence_pairs import PairSettings, sequences
+from language_model.text.evaluation_set import mask
+from language_model.text.sentence_pairs import sequences
+from language_model.text.settings import TextSettings
 from language_model.text.store import COLUMNS, Split, token_type
 from language_model.text.vocabulary import Vocabulary, read_vocabulary
 from language_model.text.wordpiece import Encoder
@@ -31,17 +33,6 @@ RULES = 1
 """Version of cleaning, sentence splitting, pairing and masking; shards of another version are rebuilt."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartSettings:
-    """Settings that determine a shard's bytes, besides its documents and the vocabulary."""
-
-    pairs: PairSettings
-    masks: MaskSettings
-    duplicates: int
-    """Passes over each training document, each with other random numbers."""
-    seed: int
-
-
 @dataclass(frozen=True)
 class Part:
     """Consecutive documents of one split, among which the random documents of sentence pairs are drawn."""
@@ -50,7 +41,7 @@ class Part:
     number: int
     documents: tuple[Document, ...]
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the text and its split."""
         found = hashlib.sha256(f"{self.split} {self.number}\n".encode())
@@ -110,11 +101,11 @@ class PartContent:
     wordpieces: int
     """Tokens of the text, each counted once."""
     documents: int
-    skipped: tuple[str, ...] = field(default=())
+    skipped: tuple[str, ...] = ()
     """Names of documents without any token."""
 
 
-def part_content(part: Part, settings: PartSettings, vocabulary: Vocabulary, encoder: Encoder) -> PartContent:
+def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, encoder: Encoder) -> PartContent:
     """Tokenize the documents of `part` and build its sequences, masked in the evaluation split.
 
     Raises:
@@ -126,17 +117,17 @@ def part_content(part: Part, settings: PartSettings, vocabulary: Vocabulary, enc
     random = Random(stream_seed(settings.seed, f"pairs of {part.split}", part.number))
     random_masks = Random(stream_seed(settings.seed, "masks", part.number))
     for _ in range(settings.duplicates if part.split == "train" else 1):
-        for sequence, first in sequences(documents, settings.pairs, special, random):
-            if len(sequence) > settings.pairs.max_length:
+        for sequence, first in sequences(documents, settings, special, random):
+            if len(sequence) > settings.max_length:
                 raise DataError(
                     f"shard {part.number} has a sequence of {len(sequence)} tokens, longer than "
-                    f"{settings.pairs.max_length}; it was not written"
+                    f"{settings.max_length}; it was not written"
                 )
             index.extend((len(sequence), first))
             if part.split == "train":
                 tokens += sequence
                 continue
-            changed, places, targets = mask(sequence, settings.masks, special, len(vocabulary), random_masks)
+            changed, places, targets = mask(sequence, settings, special, len(vocabulary), random_masks)
             index.append(len(places))
             tokens.extend(changed)
             masked.extend(places)
@@ -205,42 +196,41 @@ def load_part(path: Path, key: str) -> PartContent | None:
     return PartContent(index, tokens, masked, labels, facts["wordpieces"], facts["documents"], tuple(facts["skipped"]))
 
 
-def settings_key(settings: PartSettings, vocabulary: Vocabulary) -> str:
-    """Return a digest of the settings, the vocabulary and the rules."""
-    text = json.dumps({"rules": RULES, "vocabulary": vocabulary.sha256, **asdict(settings)}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class PartMaker:
-    """Builder of shard files; every worker process has its own, because a tokenizer cannot be pickled."""
-
-    folder: Path
-    settings: PartSettings
-    vocabulary: Vocabulary
-    encoder: Encoder
-
-    @classmethod
-    def of(cls, folder: Path, settings: PartSettings, vocabulary: Vocabulary) -> PartMaker:
-        """Create one with an encoder of `vocabulary`."""
-        return cls(folder, settings, vocabulary, Encoder(vocabulary))
-
-    def make(self, part: Part, digest: str) -> tuple[int, bool]:
-        """Build one shard unless it exists; `digest` is the shard's. Return its WordPieces and True if it was built."""
-        path = part_path(self.folder, part.split, part.number)
-        key = f"{settings_key(self.settings, self.vocabulary)} {digest}"
-        present = load_part(path, key)
-        if present is not None:
-            return present.wordpieces, False
-        content = part_content(part, self.settings, self.vocabulary, self.encoder)
-        save_part(path, content, key)
-        return content.wordpieces, True
+def settings_key(settings: TextSettings, vocabulary: Vocabulary) -> str:
+    """Return a digest of the vocabulary, the rules and those settings that determine a shard."""
+    values = {
+        "rules": RULES,
+        "vocabulary": vocabulary.sha256,
+        "pairs": {
+            "max_length": settings.max_length,
+            "short_sequence_probability": settings.short_sequence_probability,
+        },
+        "masks": {"max_predictions": settings.max_predictions, "masked_fraction": settings.masked_fraction},
+        "duplicates": settings.duplicates,
+        "seed": settings.seed,
+    }
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def start_making(
-    folder: Path, settings: PartSettings, vocabulary: Path
-) -> Callable[[tuple[Part, str, float]], tuple[int, bool]]:
-    """Return `PartMaker.make` for the tasks of a worker process."""
+    folder: Path, settings: TextSettings, vocabulary: Path
+) -> Callable[[tuple[Part, float]], tuple[int, bool]]:
+    """Return a function that builds the shard of a task in `folder` unless it exists, for one worker process.
+
+    It returns the shard's WordPieces, and True if it was built.
+    """
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes share the cores already
-    maker = PartMaker.of(folder, settings, read_vocabulary(vocabulary))
-    return lambda task: maker.make(task[0], task[1])
+    words = read_vocabulary(vocabulary)
+    encoder = Encoder(words)  # cannot be pickled
+
+    def make(task: tuple[Part, float]) -> tuple[int, bool]:
+        part = task[0]
+        path = part_path(folder, part.split, part.number)
+        key = f"{settings_key(settings, words)} {part.digest}"
+        if (present := load_part(path, key)) is not None:
+            return present.wordpieces, False
+        content = part_content(part, settings, words, encoder)
+        save_part(path, content, key)
+        return content.wordpieces, True
+
+    return make

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from language_model.text.vocabulary import SpecialIds
 from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, is_inside
+from timedrun.storage.atomic_file import StoredFile, is_inside, write_file
 
 VERSION = 1
 Split = Literal["train", "evaluation"]
@@ -93,9 +93,9 @@ class Manifest:
         """Type of the tokens on disk."""
         return token_type(self.vocabulary_size)
 
-    def to_json(self) -> str:
-        """Return the text of manifest.json."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+    def write(self, folder: Path) -> None:
+        """Write manifest.json, after which the folder is a durable store."""
+        write_file(folder / MANIFEST, f"{json.dumps(asdict(self), indent=2)}\n".encode())
 
 
 def token_type(vocabulary_size: int) -> np.dtype[Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from language_model.text.shards import PartContent
 from language_model.text.store import COLUMNS, SPLITS, VERSION, Manifest, Split, SplitFacts, token_type
-from language_model.text.store_writer import write_manifest, write_split
+from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import SpecialIds
 from timedrun.storage.atomic_file import StoredFile
 from timedrun.training.sampling import random_bits, random_uniform
@@ -43,7 +43,7 @@ def write_synthetic_store(folder: Path, count: int, *, longest: int = 512, vocab
     facts: dict[Split, SplitFacts] = {}
     for split in SPLITS:
         part = _part(split, count if split == "train" else EVALUATION_SEQUENCES, longest, vocabulary)
-        written, facts[split] = write_split(folder, split, [part], len(part.index))
+        written, facts[split] = write_split(folder, split, [part], np.arange(len(part.index)))
         files |= written
     manifest = Manifest(
         version=VERSION,
@@ -56,7 +56,7 @@ def write_synthetic_store(folder: Path, count: int, *, longest: int = 512, vocab
         splits=facts,
         files=files,
     )
-    write_manifest(folder, manifest)
+    manifest.write(folder)
     return manifest
 
 
@@ -78,5 +78,4 @@ def _part(split: Split, count: int, longest: int, vocabulary: int) -> PartConten
         labels=tokens[predicted],
         wordpieces=total,
         documents=count,
-        skipped=(),
     )

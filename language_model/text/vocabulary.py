@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -101,26 +101,21 @@ def read_vocabulary(path: Path) -> Vocabulary:
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 at byte {error.start}; nothing was prepared") from error
     words = [word.removesuffix("\r") for word in text.removesuffix("\n").split("\n")]
-    return checked_vocabulary(words, str(path))
-
-
-def checked_vocabulary(words: Sequence[str], name: str) -> Vocabulary:
-    """Return a vocabulary of `words`; raises DataError, naming `name`, if BERT cannot use it."""
     missing = [word for word in SPECIAL_WORDS.values() if word not in set(words)]
     if missing:
         raise DataError(
-            f"{name} lacks {', '.join(missing)}; nothing was prepared; BERT's vocabulary needs "
+            f"{path} lacks {', '.join(missing)}; nothing was prepared; BERT's vocabulary needs "
             f"{' '.join(SPECIAL_WORDS.values())}"
         )
     if words[0] != SPECIAL_WORDS["pad"]:
         raise DataError(
-            f"{name} does not begin with {SPECIAL_WORDS['pad']}; nothing was prepared; padding is id 0 to every model"
+            f"{path} does not begin with {SPECIAL_WORDS['pad']}; nothing was prepared; padding is id 0 to every model"
         )
     if "" in words:
-        raise DataError(f"{name}, line {words.index('') + 1} is empty; nothing was prepared; every line is a WordPiece")
+        raise DataError(f"{path}, line {words.index('') + 1} is empty; nothing was prepared; every line is a WordPiece")
     twice = [word for word, count in Counter(words).items() if count > 1]
     if twice:
-        raise DataError(f"{name} has {len(twice)} WordPieces twice, the first is {twice[0]!r}; nothing was prepared")
+        raise DataError(f"{path} has {len(twice)} WordPieces twice, the first is {twice[0]!r}; nothing was prepared")
     return Vocabulary(tuple(words))
 
 
@@ -156,7 +151,7 @@ def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocab
     )
     tokenizer.train_from_iterator(_batches(sentences(), _BATCH), trainer)
     ids = tokenizer.get_vocab()
-    return checked_vocabulary(sorted(ids, key=lambda word: ids[word]), "the trained vocabulary")
+    return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
 
 
 def _uncased(pieces: object) -> Tokenizer:

@@ -128,7 +128,10 @@ class LogReader:
     def events(self, number: int, raw: bytes) -> Iterator[Event]:
         """Yield the events of the line `raw`, line `number` of the file: normally one, none without a mark."""
         self._line = number
-        text = _decoded(raw)
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            text = raw.decode("latin-1")  # as MLCommons' parser does; it accepts any bytes
         # A carriage return ends a line for MLCommons' parser (progress bars write them), but not for an editor.
         for part in re.split(r"[\r\n]", text):
             yield from self._part(part)
@@ -224,10 +227,3 @@ class LogReader:
             return None
         self._problem("record-time", f"time_ms of {key} is the string {short(text)}, not a number", "warning")
         return time_ms
-
-
-def _decoded(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")  # as MLCommons' parser does; it accepts any bytes

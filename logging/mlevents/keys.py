@@ -116,23 +116,19 @@ DATA_WORKERS: Final = "data_workers"  # decoding processes or threads per rank
 DATA_PREFETCH: Final = "data_prefetch"  # batches per rank that are prepared ahead of their step
 METHOD: Final = "method"  # one event for each speed-up method in use
 ELAPSED_MS: Final = "elapsed_ms"  # metadata of run_stop: monotonic milliseconds since run_start
-RESUMED: Final = (
-    "resumed"  # an interrupted run continues, on the clock of its first run_start; value: optimizer steps done;
-    # metadata: attempt, seconds since the last event before, lines of the log and steps that were rolled back, and
-    # whether a monotonic clock covered all that time, so that the wall clock could be verified (clock_compared)
-)
+# An interrupted run continues, on the clock of its first run_start; value: optimizer steps done; metadata: attempt,
+# seconds since the last event before, lines of the log and steps that were rolled back, and whether a monotonic clock
+# covered all that time, so that the wall clock could be verified (clock_compared).
+RESUMED: Final = "resumed"
 PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # share, 0..1, of the data's files in rank 0's node's page cache
 COLD_START: Final = "cold_start"  # excess time of the first epoch or block over the median later one
 SLOW_RANK: Final = "slow_rank"  # straggler; metadata: seconds per step of this rank and of the median rank
 FAULT: Final = "fault"  # an injected fault; the run is not a valid result
-CHECKPOINT: Final = (
-    "checkpoint"  # saved during the timed run; value: optimizer steps done; metadata: seconds it took, and the reason
-    # if saving failed
-)
-CLOCK_SET: Final = (
-    "clock_set"  # the wall clock was stepped during the run, or during an interruption before `resumed`; value: by how
-    # many seconds. Repeated after `resumed` if its first line was rolled back
-)
+# Saved during the timed run; value: optimizer steps done; metadata: seconds it took, and the reason if saving failed.
+CHECKPOINT: Final = "checkpoint"
+# The wall clock was stepped during the run, or during an interruption before `resumed`; value: by how many seconds.
+# Repeated after `resumed` if its first line was rolled back.
+CLOCK_SET: Final = "clock_set"
 COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: the measurements
 READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache during training
 

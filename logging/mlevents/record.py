@@ -19,9 +19,10 @@ from mlevents.checks.finding import Finding
 from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules
 
+# The parts of a benchmark's quality are the same in all rounds.
+_NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
 # Metadata that may hold an evaluation's progress if the one that its benchmark requires is missing.
 PROGRESS: Final = (keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STEP_NUM)
-_NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
 ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # first bytes of gzip, zip, bzip2 and xz
 
 
@@ -138,7 +139,7 @@ class RunRecord:
         part."""
         if self.started is None:
             return []
-        rules = _any_rules(self.benchmark)
+        rules = _NEWEST.get(self.benchmark or "")
         points = []
         for event in self.timed:
             if event.key != keys.EVAL_ACCURACY:
@@ -152,7 +153,7 @@ class RunRecord:
     @property
     def final_quality(self) -> float | None:
         """The number of the last eval_accuracy before run_stop, or None; of a quality with parts, the first part."""
-        rules = _any_rules(self.benchmark)
+        rules = _NEWEST.get(self.benchmark or "")
         evaluations = [event for event in self._before_stop if event.key == keys.EVAL_ACCURACY]
         if rules is not None and rules.parts and not rules.parts_in_one_event:
             evaluations = [e for e in evaluations if e.metadata.get(keys.METRIC) == next(iter(rules.parts))]
@@ -162,7 +163,7 @@ class RunRecord:
     @property
     def final_parts(self) -> dict[str, float]:
         """The last value before run_stop of each part of a quality with parts; else empty."""
-        rules = _any_rules(self.benchmark)
+        rules = _NEWEST.get(self.benchmark or "")
         found: dict[str, Any] = {}
         if rules is not None and rules.parts:
             for event in self._before_stop:
@@ -187,11 +188,6 @@ class RunRecord:
     def is_demonstration(self) -> bool:
         """True if the log names a dataset that is not the benchmark's own, which rules a submission out."""
         return self.dataset is not None and self.dataset != BENCHMARK_DATASET.get(self.benchmark or "")
-
-
-def _any_rules(benchmark: str | None) -> BenchmarkRules | None:
-    """Return the newest round's rules of `benchmark`; the parts of its quality are the same in all rounds."""
-    return _NEWEST.get(benchmark or "")
 
 
 def _quality(event: Event, rules: BenchmarkRules | None) -> Any:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self
 
 from mlevents import keys
 from mlevents.log_rollback import NotResumable, Rollback, roll_back
@@ -30,8 +30,6 @@ LINE: Final = 1024  # bytes of the longest line that never crosses a page; event
 CLOSING_SECONDS: Final = 5.0  # how long close() waits for a thread that hangs in a write
 
 __all__ = ["EventOrderError", "NotResumable", "ResultFileExists", "ResultFileGone", "RunLog", "Scalar", "Rollback"]
-
-_Log = TypeVar("_Log", bound="RunLog")
 
 
 class ResultFileExists(FileExistsError):
@@ -93,7 +91,11 @@ class RunLog:
         self._names: dict[str, str] = {}
         self._descriptor: int | None = None
         self._place = None if path is None else os.path.abspath(path)
-        self._started, self._stopped, self._closed = started, False, False
+        self.started = started
+        """True if run_start was logged."""
+        self.stopped = False
+        """True if run_stop was logged; nothing can follow it."""
+        self._closed = False
         self._lock = threading.RLock()
         self._size = self._reserved = 0
         self._digest = hashlib.sha256()
@@ -150,16 +152,6 @@ class RunLog:
         return log
 
     @property
-    def started(self) -> bool:
-        """True if run_start was logged."""
-        return self._started
-
-    @property
-    def stopped(self) -> bool:
-        """True if run_stop was logged; nothing can follow it."""
-        return self._stopped
-
-    @property
     def is_gone(self) -> bool:
         """True if the open file was deleted, moved or replaced."""
         with self._lock:
@@ -206,7 +198,7 @@ class RunLog:
         try:
             if self._closed:
                 return
-            if not self._stopped:
+            if not self.stopped:
                 ending: dict[str, Scalar] = {keys.STATUS: status}
                 if reason is not None:
                     ending["reason"] = loggable(reason)
@@ -220,7 +212,7 @@ class RunLog:
                 os.close(descriptor)
             self._lock.release()
 
-    def __enter__(self: _Log) -> _Log:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -240,15 +232,15 @@ class RunLog:
             if key in SYNCED and not closing and self.is_gone:
                 raise ResultFileGone(self.path)
             self._write(self._filled(line), key)
-            self._started = self._started or key == keys.RUN_START
-            self._stopped = self._stopped or key == keys.RUN_STOP
+            self.started = self.started or key == keys.RUN_START
+            self.stopped = self.stopped or key == keys.RUN_STOP
 
     def _line(self, event_type: str, key: str, value: Scalar, metadata: dict[str, Scalar]) -> bytes:
         if not isinstance(key, str) or not key:
             raise TypeError(f"event key must be a non-empty string, not {key!r}; nothing was logged")
-        expected = "start" if key in STARTS else "end" if key in ENDS else None
-        if expected and event_type != (keys.INTERVAL_START if expected == "start" else keys.INTERVAL_END):
-            raise ValueError(f"{key} marks the {expected} of an interval: log it with {expected}(); nothing was logged")
+        for method, marks, expected in (("start", STARTS, keys.INTERVAL_START), ("end", ENDS, keys.INTERVAL_END)):
+            if key in marks and event_type != expected:
+                raise ValueError(f"{key} marks the {method} of an interval: log it with {method}(); nothing was logged")
         for name in ("file", "lineno"):
             if name in metadata:
                 raise ValueError(f"metadata {name!r} of {key} is reserved for the caller; nothing was logged")
@@ -257,10 +249,8 @@ class RunLog:
         require_loggable(metadata, f"metadata of {key}")
         time_ms = int(self.clock() * 1e3)
         where = self._caller()
-        from mlperf_logging.mllog import (
-            constants,
-            mllog,
-        )  # imported here because it imports numpy, which reading logs does not need
+        # Imported here because it imports numpy, which reading logs does not need.
+        from mlperf_logging.mllog import constants, mllog
 
         encoded: str = mllog._encode_log(
             constants.DEFAULT_NAMESPACE, time_ms, event_type, key, value, {**where, **metadata}
@@ -270,13 +260,13 @@ class RunLog:
     def _check_order(self, key: str, metadata: Mapping[str, Scalar], closing: bool) -> None:
         if self._closed:
             raise EventOrderError(f"{key} after the log was closed; nothing was logged")
-        if self._stopped:
+        if self.stopped:
             again = "a second run_stop" if key == keys.RUN_STOP else f"{key} after run_stop"
             raise EventOrderError(f"{again}: run_stop is the last event; nothing was logged")
-        if key == keys.RUN_START and self._started:
+        if key == keys.RUN_START and self.started:
             raise EventOrderError("a second run_start: the clock starts once; nothing was logged")
         if key == keys.RUN_STOP:
-            if not self._started and not closing:
+            if not self.started and not closing:
                 raise EventOrderError("run_stop before run_start; nothing was logged")
             if metadata.get(keys.STATUS) not in (keys.SUCCESS, keys.ABORTED):
                 raise ValueError(

@@ -5,20 +5,23 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from language_model.collator import MaskedBatch
+from language_model.collator import MaskedBatch, collate
 from language_model.configs import BertRunConfig, topics_baseline
 from language_model.model import import_transformers
-from language_model.prepare import TextSettings, prepare_text
+from language_model.prepare import prepare_text
 from language_model.settings import BertArchitecture, TextDataConfig
-from language_model.text.store import read_manifest
+from language_model.text.settings import TextSettings
+from language_model.text.store import MaskedSequences, read_manifest
 from language_model.weights import shapes
-from tests.language_model.text_samples import plain_text, write_vocabulary
+from tests.language_model.text_samples import Inputs, plain_text, write_vocabulary
 from timedrun.config import EvaluationConfig
 from timedrun.errors import UsageError
+from timedrun.run.timed_run import TimedRun
 from timedrun.training.schedule import StepSchedule
 
 TINY = BertArchitecture(layers=3, hidden=32, heads=4, intermediate=64, vocabulary=97, positions=24)
@@ -60,37 +63,22 @@ def make_batch() -> BatchMaker:
     def make(
         architecture: BertArchitecture, lengths: Sequence[int], *, padded: bool, filler: int = 0, seed: int = 0
     ) -> MaskedBatch:
-        generator = torch.Generator().manual_seed(seed)
-        longest = architecture.positions
-        pieces: list[list[Tensor]] = [[], [], [], [], []]
-        start, offsets = 0, [0]
-        for length in lengths:
-            size = longest if padded else length
-            rest = torch.zeros(size - length, dtype=torch.int64)
-            masked = torch.randperm(length, generator=generator)[: max(1, length // 5)].sort().values
-            pieces[0].append(torch.cat((torch.randint(architecture.vocabulary, (length,), generator=generator), rest)))
-            pieces[1].append(torch.cat(((torch.arange(length) > length // 2).long(), rest)))
-            pieces[2].append(torch.arange(size))
-            pieces[3].append(start + masked)
-            pieces[4].append(torch.randint(architecture.vocabulary, (len(masked),), generator=generator))
-            start += size
-            offsets.append(start)
-        for rows in pieces[:3]:
-            rows.append(torch.zeros(filler, dtype=torch.int64))
-        tokens, segments, positions, masked_rows, labels = (torch.cat(piece) for piece in pieces)
-        return MaskedBatch(
-            tokens=tokens,
-            segments=segments,
-            positions=positions,
-            offsets=torch.tensor(offsets, dtype=torch.int32),
-            lengths=torch.tensor(lengths, dtype=torch.int32),
-            masked=masked_rows,
-            labels=labels,
-            longest=longest,
-            padded=padded,
-            global_samples=len(lengths),
-            global_masked=len(labels),
+        random, sizes = np.random.default_rng(seed), np.array(lengths)
+        counts, starts = np.maximum(1, sizes // 5), np.cumsum(sizes) - sizes
+        places = [np.sort(random.permutation(size)[:count]) for size, count in zip(sizes, counts, strict=True)]
+        sequences = MaskedSequences(
+            tokens=random.integers(architecture.vocabulary, size=sizes.sum()),
+            lengths=sizes,
+            first=sizes // 2 + 1,
+            masked=np.concatenate(places) + np.repeat(starts, counts),
+            masked_counts=counts,
+            labels=random.integers(architecture.vocabulary, size=counts.sum()),
         )
+        totals = {"global_samples": len(lengths), "global_masked": len(sequences.labels)}
+        batch = collate(sequences, longest=architecture.positions, padded=padded, **totals)
+        rest = torch.zeros(filler, dtype=torch.int64)
+        rows = {name: torch.cat((getattr(batch, name), rest)) for name in ("tokens", "segments", "positions")}
+        return replace(batch, **rows)
 
     return make
 
@@ -133,7 +121,21 @@ def tiny_config(tiny_store: Path) -> BertRunConfig:
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> tuple[list[Path], list[Path], Path]:
+def step_losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The loss of every optimizer step that the test takes."""
+    seen: list[float] = []
+    original: Callable[..., None] = TimedRun.step_done
+
+    def step_done(self: TimedRun, samples: int, loss: Tensor) -> None:
+        seen.append(float(loss))
+        original(self, samples, loss)
+
+    monkeypatch.setattr(TimedRun, "step_done", step_done)
+    return seen
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Inputs:
     """Training files, an evaluation file and a vocabulary."""
     train = [tmp_path / "train_0.txt", tmp_path / "train_1.txt"]
     for number, path in enumerate(train):

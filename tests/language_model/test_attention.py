@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from language_model.attention import AUTO, BACKENDS, Layout, boundaries, choose, groups, padded_rows
+from language_model.attention import AUTO, BACKENDS, Layout, boundaries, choose, groups
 from timedrun.errors import UsageError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -83,33 +83,11 @@ def test_dropout_drops_attention_and_keeps_its_mean(name: str) -> None:
     assert ((outputs.mean(0) - attend(q, k, v, 0.0)).abs() < 5.5 * error + 1e-9).all()
 
 
-@pytest.mark.parametrize("name", ON_CPU)
-def test_padding_values_have_no_effect(name: str) -> None:
-    plan = layout([4, 2], 6, padded=True)
-    q, k, v = inputs(plan.rows)
-    attend = BACKENDS[name](plan)
-    before = attend(q, k, v, 0.0)
-    with torch.no_grad():
-        for x in (k, v):
-            x[4:6] = 1e3
-            x[8:] = -1e3
-    after = attend(q, k, v, 0.0)
-    for rows in true_rows(plan):
-        assert torch.equal(before[rows], after[rows])
-
-
 def test_kernels_get_every_row_in_exactly_one_piece() -> None:
     cuts = boundaries(layout([4, 2, 0], 6, padded=False, filler=3))
     assert cuts.dtype == torch.int32
     assert cuts.tolist() == [0, 4, 4, 6, 6, 6, 6, 9]
     assert boundaries(layout([4, 2], 6, padded=True)).tolist() == [0, 4, 6, 8, 12, 12]
-
-
-def test_padding_and_back_is_the_identity_on_true_rows() -> None:
-    plan = layout([4, 1, 6], 6, padded=False, filler=2)
-    rows, slots, present = padded_rows(plan)
-    assert rows.flatten()[slots[:11]].tolist() == list(range(11))
-    assert present.sum(1).tolist() == [4, 1, 6]
 
 
 def test_a_padded_batch_of_wrong_size_is_refused(make_batch, tiny) -> None:
@@ -150,11 +128,6 @@ def test_auto_on_a_gpu_is_varlen_but_not_with_dropout(monkeypatch: pytest.Monkey
     assert choose(AUTO, CUDA, torch.float16, 0.1) == "flash_attn"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     assert choose(AUTO, CUDA, torch.float16) == "sdpa_padded"
-
-
-@pytest.mark.parametrize("name", ON_CPU)
-def test_a_named_backend_is_used(name: str) -> None:
-    assert choose(name, CPU, torch.float32) == name
 
 
 @pytest.mark.parametrize(

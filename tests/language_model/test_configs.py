@@ -1,9 +1,6 @@
 """Published hyper-parameters, and the equality of baseline and methods in all but speed settings."""
 
-import argparse
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +18,6 @@ from language_model.configs import (
 from language_model.settings import SpeedUps
 from mlevents.rounds import ruleset
 from timedrun.benchmark import find
-from timedrun.commands.run import settings_of
 from timedrun.config import difference, dump, load
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import BlurPool
@@ -96,14 +92,6 @@ def test_every_config_can_be_dumped_and_loaded_and_names_its_benchmark() -> None
 )
 def test_contradicting_settings_are_reported(config: BertRunConfig, words: str) -> None:
     assert any(words in problem for problem in config.problems())
-
-
-def test_a_config_file_is_read_back_as_the_same_config(tmp_path: Path) -> None:
-    config = topics_methods()
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(dump(config)))
-    arguments = argparse.Namespace(benchmark="language_model", config=str(path), data=None, only=[], without=[])
-    assert settings_of(arguments, [])[1] == config
 
 
 def test_speed_ups_without_effect_are_not_logged() -> None:

@@ -1,6 +1,7 @@
 """Batches are pure functions of seed and step, divided exactly over ranks; preflight reports unusable data."""
 
 import hashlib
+import json
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,7 @@ from language_model.text import topics_store
 from language_model.text.store import RaggedStore, read_manifest
 from mlevents import keys, record
 from timedrun.cli import main
+from timedrun.config import dump
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
 
@@ -134,11 +136,6 @@ def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_s
         assert words in problems, words
 
 
-def test_sequences_longer_than_the_model_are_refused(tiny_config: BertRunConfig, tiny_store: Path) -> None:
-    short = replace(tiny_config, data=replace(tiny_config.data, longest=16))
-    assert "sequences of up to 32 tokens, data.longest is 16" in preflight(short, tiny_store, 1)[0]
-
-
 def test_a_missing_folder_is_an_error(tiny_config: BertRunConfig, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--data-folder"):
         resolve(tiny_config.data, None)
@@ -162,26 +159,13 @@ def test_topics_are_prepared_once_in_the_cache_folder(tmp_path: Path, monkeypatc
 
 @pytest.mark.processes
 def test_two_ranks_have_the_accuracy_of_one(tiny_config: BertRunConfig, tiny_store: Path, tmp_path: Path) -> None:
-    shape, longest = tiny_config.architecture, str(tiny_config.data.longest)
-    settings = {
-        "data.source": "text_store",
-        "data.longest": longest,
-        "architecture.positions": longest,
-        "architecture.vocabulary": str(shape.vocabulary),
-        "architecture.hidden": "32",
-        "architecture.intermediate": "64",
-        "global-batch": "12",
-        "max-samples": "240",
-        "evaluation.every": "120",
-        "evaluation.first": "120",
-        "evaluation.target": "0.99",
-    }
-    words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    config = replace(tiny_config, implementation="timedrun", speed=CPU_SPEED_UPS)
+    (tmp_path / "config.json").write_text(json.dumps(dump(config)))
     values = []
     for ranks in ("1", "2"):
         folder = tmp_path / ranks
         launch = ["--ranks", ranks, "--threads", "1", "--results", str(folder), "--data-folder", str(tiny_store)]
-        assert main(["run", "language_model", "topics_methods", *launch, *words]) == 3
+        assert main(["run", "language_model", str(tmp_path / "config.json"), *launch]) == 3
         log = record.read(folder / "result_0.txt")
         values.append([event.value for event in log.all(keys.EVAL_ACCURACY)])
         assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [120, 240]
@@ -193,5 +177,5 @@ def test_the_digest_of_the_data_is_that_of_the_manifest(
 ) -> None:
     digest = data_digest(tiny_config, tiny_store)["sha256"]
     assert digest == hashlib.sha256((tiny_store / "manifest.json").read_bytes()).hexdigest()
-    with pytest.raises(DataError, match="holds no prepared text"):
+    with pytest.raises(DataError, match="contains no prepared text"):
         data_digest(tiny_config, tmp_path)

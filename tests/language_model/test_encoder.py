@@ -11,34 +11,19 @@ from torch._dynamo.backends.debugging import aot_eager
 from torch.utils.flop_counter import FlopCounterMode
 
 from language_model.collator import MaskedBatch
+from language_model.configs import ALL_SPEED_UPS
 from language_model.encoder import Bert, build_bert
 from language_model.model import ReferenceBert, build_reference
 from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps
-from language_model.weights import ALIASES, from_own, load_into
+from language_model.weights import ALIASES, from_own
 from timedrun.errors import UsageError
 
 LENGTHS = [24, 3, 7, 7, 15, 24, 4]
-ALL_ON = SpeedUps(
-    unpadding=True,
-    attention="auto",
-    fused_qkv=True,
-    masked_head=True,
-    last_layer_subset=True,
-    fused_dropout_add_norm=True,
-    fused_dense_gelu_dense=True,
-    low_precision_residual=True,
-    fused_optimizer=True,
-    balance_lengths=True,
-    pad_vocabulary=64,
-    row_multiple=8,
-)
+ALL_ON = replace(ALL_SPEED_UPS, row_multiple=8)
 ALONE = {
     "none": SpeedUps(),
-    "fused_qkv": SpeedUps(fused_qkv=True),
-    "masked_head": SpeedUps(masked_head=True),
-    "last_layer_subset": SpeedUps(last_layer_subset=True),
-    "fused_dropout_add_norm": SpeedUps(fused_dropout_add_norm=True),
-    "fused_dense_gelu_dense": SpeedUps(fused_dense_gelu_dense=True),
+    **{name: SpeedUps(**{name: True}) for name in ("fused_qkv", "masked_head", "last_layer_subset")},
+    **{name: SpeedUps(**{name: True}) for name in ("fused_dropout_add_norm", "fused_dense_gelu_dense")},
     "low_precision_residual": SpeedUps(low_precision_residual=True),
     "pad_vocabulary": SpeedUps(pad_vocabulary=64),
     **{name: SpeedUps(attention=name) for name in ("sdpa_padded", "sdpa_grouped", "sdpa_loop")},
@@ -62,18 +47,13 @@ def truth(transformers: ModuleType):
     """Return transformers' loss, gradients and number of correct predictions for each activation."""
 
     @cache
-    def computed(architecture: BertArchitecture, make_batch, lively) -> tuple[Tensor, dict[str, Tensor], int]:
+    def computed(architecture: BertArchitecture, make_batch, lively) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         model = ReferenceBert(architecture, "eager")
-        load_into(model, lively(architecture))
+        model.load_weights(lively(architecture))
         batch = make_batch(architecture, LENGTHS, padded=True)
-        best = model.logits(batch)[batch.masked].argmax(-1)
-        loss, gradients = trained(model, batch)
-        return loss, gradients, best
+        return *trained(model, batch), model.logits(batch)[batch.masked].argmax(-1)
 
-    def cached(architecture, make_batch, lively):
-        return computed(architecture, make_batch, lively)
-
-    return cached
+    return computed
 
 
 @pytest.mark.parametrize("activation", ["gelu_tanh", "gelu"])
@@ -84,7 +64,7 @@ def test_loss_gradients_and_predictions_are_transformers(
     architecture = replace(tiny, activation=activation)
     loss, gradients, best = truth(architecture, make_batch, lively)
     model = Bert(architecture, ALONE[name])
-    load_into(model, lively(architecture))
+    model.load_weights(lively(architecture))
     for batch in (
         make_batch(architecture, LENGTHS, padded=True),
         make_batch(architecture, LENGTHS, padded=False),
@@ -105,30 +85,11 @@ def test_loss_gradients_and_predictions_are_transformers(
         assert model.count_correct(replace(batch, labels=wrong)) == len(best) - len(best[::3])
 
 
-def test_a_filler_sequence_without_predictions_has_no_effect(tiny, make_batch, lively) -> None:
-    batch = make_batch(tiny, LENGTHS, padded=False)
-    filled = make_batch(tiny, LENGTHS, padded=False, filler=6)
-    rows = len(filled.tokens)
-    as_sequence = replace(
-        filled,
-        lengths=torch.cat((filled.lengths, torch.tensor([6]))).int(),
-        offsets=torch.cat((filled.offsets, torch.tensor([rows]))).int(),
-    )
-    model = Bert(tiny, ALL_ON)
-    load_into(model, lively(tiny))
-    expected, gradients = trained(model, batch)
-    model.zero_grad()
-    loss, filled_gradients = trained(model, as_sequence)
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
-    for key, gradient in gradients.items():
-        torch.testing.assert_close(filled_gradients[key], gradient, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("low_precision", [False, True])
 def test_bf16_autocast_stays_within_two_percent_of_fp32(truth, tiny, make_batch, lively, low_precision: bool) -> None:
     loss, gradients, _ = truth(tiny, make_batch, lively)
     model = Bert(tiny, replace(ALL_ON, low_precision_residual=low_precision))
-    load_into(model, lively(tiny))
+    model.load_weights(lively(tiny))
     batch = make_batch(tiny, LENGTHS, padded=False)
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.hidden(batch)
@@ -145,7 +106,7 @@ def test_bf16_autocast_stays_within_two_percent_of_fp32(truth, tiny, make_batch,
 
 def test_padding_rows_of_the_vocabulary_are_never_predicted_and_never_learn(tiny, make_batch, lively) -> None:
     model = Bert(tiny, SpeedUps(pad_vocabulary=64))
-    load_into(model, lively(tiny))
+    model.load_weights(lively(tiny))
     batch = make_batch(tiny, LENGTHS, padded=False)
     scores = model._scores(model.hidden(batch))
     assert scores.shape[1] == 128
@@ -168,12 +129,12 @@ def test_initial_weights_are_the_baselines_for_all_speed_ups(transformers: Modul
 
 def test_dropout_acts_in_training_only(tiny, make_batch, lively) -> None:
     model = Bert(replace(tiny, dropout=0.3), ALL_ON)
-    load_into(model, lively(tiny))
+    model.load_weights(lively(tiny))
     batch = make_batch(tiny, LENGTHS, padded=False)
     assert model(batch) != model(batch)
     model.eval()
     plain = Bert(tiny)
-    load_into(plain, lively(tiny))
+    plain.load_weights(lively(tiny))
     torch.testing.assert_close(model(batch), plain(batch), rtol=1e-5, atol=0)
 
 
@@ -208,7 +169,7 @@ def test_the_whole_model_is_one_graph_for_every_number_of_rows(tiny, make_batch,
     architecture = replace(tiny, layers=1)
     compiled, plain = (Bert(architecture, replace(ALL_ON, attention="sdpa_padded")) for _ in range(2))
     for model in (compiled, plain):
-        load_into(model, lively(architecture))
+        model.load_weights(lively(architecture))
     graphs = []
 
     def backend(graph, inputs):
@@ -236,7 +197,7 @@ def test_a_compiled_model_on_a_gpu_computes_the_same(tiny, make_batch, lively, w
     compiled = Bert(tiny, replace(ALL_ON, compiled_regions=not whole)).to(device)
     plain = Bert(tiny).to(device)
     for model in (compiled, plain):
-        load_into(model, lively(tiny))
+        model.load_weights(lively(tiny))
     if whole:
         compiled.compile(fullgraph=True)
     for lengths in (LENGTHS, [24, 24, 20, 5, 6, 7, 8]):

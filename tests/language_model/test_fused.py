@@ -1,6 +1,5 @@
 """Fused operations have the values and gradients of the separate ones, and save less for the backward pass."""
 
-import itertools
 from collections.abc import Callable
 
 import pytest
@@ -43,11 +42,6 @@ def saved_bytes(compute: Callable[[], Tensor], parameters: list[Tensor]) -> int:
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_gradients_of_dense_gelu_dense_are_the_numerical_ones(activation: str) -> None:
-    assert torch.autograd.gradcheck(lambda *x: dense_gelu_dense(*x, activation), dense_inputs())
-
-
-@pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_dense_gelu_dense_is_the_plain_composition(activation: str) -> None:
     fused, plain = dense_inputs(), dense_inputs()
     output, expected = dense_gelu_dense(*fused, activation), plain_dense(*plain, activation)
@@ -56,13 +50,6 @@ def test_dense_gelu_dense_is_the_plain_composition(activation: str) -> None:
     expected.sin().sum().backward()
     for x, y in zip(fused, plain, strict=True):
         torch.testing.assert_close(x.grad, y.grad, rtol=1e-10, atol=1e-12)
-
-
-def test_the_two_forms_of_gelu_differ_by_the_known_amount() -> None:
-    x = torch.linspace(-6, 6, 10_001, dtype=torch.float64)
-    exact = x * torch.special.ndtr(x)  # Hendrycks and Gimpel 2016: x times the normal distribution function
-    torch.testing.assert_close(gelu(x, "gelu"), exact, rtol=0, atol=1e-12)
-    assert 4e-4 < (gelu(x, "gelu_tanh") - exact).abs().max() < 5e-4
 
 
 def test_dense_gelu_dense_keeps_input_and_gelus_input_only() -> None:
@@ -74,15 +61,13 @@ def test_dense_gelu_dense_keeps_input_and_gelus_input_only() -> None:
     assert plain == 2 * fused
 
 
-@pytest.mark.parametrize("rows_shape", [(6,), (2, 3)])
-def test_gradients_of_dropout_add_layer_norm_are_the_numerical_ones(rows_shape: tuple[int, ...]) -> None:
-    inputs = drawn((*rows_shape, 5), (*rows_shape, 5), (5,), (5,))
+def test_gradients_of_dropout_add_layer_norm_are_the_numerical_ones() -> None:
+    inputs = drawn((2, 3, 5), (2, 3, 5), (5,), (5,))
 
     def same_dropout(*x: Tensor) -> Tensor:
         torch.manual_seed(7)
         return dropout_add_layer_norm(*x, 1e-12, 0.4, True)
 
-    assert torch.autograd.gradcheck(lambda *x: dropout_add_layer_norm(*x, 1e-12, 0.0, True), inputs)
     assert torch.autograd.gradcheck(same_dropout, inputs)
 
 
@@ -106,16 +91,6 @@ def test_dropout_drops_its_fraction_and_dropped_elements_have_no_gradient() -> N
     kept = x.grad != 0
     assert abs(kept.double().mean() - 0.7) < 0.005  # sd 0.001
     torch.testing.assert_close(x.grad[kept], residual.grad[kept] / 0.7)
-
-
-def test_dropout_scales_what_it_keeps() -> None:
-    torch.manual_seed(0)
-    x = torch.ones(1, 10_000)
-    identity = dropout_add_layer_norm(
-        x, torch.zeros(1, 10_000), torch.ones(10_000), torch.zeros(10_000), 1e12, 0.5, True
-    )
-    low, high = identity.unique().tolist()  # (value - mean) / 1e6: an epsilon that drowns the variance
-    assert (high - low) * 1e6 == pytest.approx(2.0, rel=1e-3)
 
 
 def test_dropout_saves_one_byte_an_element_instead_of_four_on_a_cpu() -> None:
@@ -169,7 +144,7 @@ def test_under_bf16_autocast_products_are_bf16_and_gradients_keep_their_dtypes(a
 
 
 @pytest.mark.parametrize(
-    ("x_dtype", "residual_dtype"), list(itertools.product((torch.bfloat16, torch.float32), repeat=2))
+    ("x_dtype", "residual_dtype"), [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)]
 )
 def test_the_norm_has_the_dtype_of_the_residual_also_under_autocast(
     x_dtype: torch.dtype, residual_dtype: torch.dtype
@@ -182,9 +157,5 @@ def test_the_norm_has_the_dtype_of_the_residual_also_under_autocast(
     expected = functional.layer_norm(x.float() + residual.float(), (16,), weight, bias, 1e-12)
     torch.testing.assert_close(output.float(), expected, rtol=0.02, atol=0.02)
     output.float().sin().sum().backward()
-    assert [t.grad.dtype for t in (x, residual, weight, bias) if t.grad is not None] == [
-        x_dtype,
-        residual_dtype,
-        torch.float32,
-        torch.float32,
-    ]
+    assert [t.grad.dtype for t in (x, residual) if t.grad is not None] == [x_dtype, residual_dtype]
+    assert weight.grad.dtype == bias.grad.dtype == torch.float32

@@ -9,17 +9,17 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from language_model.prepare import prepare_text
-from language_model.text.corpus import Corpus
-from language_model.text.store import MANIFEST, SKIPPED, SPLITS, MaskedSequences, RaggedStore, verify
-from language_model.text.store_builder import WORK, TextSettings
-from language_model.text.topics_store import prepare_topics
+from language_model.text.settings import TextSettings
+from language_model.text.store import MANIFEST, SKIPPED, SPLITS, Manifest, MaskedSequences, RaggedStore, verify
+from language_model.text.store_builder import WORK
 from language_model.text.vocabulary import read_vocabulary
-from tests.language_model.text_samples import plain_text, sentence, write_vocabulary
+from tests.language_model.text_samples import Inputs, plain_text, sentence, write_vocabulary
 from timedrun.errors import DataError, UsageError
 
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
@@ -31,15 +31,22 @@ def silent(_: str) -> None:
     """No progress."""
 
 
+def build(inputs: Inputs, out: Path, **changes: Any) -> dict[str, Any]:
+    train, evaluation, vocabulary = inputs
+    return prepare_text(
+        train, evaluation, out, **{"vocabulary": vocabulary, "settings": SETTINGS, "report": silent, **changes}
+    )
+
+
 def fingerprint(store: Path) -> dict[str, str]:
     """SHA-256 of every file, manifest included."""
     files = sorted(path for path in store.rglob("*") if path.is_file())
     return {str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]) -> None:
+def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
-    found = prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+    found = build(inputs, tmp_path / "store")
     manifest = verify(tmp_path / "store")
     words = read_vocabulary(vocabulary)
     assert found["train_documents"] == 120
@@ -67,29 +74,12 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: tuple[li
         assert (tokens[starts + everything.lengths - 1] == words.special.sep).all()
         assert (tokens == words.special.sep).sum() == 2 * len(store)
         assert words.special.unk not in tokens
-    train_store = RaggedStore.open(tmp_path / "store", "train")
-    used = set(train_store.read(np.arange(len(train_store))).tokens.tolist())
-    text = " ".join(line for document in Corpus(train).documents() for line in document.sentences()).lower()
-    assert {words.words[token] for token in used if words.words[token].isalpha()} >= {
-        word for word in set(text.split()) if word in words.words
-    }
 
 
 @pytest.mark.processes
-def test_bytes_do_not_depend_on_the_number_of_workers(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
-) -> None:
-    train, evaluation, vocabulary = inputs
+def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, inputs: Inputs) -> None:
     for workers in (1, 2):
-        prepare_text(
-            train,
-            evaluation,
-            tmp_path / f"store_{workers}",
-            vocabulary=vocabulary,
-            settings=SETTINGS,
-            workers=workers,
-            report=silent,
-        )
+        build(inputs, tmp_path / f"store_{workers}", workers=workers)
     assert fingerprint(tmp_path / "store_1") == fingerprint(tmp_path / "store_2")
 
 
@@ -120,18 +110,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ("moment", "workers"), [("first_part", 1), ("many_parts", 2), ("first_file", 1), ("before_manifest", 1)]
-)
+@pytest.mark.parametrize(("moment", "workers"), [("many_parts", 2), ("before_manifest", 1)])
 def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path], moment: str, workers: int
+    tmp_path: Path, inputs: Inputs, moment: str, workers: int
 ) -> None:
-    train, evaluation, vocabulary = inputs
     store = tmp_path / "store"
     reached = {
-        "first_part": lambda: any(store.glob(f"{WORK}/*.npz")),
         "many_parts": lambda: len(list(store.glob(f"{WORK}/*.npz"))) > 8,
-        "first_file": lambda: (store / "train/index.npy.draft").exists(),
         "before_manifest": lambda: (store / "vocab.txt").exists(),
     }[moment]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
@@ -145,27 +130,23 @@ def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
     assert not (store / MANIFEST).exists()
     with pytest.raises(DataError, match="contains no prepared text"):
         RaggedStore.open(store, "train")
-    kept = {path.name for path in store.glob(f"{WORK}/*.npz")}
-    assert kept
     lines: list[str] = []
-    prepare_text(train, evaluation, store, vocabulary=vocabulary, settings=SETTINGS, report=lines.append)
+    build(inputs, store, report=lines.append)
     assert "shards found finished" in lines[-1]
-    prepare_text(train, evaluation, tmp_path / "uninterrupted", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+    build(inputs, tmp_path / "uninterrupted")
     assert fingerprint(store) == fingerprint(tmp_path / "uninterrupted")
 
 
 def test_a_damaged_or_foreign_finished_part_is_made_again(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train, evaluation, vocabulary = inputs
-
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("language_model.text.store_builder.write_manifest", stop)
+        patch.setattr(Manifest, "write", stop)
         with pytest.raises(KeyboardInterrupt):
-            prepare_text(train, evaluation, tmp_path / "a", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+            build(inputs, tmp_path / "a")
     parts = sorted((tmp_path / "a" / WORK).glob("*.npz"))
     content = bytearray(parts[0].read_bytes())
     content[len(content) // 2] ^= 255
@@ -173,84 +154,69 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
     parts[1].write_bytes(parts[1].read_bytes()[:100])
     parts[2].write_bytes(parts[3].read_bytes())
     lines: list[str] = []
-    prepare_text(train, evaluation, tmp_path / "a", vocabulary=vocabulary, settings=SETTINGS, report=lines.append)
+    build(inputs, tmp_path / "a", report=lines.append)
     assert f", {len(parts) - 3} shards found finished" in lines[-1]
-    prepare_text(train, evaluation, tmp_path / "b", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+    build(inputs, tmp_path / "b")
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 
 
-def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
-) -> None:
+def test_preparing_again_has_no_effect_and_other_text_or_settings_are_refused(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
 
-    def run(texts: list[Path], settings: TextSettings) -> dict[str, object]:
-        return prepare_text(
-            texts, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=settings, report=silent
-        )
-
-    found = run(train, SETTINGS)
+    found = build(inputs, tmp_path / "store")
     before = fingerprint(tmp_path / "store")
-    assert run(train, SETTINGS) | {"seconds": 0} == found | {"seconds": 0}
+    assert build(inputs, tmp_path / "store") | {"seconds": 0} == found | {"seconds": 0}
     for texts, settings, words in [
         (train, replace(SETTINGS, seed=1), "seed, parts_key differ"),
         (train, replace(SETTINGS, evaluation_samples=9), "evaluation_samples differ"),
         (train[:1], SETTINGS, "text differ"),
     ]:
         with pytest.raises(DataError, match=f"with other settings .*{words}"):
-            run(texts, settings)
+            build((texts, evaluation, vocabulary), tmp_path / "store", settings=settings)
     assert fingerprint(tmp_path / "store") == before
 
 
-def test_a_folder_with_other_files_is_not_changed(tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]) -> None:
-    train, evaluation, vocabulary = inputs
+def test_a_folder_with_other_files_is_not_changed(tmp_path: Path, inputs: Inputs) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
     for out in (tmp_path / "mine", tmp_path / "mine/thesis.txt"):
         with pytest.raises(DataError, match="thesis.txt"):
-            prepare_text(train, evaluation, out, vocabulary=vocabulary, settings=SETTINGS, report=silent)
+            build(inputs, out)
     assert fingerprint(tmp_path / "mine").keys() == {"thesis.txt"}
 
 
-def test_a_refused_vocabulary_leaves_no_folder(tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]) -> None:
-    train, evaluation, _ = inputs
+def test_a_refused_vocabulary_leaves_no_folder(tmp_path: Path, inputs: Inputs) -> None:
     vocabulary = write_vocabulary(tmp_path / "other.txt", without=["[MASK]", "[PAD]"])
     with pytest.raises(DataError, match=r"lacks \[PAD\], \[MASK\]"):
-        prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+        build(inputs, tmp_path / "store", vocabulary=vocabulary)
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_that_another_process_prepares_is_refused(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
-) -> None:
-    train, evaluation, vocabulary = inputs
-
+def test_a_folder_that_another_process_prepares_is_refused(tmp_path: Path, inputs: Inputs) -> None:
     def again(_: str) -> None:
         with pytest.raises(DataError, match="is being prepared by another process"):
-            prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+            build(inputs, tmp_path / "store")
         tried.append(True)
 
     tried: list[bool] = []
-    prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=again)
+    build(inputs, tmp_path / "store", report=again)
     assert tried
 
 
-def test_evaluation_documents_in_the_training_text_are_named_and_refused(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
-) -> None:
+def test_evaluation_documents_in_the_training_text_are_named_and_refused(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
     copied = evaluation[0].read_text().split("\n\n")[3].upper().replace(" ", "  ")
     train[1].write_text(train[1].read_text() + "\n" + copied + "\n")
     with pytest.raises(DataError, match=r"1 evaluation documents .*\n  evaluation.txt: document 4 \(training: train_1"):
-        prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+        build(inputs, tmp_path / "store")
     assert not (tmp_path / "store" / MANIFEST).exists()
 
 
-def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]) -> None:
+def test_empty_documents_are_counted_and_listed(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
     train[0].write_text("...\n\n" + train[0].read_text() + "\n\n- -\n")
     evaluation[0].write_text(evaluation[0].read_text() + "\n***\n")
-    found = prepare_text(train, evaluation, tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS, report=silent)
+    found = build(inputs, tmp_path / "store")
     assert (found["train_skipped_documents"], found["evaluation_skipped_documents"]) == (2, 1)
     assert (tmp_path / "store" / SKIPPED).read_text().splitlines() == [
         "train: train_0.txt: document 1",
@@ -302,34 +268,6 @@ def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> N
     assert len(words) == 120
     assert "harbour" in words
     assert not [word for word in words if "zy" in word]
-
-
-def test_more_copies_of_the_training_text_are_other_pairs(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
-) -> None:
-    train, evaluation, vocabulary = inputs
-    counts = [
-        prepare_text(
-            train,
-            evaluation,
-            tmp_path / f"store_{copies}",
-            vocabulary=vocabulary,
-            settings=replace(SETTINGS, duplicates=copies),
-            report=silent,
-        )
-        for copies in (1, 3)
-    ]
-    ratio = counts[1]["train_sequences"] / counts[0]["train_sequences"]
-    assert 2.7 < ratio < 3.3
-    assert counts[1]["evaluation_sequences"] == counts[0]["evaluation_sequences"]
-
-
-def test_topics_make_a_store_with_no_section_on_both_sides(tmp_path: Path) -> None:
-    settings = TextSettings(max_length=128, max_predictions=20)
-    found = prepare_topics(tmp_path / "store", settings, vocabulary_size=2_000, report=silent)
-    assert found["vocabulary_size"] == 2_000
-    assert found["train_tokens"] > 2 * found["evaluation_tokens"] > 5_000
-    assert verify(tmp_path / "store").longest <= 128
 
 
 @pytest.mark.parametrize("change", [{"max_length": 4}, {"duplicates": 0}, {"held_out": 0.0}, {"masked_fraction": 1.5}])

@@ -7,14 +7,13 @@ import pytest
 from language_model.configs import topics_baseline, wikipedia_small_baseline
 from language_model.prepare import prepare
 from language_model.text.store import read_manifest
+from tests.language_model.text_samples import Inputs
 from timedrun.errors import DataError, UsageError
 
 pytest.importorskip("tokenizers", reason="needs the extra 'language'")
 
 
-def test_prepare_builds_and_checks_a_store_of_the_configs_length(
-    tmp_path: Path, inputs: tuple[list[Path], list[Path], Path]
-) -> None:
+def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path: Path, inputs: Inputs) -> None:
     train, evaluation, vocabulary = inputs
     store, config = tmp_path / "store", wikipedia_small_baseline()
     prepare(config, store, decode=False, workers=1, text=train, evaluation_text=evaluation, vocabulary=vocabulary)

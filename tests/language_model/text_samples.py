@@ -6,6 +6,8 @@ from random import Random
 
 from language_model.text.vocabulary import SPECIAL_WORDS
 
+Inputs = tuple[list[Path], list[Path], Path]
+"""Training files, evaluation files and a vocabulary."""
 NOUNS = ("harbour", "engine", "poet", "river", "theorem", "violin", "glacier", "senator", "comet", "market")
 VERBS = ("crosses", "describes", "outlives", "measures", "forgets", "repairs", "follows", "paints")
 

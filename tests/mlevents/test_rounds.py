@@ -27,7 +27,6 @@ from mlevents.rounds import (
     rulesets_of,
 )
 from tests.mlevents.rounds import rule_files
-from tests.mlevents.rounds.synthetic_logs import cases_of
 
 RCP = Path(mlperf_logging.rcp_checker.__file__).parent
 OWN_KEYS = {
@@ -44,63 +43,6 @@ def test_every_key_is_mlperf_loggings_constant_of_the_same_name_or_declared_as_o
     assert {name for name in ours if name not in OWN_KEYS} <= set(dir(constants))
     assert {name: value for name, value in ours.items() if getattr(constants, name, value) != value} == {}
     assert len(set(ours.values())) == len(ours)
-
-
-def occurrence_of(entry: dict[str, object]) -> tuple[str, str | None]:
-    text = str(entry.get("REQ", ""))
-    alternative = re.fullmatch(r"AT_LEAST_ONE_OR\((\w+)\)", text)
-    words = {
-        "EXACTLY_ONE": "exactly one",
-        "AT_LEAST(2)": "at least two",
-        "OPTIONAL": "any",
-        "": "any",
-        "AT_LEAST_ONE": "at least one",
-    }
-    return ("at least one", alternative[1]) if alternative else (words[text], None)
-
-
-def checks_of(entry: dict[str, object]) -> str:
-    checks = entry.get("CHECK", "")
-    return checks if isinstance(checks, str) else "\n".join(checks)
-
-
-def words_of(entry: dict[str, object]) -> list[str] | None:
-    text = checks_of(entry)
-    if listed := re.search(r"v\['value'\] in \[([^]]*)\]", text):
-        return None if "float(" in text else re.findall(r"'([^']+)'", listed[1])
-    one = re.search(r"v\['value'\] == '([^']+)'", text)
-    return [one[1]] if one else None
-
-
-@pytest.fixture(scope="module")
-def repaired(tmp_path_factory):
-    return rule_files.repaired_checker(tmp_path_factory.mktemp("repaired"))
-
-
-@pytest.mark.parametrize("name", MLPERF_RULESETS)
-def test_keys_occurrences_metadata_and_vocabularies_are_the_rule_files(name, repaired, monkeypatch):
-    monkeypatch.setattr(rule_files, "CHECKER", repaired)
-    for case in cases_of(name):
-        theirs = rule_files.chain(*case)
-        ours = {rule.key: rule for rule in ruleset(name).keys_of(*case[1:])}
-        assert set(ours) == set(theirs), case
-        for key, entries in theirs.items():
-            assert_same_rule(ours[key], entries[-1], (*case, key))
-
-
-def assert_same_rule(rule, entry, case):
-    if (case[0], rule.key) != ("2.1.0", "opt_epsilon"):  # either name is accepted there
-        assert (rule.occurrence, rule.alternative) == occurrence_of(entry), case
-    assert (list(rule.vocabulary) if rule.vocabulary else None) == words_of(entry), case
-    assert rule.filled == ("!= ''" in checks_of(entry)), case
-    if rule.key == "aggregated_eval_accuracy":
-        return
-    mentioned = set(re.findall(r"'(\w+)' in v\['metadata'\]", checks_of(entry)))
-    named = {*rule.metadata, *rule.metadata_any, *rule.metadata_with, *rule.metadata_with.values()}
-    assert named == mentioned, case
-    limits = rule.value or rule.some_value or rule.points or rule.vocabulary or rule.filled or rule.metadata_values
-    compares = re.search(r"v\['value'\](?!\[)|metadata'\]\['", str({**entry, "POST": "", "PRE": ""}))
-    assert bool(limits) == bool(compares), case
 
 
 @pytest.mark.parametrize("name", MLPERF_RULESETS)

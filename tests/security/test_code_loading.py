@@ -18,7 +18,7 @@ from timedrun.distributed.rank_process import module_command
 from timedrun.errors import UsageError
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
-from timedrun.submission.reproduction.recorded_run import digest_of, recorded_run
+from timedrun.submission.reproduction.recorded_run import digest_of, recorded_run_of
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 
@@ -96,7 +96,10 @@ def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(
     (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "image_classification"}')
     (tmp_path / "run_0" / "provenance.json").write_text('{"ranks": 1000000}')
     arguments = parser().parse_args(["reproduce", str(tmp_path), "--run"])
-    assert "--ranks" in reproduce.run_one(arguments, recorded_run(tmp_path, 0), tmp_path / "again", "again")[0]
+    assert (
+        "--ranks"
+        in reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")[0]
+    )
 
 
 @pytest.mark.parametrize("name", ["/etc/x", "../x", "..", "-x", "", "a/b", "a\nb", "a" * 200])
@@ -141,4 +144,3 @@ def test_no_checkpoint_runs_code_though_its_digest_is_right(tmp_path: Path) -> N
     with pytest.raises(CheckpointError):
         checkpoint_file.load(path)
     assert not mark.exists()
-    assert checkpoint_file.newest_valid(tmp_path, skipped=lambda message: None) is None

@@ -18,7 +18,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import ExitCode
 from timedrun.run import worker
 from timedrun.submission.plot import plot_quality
-from timedrun.submission.reproduction.recorded_run import recorded_run
+from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.reproduction.reproduce_run import compare_runs
 from timedrun.submission.scoring import score as scores
 from timedrun.submission.scoring.score_table import as_csv
@@ -96,7 +96,8 @@ def test_what_a_machine_says_of_itself_is_shown_harmless_when_a_result_is_judged
         side.mkdir()
         (side / "environment.txt").write_text(f"processor {word} one\n{word}torch==1\n")
         (side / "system.json").write_text(json.dumps({"cooling": word}))
-    found = compare_runs(f"set{ESCAPE}", [(recorded_run(tmp_path / "then", 0), recorded_run(tmp_path / "now", 0), "")])
+    then, now = (recorded_run_of(tmp_path / name / "result_0.txt") for name in ("then", "now"))
+    found = compare_runs(f"set{ESCAPE}", [(then, now, "")])
     assert found.differs["hardware"]
     assert harmless(found.text)
 

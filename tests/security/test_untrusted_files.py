@@ -35,7 +35,6 @@ from tests.security.hostile_logs import write_log
 from timedrun.errors import DataError, TimedrunError
 from timedrun.storage.atomic_file import StoredFile, write_file
 from timedrun.storage.result_files import read_json
-from timedrun.submission.packaging.archive import UnsafeArchive, archived
 from timedrun.submission.reproduction.claims import ClaimError, packages
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.reproduction.reproduce import reproduce
@@ -56,8 +55,6 @@ def tar_with_a_size(path: Path, size: int, name: str = "a/x.txt") -> Path:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("size", [NEGATIVE, -1, -(1 << 60)])
 def test_a_member_of_negative_size_does_not_make_a_reader_come_back_to_it_for_ever(size: int, tmp_path: Path) -> None:
-    with pytest.raises(UnsafeArchive):
-        archived(tar_with_a_size(tmp_path / "package.tar.gz", size))
     with pytest.raises(DataError):
         list_tar(tar_with_a_size(tmp_path / "images.tar", size, "a/x.jpeg"), tmp_path / "cache", lambda line: None)
     with pytest.raises(DataError):

@@ -24,23 +24,15 @@ Contestant = TypeVar("Contestant")
 class BenchOptions:
     """Options of `timedrun bench loader`."""
 
-    images: tuple[Path, ...] = ()
-    """Source of images; empty: synthetic ones."""
-    stores: Path | None = None
-    """Folder of prepared stores; None: not kept."""
-    data_folder: Path | None = None
-    """Store of text."""
-    loaders: tuple[str, ...] = ()
-    """Names; empty: all available ones."""
-    sizes: tuple[int, ...] = (224, 88)
-    """Pixels per side."""
-    count: int = 2000
-    """Samples per pass."""
+    images: tuple[Path, ...] = ()  # empty: synthetic ones
+    stores: Path | None = None  # folder of prepared stores; None: not kept
+    data_folder: Path | None = None  # store of text
+    loaders: tuple[str, ...] = ()  # names; empty: all available ones
+    sizes: tuple[int, ...] = (224, 88)  # pixels per side
+    count: int = 2000  # samples per pass
     batch: int = 128
-    repeats: int = 5
-    """Counted passes per loader."""
-    workers: int = 1
-    """Threads or processes per loader."""
+    repeats: int = 5  # counted passes per loader
+    workers: int = 1  # threads or processes per loader
 
 
 @dataclass(frozen=True)
@@ -48,12 +40,9 @@ class LoaderPass:
     """Measurements of one pass."""
 
     samples: int
-    seconds: float
-    """Wall time, from requesting the first batch to receiving the last one."""
-    cpu_seconds: float
-    """Of this process and its children."""
-    peak_bytes: int | None
-    """Peak anonymous and shared memory above that before the pass; None if unknown or not measured."""
+    seconds: float  # wall time, from requesting the first batch to receiving the last one
+    cpu_seconds: float  # of this process and its children
+    peak_bytes: int | None  # anonymous and shared memory above that before the pass; None: unknown or not measured
 
 
 @dataclass(frozen=True)
@@ -62,15 +51,11 @@ class LoaderRates:
 
     loader: str
     store: str
-    size: int
-    """Pixels per side, or tokens; 0: unchanged."""
-    unit: str
-    """"images" or "sequences"."""
+    size: int  # pixels per side, or tokens; 0: unchanged
+    unit: str  # "images" or "sequences"
     workers: int
-    cores: int
-    """Cores that the workers can use."""
-    first: LoaderPass
-    """Warm-up pass, not counted: it opens the loader, and may read from a cold disk."""
+    cores: int  # that the workers can use
+    first: LoaderPass  # warm-up, not counted: it opens the loader, and may read from a cold disk
     passes: tuple[LoaderPass, ...]
 
     @property
@@ -113,10 +98,8 @@ class Goal:
     """Performance goal for loaders, and the verdict on it."""
 
     text: str
-    met: bool | None
-    """None: not measured."""
-    words: str
-    """Measurements behind the verdict."""
+    met: bool | None  # None: not measured
+    words: str  # measurements behind the verdict
 
     @property
     def sentence(self) -> str:
@@ -130,15 +113,11 @@ class LoaderComparison:
     """Result of `timedrun bench loader`."""
 
     rows: Sequence[LoaderRates]
-    missing: dict[str, str] = field(default_factory=dict)
-    """Loaders that were not measured, with the reason."""
+    missing: dict[str, str] = field(default_factory=dict)  # reasons by loader that was not measured
     goals: Sequence[Goal] = ()
-    notes: Sequence[str] = ()
-    """Description of the measurement."""
-    references: Sequence[tuple[str, str]] = ()
-    """Loader and store of the rows with which the table compares all others."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Description of the loaded data."""
+    notes: Sequence[str] = ()  # on the measurement
+    references: Sequence[tuple[str, str]] = ()  # loader and store of the rows with which the table compares all others
+    facts: dict[str, Any] = field(default_factory=dict)  # on the loaded data
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

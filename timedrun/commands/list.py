@@ -9,7 +9,7 @@ from timedrun.benchmark import find, nearby
 from timedrun.errors import ExitCode
 
 
-def list_benchmarks(arguments: argparse.Namespace) -> ExitCode:
+def list(arguments: argparse.Namespace) -> ExitCode:
     """Print every benchmark nearby, or the one named, with its configs."""
     benchmarks = [find(name) for name in ([arguments.benchmark] if arguments.benchmark else nearby())]
     if arguments.json:

@@ -13,8 +13,14 @@ from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.storage.result_files import new_folder, read_json, write_json
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
-from timedrun.submission.reproduction.recorded_run import RecordedRun, ranks_of, recorded_run, recorded_runs
-from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs
+from timedrun.submission.reproduction.recorded_run import (
+    RecordedRun,
+    provenance_of,
+    recorded_ranks,
+    recorded_run_of,
+    recorded_runs,
+)
+from timedrun.submission.reproduction.reproduce_run import compare_runs
 from timedrun.submission.scoring.score_table import NOTICE
 
 MAX_RANKS = 64
@@ -67,7 +73,11 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     verdicts = []
     for name, found in sets.items():
         results = [
-            (one, None if problems[name, place] else recorded_run(folder / name, one.number), problems[name, place])
+            (
+                one,
+                None if problems[name, place] else recorded_run_of(folder / name / f"result_{one.number}.txt"),
+                problems[name, place],
+            )
             for place, one in enumerate(found)
         ]
         verdicts.append(compare_runs(name, results, everything[name][len(found) :]))
@@ -81,7 +91,9 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     if arguments.json:
         print(json.dumps({"path": str(path), "results": str(folder), **report}, indent=2))
     else:
-        print_verdicts(verdicts, folder)
+        print("\n\n".join(one.text for one in verdicts))
+        print(NOTICE)
+        print(f"\nlogs        {folder}/<set>/result_N.txt, files of run N in run_N/; verdicts are in reproduced.json")
     if interrupted:
         return ExitCode.INTERRUPTED
     return ExitCode.OK if report["reproduced"] else ExitCode.ERROR
@@ -94,7 +106,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
         Why that failed, or "", and whether SIGINT interrupted it.
     """
     settings = read_json(one.config)
-    ranks = arguments.ranks or ranks_of(one)
+    ranks = arguments.ranks or recorded_ranks(provenance_of(one))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
         return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; give --ranks", False
     command = run_command(
@@ -107,7 +119,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
         ranks=ranks,
     )
     code, output, interrupted = run_child(command, keep_output=True)
-    if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and recorded_run(folder, one.number).log.is_file():
+    if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and (folder / f"result_{one.number}.txt").is_file():
         return "", interrupted
     if interrupted:
         return "interrupted by SIGINT", True
@@ -118,10 +130,3 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
             f" {one.config.name} and pass that to `timedrun run {settings['benchmark']}`, which is a different run."
         )
     return f"its run ended with exit code {code}: {output or 'no output'}{hint}", False
-
-
-def print_verdicts(verdicts: list[SetVerdict], folder: Path) -> None:
-    """Print the verdict on every set and the paths of logs and JSON."""
-    print("\n\n".join(one.text for one in verdicts))
-    print(NOTICE)
-    print(f"\nlogs        {folder}/<set>/result_N.txt, files of run N in run_N/; these verdicts are in reproduced.json")

@@ -17,7 +17,12 @@ from timedrun.provenance.system_answers import QUESTIONS, SET_BY_RUNS, open_keys
 
 def system(arguments: argparse.Namespace) -> ExitCode:
     """Print the description and the open questions; with --out write the questions to a file to be filled in."""
-    description: dict[str, Any] = dict(this_machine())
+    accelerators = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device = "cuda" if accelerators else "cpu"
+    # All accelerators of this machine; the keys that are set by runs are empty.
+    description: dict[str, Any] = {
+        **describe("", "", division="", status="", ranks=max(1, accelerators), device=device, nodes=1)
+    }
     if arguments.answers:
         description = read_answers(Path(arguments.answers)).applied(description)
     if arguments.out:
@@ -35,13 +40,6 @@ def system(arguments: argparse.Namespace) -> ExitCode:
     if arguments.out:
         print(f"Fill in {arguments.out}, then pass it on: timedrun package ... --answers {arguments.out}")
     return ExitCode.OK
-
-
-def this_machine() -> dict[str, Any]:
-    """Return the description of this machine with all its accelerators; keys that are set by runs are empty."""
-    accelerators = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    device = "cuda" if accelerators else "cpu"
-    return dict(describe("", "", division="", status="", ranks=max(1, accelerators), device=device, nodes=1))
 
 
 def _rows(pairs: Iterable[tuple[str, str]]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from timedrun.storage.result_files import read_json, write_json
 
 IMAGE_DIGEST = "TIMEDRUN_IMAGE_DIGEST"
 """Environment variable with the digest of the container's image, which cannot be known inside the container."""
-
-DigestFunction = Callable[[RunConfig, Path | None], dict[str, str]]
 
 
 def image_digest() -> str | None:
@@ -63,7 +60,7 @@ def data_identity(benchmark: Benchmark, settings: RunConfig, folder: Path | None
     The digest is that of `data_digest(config, folder)` in the benchmark's data module. It may read the data, which
     MLPerf's rules forbid before run_start: call it after run_stop.
     """
-    function: DigestFunction | None = getattr(benchmark.module("datasets"), "data_digest", None)
+    function = benchmark.hook("datasets", "data_digest")
     if function is None:
         return {"name": settings.dataset, "sha256": None, "of": "unknown: the benchmark has no data_digest"}
     try:

@@ -87,10 +87,11 @@ def environment() -> str:
 
     Origins of distributions are omitted: an editable or local install would reveal paths of the machine.
     """
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "an unknown number"
     lines = [
         f"python {platform.python_version()} ({platform.python_implementation()}, {platform.python_compiler()})",
         f"operating system {_operating_system()}",
-        f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {_usable_cpus()} of "
+        f"processor {hardware.processor()['host_processor_model_name'] or 'unknown'}, {usable} of "
         f"{os.cpu_count()} logical processors usable",
         f"memory {gib(psutil.virtual_memory().total)}",
         f"torch threads {torch.get_num_threads()} within an operator, {torch.get_num_interop_threads()} between",
@@ -187,10 +188,6 @@ def _from_commit_file(file: Path) -> SourceState:
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 _NAMED_SOFTWARE = ("torchvision", "transformers", "flash-attn", "ffcv", "triton", "mlperf-logging")
-
-
-def _usable_cpus() -> int | str:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else "an unknown number"
 
 
 def _software() -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS, unanswered
 from timedrun.errors import UsageError
-from timedrun.storage.result_files import write_json
+from timedrun.storage.result_files import read_text, write_json
 
 OVERRIDE: Final = "override"
 SET_BY_RUNS: Final = ("submitter", "division", "status", "system_name")
@@ -89,16 +89,10 @@ def read_answers(path: Path) -> Answers:
         UsageError: the file is unreadable or has invalid keys or answers; the message lists them all.
     """
     try:
-        with open(path, "rb") as file:
-            raw = file.read(LARGEST + 1)
-        if len(raw) > LARGEST:
-            raise ValueError(f"longer than {LARGEST} bytes")
-        content = json.loads(raw, object_pairs_hook=_once)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (ValueError, RecursionError) as error:
+        content = json.loads(read_text(path, LARGEST), object_pairs_hook=_once)
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: not valid JSON ({error}); `timedrun system --out FILE` writes a file to fill in."
+            f"{path}: cannot be read as JSON ({error}); `timedrun system --out FILE` writes a file to fill in."
         ) from None
     if not isinstance(content, dict) or not isinstance(override := content.pop(OVERRIDE, {}), dict):
         raise UsageError(f'{path}: the file or its "{OVERRIDE}" is not a JSON object of keys and answers.')

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
-import re
-import warnings
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from timedrun.errors import TimedrunError
-from timedrun.storage.atomic_file import DRAFT, FileWriter
+from timedrun.storage.atomic_file import FileWriter
 
 _MAGIC = b"timedrun-sha256:"
 _FOOTER = len(_MAGIC) + 64  # follows the zip archive that torch.save wrote; torch.load reads past it
@@ -47,8 +43,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
         raise CheckpointError(f"checkpoint {path} was not written, no partial file is left: {reason}") from error
 
 
-def load(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]:
-    """Load the state that `save` wrote to `path`, after a check of its digest and without running code in it.
+def load(path: Path) -> dict[str, Any]:
+    """Load the state that `save` wrote to `path` to the CPU, after a check of its digest; no code in it is run.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -65,50 +61,12 @@ def load(path: Path, map_location: str | torch.device = "cpu") -> dict[str, Any]
     if footer[len(_MAGIC) :] != digest.hexdigest().encode():
         raise CheckpointError(f"checkpoint {path} does not match its SHA-256 (damaged or changed); it was not used")
     try:
-        state = torch.load(path, map_location=map_location, weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise CheckpointError(f"checkpoint {path} is undamaged but cannot be read: {error}") from error
     if not isinstance(state, dict):
         raise CheckpointError(f"checkpoint {path} holds a {type(state).__name__} instead of a state; it was not used")
     return state
-
-
-def newest_valid(
-    folder: Path,
-    skipped: Callable[[str], None] | None = None,
-    map_location: str | torch.device = "cpu",
-    at_most: float = math.inf,
-    objection: Callable[[Path, dict[str, Any]], str | None] = lambda path, state: None,
-) -> tuple[Path, dict[str, Any]] | None:
-    """Load the valid checkpoint *.pt in `folder` with the highest number up to `at_most` at the end of its name.
-
-    Args:
-        skipped: gets a message for each newer file that is not valid (default: warnings.warn).
-        objection: returns the reason not to use an undamaged state, or None.
-
-    Returns:
-        The file and its state, or None if there is none.
-    """
-    report = skipped or (lambda message: warnings.warn(message, stacklevel=3))
-    for path in sorted(folder.glob("*.pt"), key=_number, reverse=True):
-        if _number(path)[0] > at_most:
-            continue
-        try:
-            state = load(path, map_location)
-            if (reason := objection(path, state)) is None:
-                return path, state
-            report(f"checkpoint {path} {reason}; it was not used")
-        except (CheckpointError, OSError) as error:
-            report(str(error))
-    return None
-
-
-def remove_partial(folder: Path) -> list[Path]:
-    """Delete the drafts of killed writers in `folder` and return them. Must not be called while a file is saved."""
-    leftovers = sorted(folder.glob(f"*{DRAFT}"))
-    for path in leftovers:
-        path.unlink(missing_ok=True)
-    return leftovers
 
 
 def plain_reason(error: BaseException) -> str:
@@ -122,11 +80,6 @@ def plain_reason(error: BaseException) -> str:
             return cause.strerror
         cause = cause.__cause__ or cause.__context__
     return ""
-
-
-def _number(path: Path) -> tuple[int, str]:
-    digits = re.findall(r"\d+", path.stem)
-    return (int(digits[-1]) if digits else -1, path.name)
 
 
 def _check_plain(value: object, place: str) -> None:

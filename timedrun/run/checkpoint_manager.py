@@ -21,6 +21,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file, replicated_state
 from timedrun.run.checkpoint_file import CheckpointError, plain_reason
+from timedrun.storage.atomic_file import DRAFT
 
 KEPT = 2
 """Newest steps that each rank keeps: if the newest is damaged, there is one before it."""
@@ -73,8 +74,9 @@ class CheckpointManager:
         places = own_folders(self.folder, self.ranks.rank)
         reason = None
         try:
-            for folder in places:  # of a process that was killed while it saved
-                checkpoint_file.remove_partial(folder)
+            for folder in places:  # drafts of a process that was killed while it saved
+                for draft in folder.glob(f"*{DRAFT}"):
+                    draft.unlink()
             content = about()
             if self.ranks.local_rank == 0 and replicated:
                 found = {"run": content["run"], "step": step, "tensors": replicated}
@@ -132,18 +134,24 @@ def newest_on_all(folder: Path, ranks: ProcessGroup) -> dict[str, Any]:
 
 def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any] | None]:
     """Return step and state of the newest usable checkpoint in a rank's `folder` up to step `bound`; -1 if none."""
-
-    def objection(path: Path, state: dict[str, Any]) -> str | None:
-        position, of_rank = state.get("position"), state.get("rank")
-        step = position.get("step") if isinstance(position, dict) else None
-        if not isinstance(step, int) or not isinstance(state.get("run"), str):
-            return "does not say of which run and step it is (saved by another version)"
-        if path.name != checkpoint_path(folder, step).name:
-            return f"holds the state after step {step}, contrary to its name (renamed or copied)"
-        return None if of_rank == rank else f"is of rank {of_rank}, in the folder of rank {rank} (moved or copied)"
-
-    found = checkpoint_file.newest_valid(folder, _warn, at_most=bound, objection=objection)
-    return (-1.0, None) if found is None else (float(found[1]["position"]["step"]), found[1])
+    for step in sorted((step for step in steps_in(folder) if step <= bound), reverse=True):
+        path = checkpoint_path(folder, step)
+        try:
+            state = checkpoint_file.load(path)
+        except (CheckpointError, OSError) as error:
+            _warn(str(error))
+            continue
+        position = state.get("position")
+        if not isinstance(position, dict) or not isinstance(state.get("run"), str):
+            reason = "does not say of which run and step it is (saved by another version)"
+        elif position.get("step") != step:
+            reason = f"holds the state after step {position.get('step')}, contrary to its name (renamed or copied)"
+        elif state.get("rank") != rank:
+            reason = f"is of rank {state.get('rank')}, in the folder of rank {rank} (moved or copied)"
+        else:
+            return step, state
+        _warn(f"checkpoint {path} {reason}; it was not used")
+    return -1, None
 
 
 def _require_one_run(folder: Path, ranks: ProcessGroup, step: int, state: dict[str, Any]) -> None:

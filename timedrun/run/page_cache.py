@@ -60,13 +60,11 @@ def drop_file(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
     return DROP_FILE
 
 
-def clear(asked_for: bool, command: Sequence[str] = ()) -> tuple[bool, str]:
-    """Drop this node's caches if `asked_for`; return True or False and, if False, the reason for the log.
+def clear(command: Sequence[str] = ()) -> tuple[bool, str]:
+    """Drop this node's caches; return True or False and, if False, the reason for the log.
 
     command: the program and its arguments, by default WRITER; its standard input is DROP_ALL.
     """
-    if not asked_for:
-        return False, "not asked for"
     command = command or (WRITER, str(drop_file()))
     try:
         subprocess.run(["/bin/sync"], check=True, timeout=120)
@@ -79,16 +77,12 @@ def clear(asked_for: bool, command: Sequence[str] = ()) -> tuple[bool, str]:
     return False, complaint[-1] if complaint else f"exit code {done.returncode}"
 
 
-def clear_on_every_node(
-    asked_for: bool, ranks: ProcessGroup, clear: Callable[[bool], tuple[bool, str]] = clear
-) -> tuple[bool, str]:
+def clear_on_every_node(ranks: ProcessGroup, clear: Callable[[], tuple[bool, str]] = clear) -> tuple[bool, str]:
     """Drop the caches of each node of the run; called by all ranks, done by each node's local rank 0.
 
     Return True if every node did, else False and the reason of the first that did not.
     """
-    if not asked_for:
-        return clear(False)
-    answers = ranks.all_gather(clear(True) if ranks.local_rank == 0 else None)
+    answers = ranks.all_gather(clear() if ranks.local_rank == 0 else None)
     nodes = [answer for answer in answers if answer is not None]
     for number, (done, reason) in enumerate(nodes):
         if not done:
@@ -111,16 +105,15 @@ def obstacle(command: Path = Path(WRITER), file: Path | None = None) -> str:
 
 @dataclass(frozen=True)
 class Residency:
-    """Cached part of some files."""
+    """Cached part of some files: `fraction` of the pages in `asked_bytes` that were examined, of `bytes` in all.
+
+    It is None, for a `reason`, if it is unknown.
+    """
 
     fraction: float | None
-    """Of the pages that were examined, 0..1; None if unknown."""
     bytes: int
-    """Size of the files."""
     asked_bytes: int
-    """Size of the windows that were examined; `bytes` if all were."""
     reason: str = ""
-    """Why `fraction` is None."""
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -159,8 +152,6 @@ def resident(files: Sequence[Path], *, most_bytes: int = SAMPLED_BYTES) -> Resid
 
 def log_resident(log: RunLog, files: PathList) -> None:
     """Log the cached part of `files`, measured on SAMPLED_FILES of them if they are more."""
-    if not len(files):
-        return
     chosen = [files[place] for place in evenly(len(files), SAMPLED_FILES)]
     found = resident(chosen)
     facts: dict[str, Scalar] = {"bytes": found.bytes, "asked_bytes": found.asked_bytes, "files": len(chosen)}
@@ -213,29 +204,18 @@ class ReadAhead:
         files: in the order to read.
         total_bytes: their sum. Nothing is read, and `reason` says so, if it exceeds the available memory: the first
             files would have left the cache before they are needed.
-        available: returns the bytes of available memory.
+        memory: bytes available (default: `available_memory`).
     """
 
-    def __init__(
-        self,
-        files: Iterable[Path],
-        total_bytes: int,
-        *,
-        available: Callable[[], int] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.bytes = 0
-        """Read so far."""
-        self.seconds = 0.0
-        """Taken for them."""
+    def __init__(self, files: Iterable[Path], total_bytes: int, *, memory: int | None = None) -> None:
+        self.bytes, self.seconds = 0, 0.0  # read so far, and taken for it
         self.complete = False
         self.reason = ""
         """Why it is not complete; "" while it reads."""
         self._files = files
-        self._monotonic = monotonic
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        memory = (available or available_memory)()
+        memory = available_memory() if memory is None else memory
         if total_bytes > memory:
             self.reason = f"the data's {total_bytes} bytes are more than the {memory} bytes of memory available"
 
@@ -267,19 +247,17 @@ class ReadAhead:
         log.event(keys.READ_AHEAD, self.bytes, **facts, **_reason("" if self.complete else self.reason))
 
     def _read(self) -> None:
-        began, buffer = self._monotonic(), bytearray(CHUNK_BYTES)
+        began, buffer = time.monotonic(), bytearray(CHUNK_BYTES)
         try:
             for file in self._files:
                 with open(file, "rb", buffering=0) as stream:
                     while count := stream.readinto(buffer):
                         self.bytes += count
-                        self.seconds = self._monotonic() - began
+                        self.seconds = time.monotonic() - began
                         if self._stop.is_set():
                             return
-        except OSError as error:  # training meets the same file, and says which one it is
-            self.reason = f"{type(error).__name__}: {error.strerror}"
-        except Exception as error:  # of the iterable: a thread's exception would be lost
-            self.reason = f"{type(error).__name__}: {error}"
+        except Exception as error:  # without its path: training meets the same file, and names it
+            self.reason = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
         else:
             self.complete = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
@@ -15,17 +15,15 @@ from timedrun.distributed.process_group import ProcessGroup
 
 LEAST_BYTES: Final = 1024
 """Smaller tensors stay with each rank: they are not worth a comparison."""
-PIECE: Final = 1 << 20
-"""Elements that are summed at a time: 8 MiB of memory."""
+COLUMNS: Final = 1024
 _INTEGERS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_HALF: Final = (1 << 32) - 1
 
 
 def split(state: Any, ranks: ProcessGroup) -> tuple[Any, dict[str, Tensor]]:
     """Split `state`, dicts and lists of tensors and plain values, into this rank's part and the replicated tensors.
 
-    A tensor is replicated if it is equal on all ranks, bit for bit: weights and moments after DDP's all-reduce are,
-    batch-norm statistics and random generators are not. All ranks call it together, and compare sums of 2 x 64 bits.
+    A tensor is replicated if its checksum is equal on all ranks: weights and moments after DDP's all-reduce are,
+    batch-norm statistics and random generators are not. All ranks call it together.
 
     Returns:
         `state` with None in place of the replicated tensors, and these tensors by their places.
@@ -39,14 +37,15 @@ def split(state: Any, ranks: ProcessGroup) -> tuple[Any, dict[str, Tensor]]:
 
     if ranks.world_size > 1:
         _map_leaves(state, collect)
-    names = "\n".join(f"{place} {tensor.dtype} {list(tensor.shape)}" for place, tensor in tensors.items())
-    if not all(_equal(ranks, [float(zlib.crc32(names.encode())), float(len(tensors))])):
-        tensors = {}  # ranks of other structure have nothing to compare
-    if tensors:
-        equal = _equal(ranks, fingerprints(list(tensors.values())))
-        tensors = {
-            place: tensor for number, (place, tensor) in enumerate(tensors.items()) if all(equal[4 * number :][:4])
-        }
+        names = "\n".join(f"{place} {tensor.dtype} {list(tensor.shape)}" for place, tensor in tensors.items())
+        structures, sums = zip(
+            *ranks.all_gather((zlib.crc32(names.encode()), checksums(tensors.values()))), strict=True
+        )
+        if len(set(structures)) == 1:
+            equal = [len(set(one)) == 1 for one in zip(*sums, strict=True)]
+            tensors = {place: tensor for (place, tensor), same in zip(tensors.items(), equal, strict=True) if same}
+        else:
+            tensors = {}
     return _map_leaves(state, lambda place, leaf: None if place in tensors else leaf), tensors
 
 
@@ -55,29 +54,20 @@ def merge(state: Any, tensors: dict[str, Tensor]) -> Any:
     return _map_leaves(state, lambda place, leaf: tensors.get(place, leaf))
 
 
-def fingerprints(tensors: list[Tensor]) -> list[float]:
-    """Return four numbers below 2**32 for each tensor: the sum of its elements' bits and one weighted by position,
-    modulo 2**64, in halves. A tensor that differs in one element has other sums. The device is waited for once."""
-    rows = []
+def checksums(tensors: Iterable[Tensor]) -> list[int]:
+    """Return the sum of each tensor's bits, as integers of its element size, modulo 2**64, in which the columns of rows
+    of COLUMNS elements have odd weights: a changed element changes the sum, and so does the order within a row.
+    The device is waited for once."""
+    found = []
     for tensor in tensors:
         flat = tensor.contiguous().flatten()
         flat = torch.view_as_real(flat).flatten() if flat.is_complex() else flat
-        words = flat.view(_INTEGERS[flat.element_size()])
-        weights = torch.arange(1, 2 * min(PIECE, len(words)) + 1, 2, device=words.device)
-        plain = torch.zeros((), dtype=torch.int64, device=words.device)
-        weighted = plain.clone()
-        for number, piece in enumerate(torch.split(words, PIECE)):
-            wide = piece.long()
-            total = wide.sum()
-            plain += total
-            weighted += (wide * weights[: len(wide)]).sum() + 2 * PIECE * number * total
-        rows.append(torch.stack([plain >> 32 & _HALF, plain & _HALF, weighted >> 32 & _HALF, weighted & _HALF]))
-    return [float(value) for value in torch.stack([row.to(rows[0].device) for row in rows]).flatten().tolist()]
-
-
-def _equal(ranks: ProcessGroup, values: list[float]) -> list[bool]:
-    found = ranks.all_reduce_max([*values, *(-value for value in values)])
-    return [high == -low for high, low in zip(found[: len(values)], found[len(values) :], strict=True)]
+        bits = flat.view(_INTEGERS[flat.element_size()])
+        rows = len(bits) // COLUMNS
+        whole, rest = bits[: rows * COLUMNS].view(rows, COLUMNS), bits[rows * COLUMNS :]
+        columns = torch.cat([whole.sum(0), rest.long()])
+        found.append((columns * torch.arange(1, 2 * len(columns), 2, device=columns.device)).sum())
+    return [int(value) for value in torch.stack([one.to(found[0].device) for one in found]).tolist()] if found else []
 
 
 def _map_leaves(value: Any, function: Callable[[str, Any], Any], place: str = "state") -> Any:

@@ -84,24 +84,21 @@ def changed(
     digest_was, digest = log.value(keys.CONFIG_DIGEST), config.digest(settings)
     if digest_was != digest and not settings_changed.keys() - {"seed"}:  # config.json was changed after the run
         found.append(f"the digest of the settings in the log was {digest_was} and is {digest}")
-    for was, now in (
-        (_named(ORIGIN, origin_was), _named(ORIGIN, origin)),
-        (_named(SYSTEM, system_was), _named(SYSTEM, system)),
-        (_versions(system_was), _versions(system)),
-        ({"the system": log.text(keys.SUBMISSION_PLATFORM)}, {"the system": system["system_name"]}),
-    ):
-        found += _differing(was, now).values()
+    was = {"the system": log.text(keys.SUBMISSION_PLATFORM)} | _named(origin_was, system_was)
+    now = {"the system": system["system_name"]} | _named(origin, system)
+    found += _differing(was, now).values()
     return found
 
 
-def _named(names: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, object]:
-    return {name: values.get(key, "not recorded") for key, name in names.items()}
-
-
-def _versions(system: Mapping[str, Any]) -> dict[str, object]:
-    software = system.get("other_software_stack")
-    versions = software if isinstance(software, dict) else {}
-    return {f"the version of {name}": version for name, version in versions.items()}
+def _named(origin: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, object]:
+    """Return the entries of `origin` and `system` that must be equal, by their names in messages."""
+    recorded = system.get("other_software_stack")
+    software = recorded if isinstance(recorded, dict) else {}
+    return {
+        **{name: origin.get(key, "not recorded") for key, name in ORIGIN.items()},
+        **{name: system.get(key, "not recorded") for key, name in SYSTEM.items()},
+        **{f"the version of {name}": version for name, version in software.items()},
+    }
 
 
 def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:

@@ -46,7 +46,7 @@ class RunState:
         self.train_state = TrainState()
         self.replicas = Replicas(ranks, self.train_state.parts)
         self.position = TrainProgress(**resume_from["position"]) if resume_from else TrainProgress()
-        self.throughput = Throughput.restored(resume_from["throughput"] if resume_from else None)
+        self.throughput = Throughput(**(resume_from["throughput"] if resume_from else {}))
         self.is_resumed = resume_from is not None
         self.minutes_before = log.rollback.since_start_seconds / 60 if log.rollback is not None else 0.0
         """On the clock before training continued in this process; known to rank 0."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 from mlevents import cold_start
 
@@ -21,11 +21,6 @@ class Throughput:
     """Trained in the current stretch before the run was stopped."""
     part_seconds: float = 0.0
     _begun: tuple[int, float] | None = None
-
-    @classmethod
-    def restored(cls, state: dict[str, Any] | None) -> Self:
-        """Restore from the result of `state`; None: nothing was trained yet."""
-        return cls(**(state or {}))
 
     def begin(self, samples: int, now: float) -> None:
         """Begin or continue a stretch at `samples` of the run and second `now`."""

@@ -64,7 +64,7 @@ class TimedRun:
         fault: Fault | None = None,
         check_every: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        clear_cache: Callable[[bool], tuple[bool, str]] = page_cache.clear,
+        clear_cache: Callable[[], tuple[bool, str]] = page_cache.clear,
     ) -> None:
         self.config = config
         self.spec = spec
@@ -92,7 +92,9 @@ class TimedRun:
     def __enter__(self) -> Self:
         try:
             if not self.state.is_resumed:
-                done, reason = page_cache.clear_on_every_node(self.config.clear_cache, self.ranks, self._clear_cache)
+                done, reason = False, "not asked for"
+                if self.config.clear_cache:
+                    done, reason = page_cache.clear_on_every_node(self.ranks, self._clear_cache)
                 self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))
                 self.log.start(keys.INIT_START)
                 log_submission(self.log, self.spec, self.config, self.platform)
@@ -190,7 +192,7 @@ class TimedRun:
                 self.log.event(keys.COLLECTIVE_TEST, proof)
             self.state.replicas.require_same(self.position.step)
             self.state.identify()
-            if self.ranks.is_first:
+            if self.ranks.is_first and len(files):
                 page_cache.log_resident(self.log, files)
             self._synchronize()
             self.log.end(keys.INIT_STOP)

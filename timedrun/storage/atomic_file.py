@@ -47,14 +47,11 @@ class FileWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
-            self.discard()
-            return
         try:
-            self.complete()
-        except BaseException:
+            if error is None:
+                self.complete()
+        finally:
             self.discard()
-            raise
 
     @property
     def sha256(self) -> str:
@@ -73,7 +70,7 @@ class FileWriter:
         self._stream.flush()
 
     def discard(self) -> None:
-        """Delete the draft, even if closing it fails because the disk is full."""
+        """Delete the draft if there is one, even if closing it fails because the disk is full."""
         with suppress(OSError):
             self._stream.close()
         self._draft.unlink(missing_ok=True)

@@ -142,7 +142,7 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
     """Read the plain file `path`. A pipe is not opened, since it might never end.
 
     Raises:
-        ValueError: it has more than `longest` bytes or grew while it was read, is no UTF-8 or no plain file.
+        ValueError: it has more than `longest` bytes, is no UTF-8 or no plain file.
         OSError: it cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):
@@ -151,10 +151,7 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
         size = os.fstat(file.fileno()).st_size
         if size > longest:
             raise ValueError(f"more than {longest:,} bytes")
-        raw = file.read(size + 1)  # allocates as much at once
-    if len(raw) > size:
-        raise ValueError("it grew while it was read")
-    return raw.decode("utf-8")
+        return file.read(size).decode("utf-8")  # allocates as much at once
 
 
 def existing(path: Path) -> list[Path]:

@@ -14,9 +14,9 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from multiprocessing import connection, parent_process
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
@@ -87,98 +87,65 @@ def results(
         for task in tasks:
             yield task, work(task)
         return
-    pool: _Pool[Task, Result] = _Pool(start, arguments, workers, name, remedy)
+    source, more = iter(tasks), True
+    waiting: deque[Task] = deque()
+    idle: list[_Worker[Task]] = []
+    busy: dict[Connection, _Worker[Task]] = {}
     try:
-        yield from pool.results(iter(tasks))
+        while waiting or busy or more:
+            while waiting and (idle or len(busy) < workers):
+                worker = idle.pop() if idle else _Worker[Task](start, arguments)
+                busy[worker.pipe] = worker
+                worker.task = waiting.popleft()
+                with suppress(BrokenPipeError, ConnectionResetError):  # its pipe's end is found below
+                    worker.pipe.send(worker.task)
+            hungry = more and len(waiting) < workers  # prepares the next tasks while workers are busy
+            for pipe in connection.wait(list(busy), timeout=0 if hungry else None):
+                worker = busy[pipe]  # type: ignore[index]  # only connections were given
+                try:
+                    error, result = worker.pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    raise TimedrunError(f"{worker.end()} while it worked on {name(worker.task)}; {remedy}") from None
+                if error is not None:
+                    raise error
+                idle.append(busy.pop(worker.pipe))
+                yield worker.task, result
+            if hungry:
+                try:
+                    waiting.append(next(source))
+                except StopIteration:
+                    more = False
     finally:
-        pool.end()
+        for worker in (*idle, *busy.values()):
+            worker.pipe.close()
+            worker.process.terminate()
+        for worker in (*idle, *busy.values()):
+            worker.process.join(5.0)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
 
 
 class _Worker(Generic[Task]):
     """Process, parent's end of its pipe, and current task."""
 
+    task: Task
+
     def __init__(self, start: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         context = multiprocessing.get_context("forkserver")  # threads of torch and tokenizers do not survive a fork
         self.pipe, theirs = context.Pipe()
-        self.process: ForkServerProcess = context.Process(target=_serve, args=(theirs, start, arguments), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, start, arguments), daemon=True)
         self.process.start()
         theirs.close()  # else the pipe would stay open after the worker's end
-        self.task: Task | None = None
 
-
-class _Pool(Generic[Task, Result]):
-    def __init__(
-        self,
-        start: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        count: int,
-        name: Callable[[Task], str],
-        remedy: str,
-    ) -> None:
-        self.name, self.remedy = name, remedy
-        self.start, self.arguments, self.count = start, arguments, count
-        self.idle: list[_Worker[Task]] = []
-        self.busy: dict[Connection, _Worker[Task]] = {}
-
-    def results(self, tasks: Iterator[Task]) -> Iterator[tuple[Task, Result]]:
-        waiting: deque[Task] = deque()
-        more = True
-        while waiting or self.busy or more:
-            while waiting and (self.idle or len(self.busy) < self.count):
-                self._give(waiting.popleft())
-            hungry = more and len(waiting) < self.count  # prepares the next tasks while workers are busy
-            for pipe in connection.wait(list(self.busy), timeout=0 if hungry else None):
-                assert isinstance(pipe, Connection)
-                yield self._take(pipe)
-            if hungry:
-                try:
-                    waiting.append(next(tasks))
-                except StopIteration:
-                    more = False
-
-    def _give(self, task: Task) -> None:
-        worker = self.idle.pop() if self.idle else _Worker[Task](self.start, self.arguments)
-        worker.task = task
-        self.busy[worker.pipe] = worker
-        try:
-            worker.pipe.send(task)
-        except (BrokenPipeError, ConnectionResetError):
-            raise self._died(worker) from None
-
-    def _take(self, pipe: Connection) -> tuple[Task, Result]:
-        worker = self.busy[pipe]
-        task = worker.task
-        assert task is not None  # it is busy
-        try:
-            error, result = pipe.recv()
-        except (EOFError, ConnectionResetError):
-            raise self._died(worker) from None
-        if error is not None:
-            raise error
-        del self.busy[pipe]
-        self.idle.append(worker)
-        return task, result
-
-    def _died(self, worker: _Worker[Task]) -> TimedrunError:
-        worker.process.join(5.0)
-        code = worker.process.exitcode
-        if code is not None and code < 0:
-            how = f"was killed ({signal.Signals(-code).name}{', perhaps for lack of memory' if code == -9 else ''})"
-        else:
-            how = f"ended with exit code {code}"
-        assert worker.task is not None
-        return TimedrunError(f"a worker process {how} while it worked on {self.name(worker.task)}; {self.remedy}")
-
-    def end(self) -> None:
-        """End all workers."""
-        for worker in (*self.idle, *self.busy.values()):
-            worker.pipe.close()
-            worker.process.terminate()
-        for worker in (*self.idle, *self.busy.values()):
-            worker.process.join(5.0)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+    def end(self) -> str:
+        """Describe how the process ended."""
+        self.process.join(5.0)
+        code = self.process.exitcode
+        if code is None or code >= 0:
+            return f"a worker process ended with exit code {code}"
+        hint = ", perhaps for lack of memory" if code == -signal.SIGKILL else ""
+        return f"a worker process was killed ({signal.Signals(-code).name}{hint})"
 
 
 def _serve(pipe: Connection, start: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...]) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 
 from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
 from mlevents.summary import RunSummary
-from mlevents.terminal_escape import printable
 from timedrun.errors import TimedrunError
 from timedrun.submission.scoring.run_status import reached, target
-from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED
+from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED, shortened
 
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -88,7 +87,7 @@ def _one_benchmark(sets: Mapping[str, Sequence[RunSummary]], records: Sequence[R
 def _draw_set(axes: Any, name: str, runs: Sequence[RunSummary], colour: str, scale: float, unit: str) -> None:
     times = [record.minutes for record in runs if reached(record) and record.minutes is not None]
     middle = f"median {median(times) * scale:.1f} {unit}" if times else "target not reached"
-    label = f"{_name(name)}: {middle}, {len(times)} of {len(runs)} runs"
+    label = f"{shortened(name, MAX_NAME_LENGTH)}: {middle}, {len(times)} of {len(runs)} runs"
     for record in runs:
         if not record.quality:
             continue
@@ -111,7 +110,8 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     except ValueError:
         metric, corner = "quality", "best"
     kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
-    title = f"Time to train, {_name(benchmark)} on {', '.join(map(_name, datasets))} ({kind})"
+    names = [shortened(name, MAX_NAME_LENGTH) for name in (benchmark, *datasets)]
+    title = f"Time to train, {names[0]} on {', '.join(names[1:])} ({kind})"
     axes.set_title(title, fontsize=12, loc="left", pad=10)
     axes.set_xlabel(f"{unit} since the clock started", fontsize=10)
     axes.set_ylabel(metric, fontsize=10)
@@ -124,11 +124,6 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
     axes.legend(loc=corner, fontsize=9, frameon=True, framealpha=0.92, edgecolor="#dddddd")
-
-
-def _name(text: str) -> str:
-    shown = printable(text)
-    return shown if len(shown) <= MAX_NAME_LENGTH else shown[: MAX_NAME_LENGTH - 3] + "..."
 
 
 def _save(figure: Any, out: Path) -> None:

@@ -109,7 +109,10 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ra
     middle = fmean(a) - fmean(b)
     low = high = None
     if min(len(a), len(b)) > 1:
-        reach = _paired_reach(a, b) if paired else _welch_reach(a, b)
+        if paired:
+            reach = quantile(len(a) - 1) * math.sqrt(variance(x - y for x, y in zip(a, b, strict=True)) / len(a))
+        else:
+            reach = _welch_reach(a, b)
         low, high = math.exp(middle - reach), math.exp(middle + reach)
     return Ratio(
         ratio=math.exp(middle),
@@ -120,12 +123,6 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ra
         runs_fast=len(fast),
         paired=paired,
     )
-
-
-def _paired_reach(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return half the 95 % interval of the mean of the pairs' differences."""
-    differences = [x - y for x, y in zip(a, b, strict=True)]
-    return quantile(len(a) - 1) * math.sqrt(variance(differences) / len(a))
 
 
 def _welch_reach(a: Sequence[float], b: Sequence[float]) -> float:

@@ -12,7 +12,6 @@ from mlevents.checks.finding import Finding, Level
 from mlevents.event import Event, is_number, short
 from mlevents.record import RunRecord
 from mlevents.rounds import RequiredKey, Ruleset
-from mlevents.rounds.constraint import satisfied
 from mlevents.rounds.ruleset import LEAST, EvaluationPoints
 
 LARGEST_BATCH: Final = 2**53  # larger values are not batch sizes
@@ -103,7 +102,7 @@ def _metadata(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> I
             break
     for name, constraint in required.metadata_values.items():
         for event, _ in logged:
-            if name in event.metadata and not satisfied(constraint, event.metadata[name], _before(run, event)):
+            if name in event.metadata and not constraint.holds(event.metadata[name], _before(run, event)):
                 number = short(event.metadata[name])
                 message = f"{name} of {required.key} is {number}; it must be {constraint.words}"
                 yield run.finding("error", "metadata-value", message, event)
@@ -119,7 +118,7 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
             message = f"{required.key} is {short(value)}, not one of: {words}"
             yield run.finding("error", "vocabulary", message, event)
     for constraint in required.value:
-        wrong = [(e, value) for e, value in logged if not satisfied(constraint, value, _before(run, e))]
+        wrong = [(e, value) for e, value in logged if not constraint.holds(value, _before(run, e))]
         if wrong:
             more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
             message = (
@@ -134,7 +133,7 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
     if _judged_by_the_target(run, required, logged):
         return
     for constraint in required.some_value:
-        if not any(satisfied(constraint, value, _before(run, event)) for event, value in logged):
+        if not any(constraint.holds(value, _before(run, event)) for event, value in logged):
             event, value = logged[-1]
             message = (
                 f"no {required.key} is {constraint.words}, which ruleset {run.rules.name} requires of at least one; "

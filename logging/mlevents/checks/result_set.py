@@ -61,17 +61,9 @@ def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
     distinct = list({run.sha256: run for run in runs}.values())
     for first, second in combinations(distinct, 2):
         names, path = _names([first, second]), str(second.path)
-        shared, of = shared_events(first, second)
-        times, values, evaluations = _alike(first, second)
-        if of and shared > COPIED_SHARE * of:
-            message = f"{names} share {shared} of {of} timed events to the millisecond and value: one is an edited copy"
-            yield Finding(level="error", rule="copied-log", message=message, path=path)
-        elif times >= MOVED_EVALUATIONS and times > COPIED_SHARE * evaluations:
-            message = (
-                f"{names} have {times} of {evaluations} evaluations at the same millisecond since run_start: one is a "
-                "copy moved in time"
-            )
-            yield Finding(level="error", rule="copied-log", message=message, path=path)
+        _, values, evaluations = _alike(first, second)
+        if how := copied(first, second):
+            yield Finding(level="error", rule="copied-log", message=f"{names} {how}", path=path)
         elif first.seed != second.seed and (
             values == evaluations >= ALIKE_EVALUATIONS
             or (values >= MOSTLY_ALIKE_EVALUATIONS and values >= MOSTLY * evaluations)
@@ -83,13 +75,20 @@ def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
             yield Finding(level="warning", rule="copied-log", message=message, path=path)
 
 
-def shared_events(first: RunSummary, second: RunSummary) -> tuple[int, int]:
-    """Return the number of timed events that both logs share, and of how many, within the reach of both sketches."""
+def copied(first: RunSummary, second: RunSummary) -> str | None:
+    """Return how one of two logs is a copy of the other, edited or moved in time; None if neither is."""
     sketches = [first.sketch, second.sketch]
     full = [max(sketch) for sketch in sketches if len(sketch) == SKETCH_SIZE]
-    if full:
+    if full:  # compare within the reach of both
         sketches = [frozenset(value for value in sketch if value <= min(full)) for sketch in sketches]
-    return len(sketches[0] & sketches[1]), min(map(len, sketches))
+    shared, of = len(sketches[0] & sketches[1]), min(map(len, sketches))
+    if of and shared > COPIED_SHARE * of:
+        return f"share {shared} of {of} timed events to the millisecond and value: one is an edited copy"
+    times, _, evaluations = _alike(first, second)
+    if times >= MOVED_EVALUATIONS and times > COPIED_SHARE * evaluations:
+        same = f"{times} of {evaluations} evaluations at the same millisecond since run_start"
+        return f"have {same}: one is a copy moved in time"
+    return None
 
 
 def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:

@@ -61,22 +61,13 @@ def outside(run: CheckedRun) -> Iterator[Finding]:
     if started is None or stopped is None or stopped.time_ms < started.time_ms:
         return
     timed = [event for event in run.record.timed if event.key in TRAINED | EVALUATED]
-    wrong = [event for event in timed if event.time_ms > stopped.time_ms + CLOCK_TOLERANCE_MS]
-    if wrong:
-        latest = max(event.time_ms for event in wrong)
-        message = (
-            f"run_stop is {(latest - stopped.time_ms) / 1e3:.3f} s earlier than events before it: {_named(wrong)} "
-            f"from line {wrong[0].line} on"
-        )
-        yield run.finding("error", "clock-order", message, stopped)
-    wrong = [event for event in timed if event.time_ms < started.time_ms - CLOCK_TOLERANCE_MS]
-    if wrong:
-        earliest = min(event.time_ms for event in wrong)
-        message = (
-            f"run_start is {(started.time_ms - earliest) / 1e3:.3f} s later than events after it: {_named(wrong)} "
-            f"from line {wrong[0].line} on"
-        )
-        yield run.finding("error", "clock-order", message, started)
+    for edge, is_stop in ((stopped, True), (started, False)):
+        by = [(event.time_ms - edge.time_ms) * (1 if is_stop else -1) for event in timed]
+        wrong = [event for event, ms in zip(timed, by, strict=True) if ms > CLOCK_TOLERANCE_MS]
+        if wrong:
+            relation = "earlier than events before" if is_stop else "later than events after"
+            message = f"{edge.key} is {max(by) / 1e3:.3f} s {relation} it: {_named(wrong)} from line {wrong[0].line} on"
+            yield run.finding("error", "clock-order", message, edge)
 
 
 def set_back(run: CheckedRun) -> Iterator[Finding]:

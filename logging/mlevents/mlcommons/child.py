@@ -18,11 +18,11 @@ import sys
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 # The functions that decide for each tool, by module; their return values are recorded with its log.
-ASKED: Final = {
+ASKED = {
     "compliance_checker": (("compliance_checker.mlp_compliance", "main"),),
     "package_checker": (
         ("package_checker.package_checker", "check_systems"),
@@ -31,6 +31,7 @@ ASKED: Final = {
     "system_desc_checker": (("system_desc_checker.system_desc_checker", "check_system_desc"),),
 }
 
+RETURNED: Final[dict[str, bool]] = {}  # by the current job
 LINES_KEPT: Final = 200  # of a tool's stdout
 
 
@@ -50,28 +51,20 @@ class _Recorder(logging.Handler):
             self.entries.append(["WARNING", str(message)])
 
 
-@contextlib.contextmanager
-def _recorded(tool: str, returned: dict[str, bool]) -> Iterator[None]:
-    """Record in `returned` the return values of the functions that decide for `tool`."""
-    originals: list[tuple[Any, str, Callable[..., Any]]] = []
+def _record_answers(tool: str) -> None:
+    """Make the functions that decide for `tool` record their return values in RETURNED, once for all jobs."""
 
-    def noting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def recording(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **keywords: Any) -> Any:
             answer = original(*arguments, **keywords)
-            returned[name] = bool(answer[0] if isinstance(answer, tuple) else answer)
+            RETURNED[name] = bool(answer[0] if isinstance(answer, tuple) else answer)
             return answer
 
         return call
 
-    try:
-        for module_name, name in ASKED.get(tool, ()):
-            module = importlib.import_module(f"mlperf_logging.{module_name}")
-            originals.append((module, name, getattr(module, name)))
-            setattr(module, name, noting(name, getattr(module, name)))
-        yield
-    finally:
-        for module, name, original in originals:
-            setattr(module, name, original)
+    for module_name, name in ASKED.pop(tool, ()):
+        module = importlib.import_module(f"mlperf_logging.{module_name}")
+        setattr(module, name, recording(name, getattr(module, name)))
 
 
 def _summarize(folder: str, ruleset: str) -> dict[str, float]:
@@ -112,21 +105,21 @@ def _keep_rule_files() -> None:
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Run one job. `raised` is the last line of a traceback; `missing` means that it was a failed import or memory."""
-    found: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "returned": {}, "scores": {}}
+    found: dict[str, Any] = {"exit": 0, "raised": None, "missing": False, "scores": {}}
+    RETURNED.clear()
     recorder, printed, errors = _Recorder(), io.StringIO(), io.StringIO()
     root = logging.getLogger()
     root.handlers[:] = [recorder]
     root.setLevel(logging.INFO)
     sys.argv = [f"mlperf_logging.{job['tool']}", *job["arguments"]]
-    show = warnings.showwarning
     warnings.showwarning = recorder.warn
     try:
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
             if job["tool"] == "result_summarizer":
                 found["scores"] = _summarize(*job["arguments"])
             else:
-                with _recorded(job["tool"], found["returned"]):
-                    runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
+                _record_answers(job["tool"])
+                runpy.run_module(f"mlperf_logging.{job['tool']}", run_name="__main__", alter_sys=True)
     except SystemExit as stop:
         found["exit"] = stop.code
     except (ImportError, MemoryError) as error:
@@ -134,9 +127,8 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         found["raised"] = _last_line(error)
     finally:
-        warnings.showwarning = show
         _forget()
-    found["log"] = recorder.entries
+    found["returned"], found["log"] = dict(RETURNED), recorder.entries
     found["printed"] = printed.getvalue().splitlines()[-LINES_KEPT:]
     found["errors"] = errors.getvalue().splitlines()[-1:]
     return found

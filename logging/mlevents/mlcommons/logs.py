@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from mlevents.mlcommons.messages import rule_file_values
+from mlevents.mlcommons.messages import rule_file_values, unsafe
 from mlevents.mlcommons.process import Job, Workplace
-from mlevents.mlcommons.repair import RepairError, concerning, identity, repaired
+from mlevents.mlcommons.repair import RepairError, concerning, repaired
 from mlevents.mlcommons.verdict import (
     OfficialVerdict,
     judged,
@@ -24,7 +24,7 @@ from mlevents.mlcommons.verdict import (
     without_run,
 )
 from mlevents.rounds import Ruleset
-from mlevents.rounds.ruleset import UpstreamDefect
+from mlevents.rounds.ruleset import Repair, UpstreamDefect
 
 LOG_SECONDS: Final = 120.0
 COPIED_BYTES: Final = 32 << 20  # of logs, at a time
@@ -87,7 +87,7 @@ def _check_part(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialV
     """Return the verdicts on logs copied together: by today's rule files, then by repaired ones if needed."""
     verdicts: dict[int, OfficialVerdict] = {}
     logs: dict[int, Path] = {}
-    concerned: dict[tuple[tuple[str, str, str], ...], tuple[tuple[UpstreamDefect, ...], list[int]]] = {}
+    concerned: dict[tuple[Repair, ...], tuple[tuple[UpstreamDefect, ...], list[int]]] = {}
     with Workplace() as place:
         for number, path in enumerate(paths):
             folder = place.copy / str(number)  # names may repeat
@@ -97,12 +97,12 @@ def _check_part(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialV
                 continue
             log = shutil.copyfile(path, folder / path.name)
             names = rule_file_values(log)
-            if refused := list(names.unsafe(path.name)):
+            if refused := list(unsafe(names, path.name)):
                 verdicts[number] = without_run("fail", TOOL, ruleset, refused)
                 continue
             logs[number] = log
             if defects := concerning(ruleset, names):
-                concerned.setdefault(tuple(map(identity, defects)), (defects, []))[1].append(number)
+                concerned.setdefault(tuple(defect.repair for defect in defects), (defects, []))[1].append(number)
         verdicts |= _ask(place, logs, ruleset)
         for defects, numbers in concerned.values():
             failed = {number: logs[number] for number in numbers if verdicts[number].verdict == "fail"}

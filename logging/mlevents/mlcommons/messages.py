@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from mlevents.event import MARK
 
@@ -22,27 +21,12 @@ SEVERE: Final = frozenset({"WARNING", "ERROR", "CRITICAL"})
 IN_FOLDER: Final = r" Running compliance checks in dir (.*)"
 
 
-@dataclass(frozen=True)
-class RuleFileValues:
-    """The values of a log that select rule files: (key, value, line) of each, in file order."""
-
-    values: tuple[tuple[str, Any, int], ...]
-
-    def of(self, key: str) -> frozenset[str]:
-        """Return all strings logged under `key`."""
-        return frozenset(value for name, value, _ in self.values if name == key and isinstance(value, str))
-
-    def unsafe(self, place: str) -> Iterator[str]:
-        """Yield complaints about values that would make the checker execute a rule file of the log's choice."""
-        for key, value, line in self.values:
-            if isinstance(value, str) and re.search(r"[/\\]|\.\.", value):
-                message = f"{key} holds a path, {ascii(value)}; MLCommons' checker was not run"
-                yield f"{place}, line {line}: {message}"
+RuleFileValue = tuple[str, str, int]  # key, value and line
 
 
-def rule_file_values(path: Path) -> RuleFileValues:
-    """Return the values of the log at `path` that select rule files."""
-    found: list[tuple[str, Any, int]] = []
+def rule_file_values(path: Path) -> list[RuleFileValue]:
+    """Return the strings in the log at `path` that select rule files, in file order."""
+    found = []
     for number, line in marked_lines(path):
         # Escaped characters may hide a key.
         if "\\" not in line and not any(key in line for key in NAMES_RULE_FILES):
@@ -52,9 +36,16 @@ def rule_file_values(path: Path) -> RuleFileValues:
             key, value = fields["key"], fields["value"]
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # reported by the checker itself
-        if isinstance(key, str) and key in NAMES_RULE_FILES:
+        if isinstance(key, str) and key in NAMES_RULE_FILES and isinstance(value, str):
             found.append((key, value, number))
-    return RuleFileValues(tuple(found))
+    return found
+
+
+def unsafe(values: Iterable[RuleFileValue], place: str) -> Iterator[str]:
+    """Yield complaints about values that would make the checker execute a rule file of the log's choice."""
+    for key, value, line in values:
+        if re.search(r"[/\\]|\.\.", value):
+            yield f"{place}, line {line}: {key} holds a path, {ascii(value)}; MLCommons' checker was not run"
 
 
 def marked_lines(path: Path) -> Iterator[tuple[int, str]]:

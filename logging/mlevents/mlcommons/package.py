@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mlevents.mlcommons.messages import convergence, rule_file_values
+from mlevents.mlcommons.messages import convergence, rule_file_values, unsafe
 from mlevents.mlcommons.process import Answer, Job, Workplace
-from mlevents.mlcommons.repair import RepairError, concerning, identity, repaired
+from mlevents.mlcommons.repair import RepairError, concerning, repaired
 from mlevents.mlcommons.verdict import (
     OfficialVerdict,
     judged,
@@ -55,10 +55,10 @@ def _check(folder: Path, ruleset: str | Ruleset) -> OfficialVerdict:
         refused = _copy(folder, place.copy)
         logs = [path for path in sorted(place.copy.glob("results/*/*/result_*.txt")) if path.is_file()]
         names = {str(path.relative_to(place.copy)): rule_file_values(path) for path in logs}
-        refused += [complaint for path, log in names.items() for complaint in log.unsafe(path)]
+        refused += [complaint for path, log in names.items() for complaint in unsafe(log, path)]
         if refused:
             return without_run("fail", TOOL, ruleset, refused, place)
-        defects = list({identity(one): one for log in names.values() for one in concerning(ruleset, log)}.values())
+        defects = list({one.repair: one for log in names.values() for one in concerning(ruleset, log)}.values())
         again = None
         if defects:  # a second copy, since the tools write into it
             again = shutil.copytree(place.copy, place.new_folder("again"), symlinks=True, dirs_exist_ok=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mlevents.mlcommons.messages import RuleFileValues
+from mlevents.mlcommons.messages import RuleFileValue
 from mlevents.mlcommons.process import Workplace, installed
 from mlevents.rounds import RULESETS, Ruleset
 from mlevents.rounds.ruleset import UpstreamDefect
@@ -16,18 +16,17 @@ class RepairError(Exception):
     """A declared repair does not match the installed rule file."""
 
 
-def concerning(ruleset: str | Ruleset, log: RuleFileValues) -> tuple[UpstreamDefect, ...]:
+def concerning(ruleset: str | Ruleset, log: Iterable[RuleFileValue]) -> tuple[UpstreamDefect, ...]:
     """Return the declared defects of `ruleset` that concern the benchmark and division of a log."""
     rules = RULESETS.get(ruleset) if isinstance(ruleset, str) else ruleset
     if rules is None:
         return ()
-    benchmarks, divisions = log.of("submission_benchmark"), log.of("submission_division")
-    return tuple(one for one in rules.defects if one.benchmark in benchmarks and one.division in divisions)
-
-
-def identity(defect: UpstreamDefect) -> tuple[str, str, str]:
-    """Return what distinguishes two defects of a ruleset."""
-    return defect.rule, defect.benchmark, defect.division
+    logged = {(key, value) for key, value, _ in log}
+    return tuple(
+        one
+        for one in rules.defects
+        if {("submission_benchmark", one.benchmark), ("submission_division", one.division)} <= logged
+    )
 
 
 def repaired(place: Workplace, defects: Sequence[UpstreamDefect]) -> Path:

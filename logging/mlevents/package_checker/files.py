@@ -42,11 +42,6 @@ class Entry:
         """The last part of `place`."""
         return self.place.rpartition("/")[2]
 
-    @property
-    def parent(self) -> str:
-        """The folder of the entry; "" is the submission folder."""
-        return self.place.rpartition("/")[0]
-
 
 @dataclass(frozen=True)
 class Listing:
@@ -227,9 +222,11 @@ def check_manifest(listing: Listing, digests: Mapping[str, str]) -> list[Finding
     """
     if MANIFEST not in listing.entries:
         return []
-    listed, problem = _listed(listing)
-    if listed is None:
-        return [listing.finding("error", "manifest", problem, MANIFEST)]
+    content = read_json(listing, MANIFEST)
+    listed = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(listed, dict) or not all(isinstance(digest, str) for digest in listed.values()):
+        message = 'not a JSON object with the SHA-256 of each file under "files"; no file was compared'
+        return [listing.finding("error", "manifest", message, MANIFEST)]
     findings = []
     present = {place for place, entry in listing.entries.items() if entry.kind != "folder"} - {MANIFEST}
     if missing := sorted(set(listed) - present):
@@ -244,15 +241,6 @@ def check_manifest(listing: Listing, digests: Mapping[str, str]) -> list[Finding
             message = f"SHA-256 differs from {MANIFEST}, so the file was changed after packaging"
             findings.append(listing.finding("error", "manifest", message, place))
     return findings
-
-
-def _listed(listing: Listing) -> tuple[dict[str, str] | None, str]:
-    """Return the manifest's files and "", or None and the problem."""
-    content = read_json(listing, MANIFEST)
-    files = content.get("files") if isinstance(content, dict) else None
-    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
-        return None, 'not a JSON object with the SHA-256 of each file under "files"; no file was compared'
-    return files, ""
 
 
 def read_json(listing: Listing, place: str) -> object:

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
-from mlevents.checks.result_set import COPIED_SHARE, MOVED_EVALUATIONS, shared_events
+from mlevents.checks.result_set import copied
 from mlevents.event import MARK, is_number, short
 from mlevents.package_checker.files import shown
 from mlevents.package_checker.system_description import SystemDescription
@@ -55,7 +55,7 @@ def check_logs(
         systems: every system id of the submission.
     """
     organization = os.path.basename(os.path.realpath(root))
-    found: dict[tuple[str, Level, str, str], list[RunSummary]] = defaultdict(list)
+    found: dict[Disagreement, list[RunSummary]] = defaultdict(list)
     for log in logs:
         for disagreement in _with_folders(log, organization, system, benchmark, systems):
             found[disagreement].append(log)
@@ -66,55 +66,52 @@ def check_logs(
         more = f" (also in {len(members) - 1} more logs)" if len(members) > 1 else ""
         first = members[0].path
         line = line_of(first, key)
-        yield Finding(level=level, rule=rule, message=message + more, line=line, path=shown(first))
+        yield Finding(level=level, rule=rule, message=f"{key} {message}{more}", line=line, path=shown(first))
+
+
+Disagreement = tuple[str, Level, str, str]  # key, level, rule, message
 
 
 def _with_folders(
     log: RunSummary, organization: str, system: str, benchmark: str, systems: frozenset[str]
-) -> Iterator[tuple[str, Level, str, str]]:
-    """Yield (key, level, rule, message) of each value that disagrees with the folders the log is in."""
+) -> Iterator[Disagreement]:
+    """Yield each value that disagrees with the folders the log is in."""
     if log.benchmark not in (None, benchmark):
         message = f"is {short(log.benchmark)}, but the log is scored as its folder's benchmark, {short(benchmark)}"
-        yield _disagreement(keys.SUBMISSION_BENCHMARK, "error", "benchmark-agrees", message)
+        yield keys.SUBMISSION_BENCHMARK, "error", "benchmark-agrees", message
     if log.organization is not None and not same_name(log.organization, organization):
         # A warning: the folder may have been renamed when the submission was unpacked.
         message = f"is {short(log.organization)}, but the submission's folder is {short(organization)}"
-        yield _disagreement(keys.SUBMISSION_ORG, "warning", "organization-agrees", message)
+        yield keys.SUBMISSION_ORG, "warning", "organization-agrees", message
     if log.platform is None or same_name(log.platform, system):
         return
     if log.platform in systems:
         message = f"is {short(log.platform)}, another system of this submission; the log is in the folder of"
-        yield _disagreement(keys.SUBMISSION_PLATFORM, "error", "platform-agrees", f"{message} {short(system)}")
+        yield keys.SUBMISSION_PLATFORM, "error", "platform-agrees", f"{message} {short(system)}"
     else:
         message = f"is {short(log.platform)}, but the folder is {short(system)}; use one name for a system"
-        yield _disagreement(keys.SUBMISSION_PLATFORM, "warning", "platform-agrees", message)
+        yield keys.SUBMISSION_PLATFORM, "warning", "platform-agrees", message
 
 
-def _with_description(
-    log: RunSummary, description: SystemDescription, place: str
-) -> Iterator[tuple[str, Level, str, str]]:
-    """Yield (key, level, rule, message) of each value that disagrees with the system description at `place`."""
+def _with_description(log: RunSummary, description: SystemDescription, place: str) -> Iterator[Disagreement]:
+    """Yield each value that disagrees with the system description at `place`."""
     submitter, division, status = (description.text(key) for key in ("submitter", "division", "status"))
     if log.organization is not None and submitter is not None and not same_name(log.organization, submitter):
         message = f"is {short(log.organization)}, but the submitter in {place} is {short(submitter)}; use one name"
-        yield _disagreement(keys.SUBMISSION_ORG, "error", "organization-agrees", message)
+        yield keys.SUBMISSION_ORG, "error", "organization-agrees", message
     if log.division is not None and division is not None and log.division.lower() != division.lower():
         message = f"is {short(log.division)}, but {place} says {short(division)}, which selects MLCommons' checks"
-        yield _disagreement(keys.SUBMISSION_DIVISION, "error", "division-agrees", message)
+        yield keys.SUBMISSION_DIVISION, "error", "division-agrees", message
     if log.submission_status is not None and not same_status(log.submission_status, status):
         message = f"is {short(log.submission_status)}, but the status in {place} is {short(status)}; they must agree"
-        yield _disagreement(keys.SUBMISSION_STATUS, "error", "status-agrees", message)
-
-
-def _disagreement(key: str, level: Level, rule: str, message: str) -> tuple[str, Level, str, str]:
-    return key, level, rule, f"{key} {message}"
+        yield keys.SUBMISSION_STATUS, "error", "status-agrees", message
 
 
 def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[Finding]:
     """Yield findings about logs that are in two sets of a submission, unchanged or edited; `check_set` compares within
     a set.
 
-    As there, logs are compared by their timed events, and by values and times since run_start of their evaluations.
+    Only logs with an event or an evaluation in common are compared.
     """
     logs = [(index, log) for index, members in enumerate(sets) for log in members if log.events]
     by_digest: dict[str, list[tuple[int, RunSummary]]] = defaultdict(list)
@@ -127,52 +124,25 @@ def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[F
             if index != members[0][0]:
                 message = f"is identical to {_place(members[0][1], root)}; a result counts once"
                 yield Finding(level="error", rule="copied-log", message=message, path=shown(log.path))
-    events = _pairs([(index, log.sketch) for index, log in firsts])
-    evaluations = _pairs([(index, _evaluations(log)) for index, log in firsts])
-    for a, b in sorted(events.keys() | evaluations.keys()):
-        first, second = firsts[a][1], firsts[b][1]
-        shared, of = shared_events(first, second)
-        both = evaluations.get((a, b), set())
-        alike = max(len({value for _, value, _ in both} - {None}), sum(value is None for _, value, _ in both))
-        values = max(len({point.value for point in log.quality}) for log in (first, second))
-        if of and shared > COPIED_SHARE * of:
-            message = (
-                f"shares {shared} of {of} timed events with {_place(first, root)}, to the millisecond and value: one "
-                "is an edited copy; a result counts once"
-            )
-        elif alike >= MOVED_EVALUATIONS and alike > COPIED_SHARE * values:
-            message = (
-                f"has {alike} of {values} evaluations at the same millisecond since run_start as "
-                f"{_place(first, root)}: one is a copy moved in time; a result counts once"
-            )
-        else:
-            continue
-        yield Finding(level="error", rule="copied-log", message=message, path=shown(second.path))
-
-
-def _pairs(logs: Sequence[tuple[int, Iterable[Hashable]]]) -> dict[tuple[int, int], set[Any]]:
-    """Return what two logs of different sets share, by their positions in `logs` of (set, parts)."""
+    parts = [{*log.sketch, *_evaluations(log)} for _, log in firsts]
     holders: dict[Hashable, list[int]] = defaultdict(list)
-    for number, (_, parts) in enumerate(logs):
-        for part in parts:
+    for number, of_log in enumerate(parts):
+        for part in of_log:
             holders[part].append(number)
-    found: dict[tuple[int, int], set[Any]] = defaultdict(set)
-    for part, numbers in holders.items():
-        for a, b in combinations(numbers[:MOST_HOLDERS], 2):
-            if logs[a][0] != logs[b][0]:
-                found[a, b].add(part)
-    return found
+    pairs = {pair for numbers in holders.values() for pair in combinations(numbers[:MOST_HOLDERS], 2)}
+    for a, b in sorted(pairs):
+        (first_set, first), (second_set, second) = firsts[a], firsts[b]
+        if first_set != second_set and (how := copied(first, second)):
+            message = f"{_place(first, root)} and this log {how}; a result counts once"
+            yield Finding(level="error", rule="copied-log", message=message, path=shown(second.path))
 
 
-def _evaluations(log: RunSummary) -> set[tuple[float, float | None, int]]:
+def _evaluations(log: RunSummary) -> set[Hashable]:
     """Return progress, value and milliseconds since run_start of each evaluation, and the same without the value, which
     may have been edited; as within a set not for whole seconds, the resolution of some logs, nor for demonstrations."""
-    points = [
-        (point.progress, point.value, round(point.minutes * 60_000))
-        for point in log.quality
-        if is_number(point.minutes * 60_000)
-    ]
-    fine = [] if log.is_demonstration else [(progress, None, time) for progress, _, time in points if time % 1000]
+    times = [(point, point.minutes * 60_000) for point in log.quality]
+    points = [(point.progress, point.value, round(time)) for point, time in times if is_number(time)]
+    fine = [] if log.is_demonstration else [(progress, time) for progress, _, time in points if time % 1000]
     return {*points, *fine}
 
 

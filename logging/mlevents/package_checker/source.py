@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from mlevents.checks.finding import Finding
-from mlevents.package_checker.files import MANIFEST, Entry, Listing, read_json
+from mlevents.package_checker.files import MANIFEST, Listing, read_json
 
 # submission_rules.adoc, "Training": the files required with <system>_<implementation>.json.
 RULED_FILES: Final = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
@@ -52,7 +52,9 @@ def check_source(listing: Listing, systems: Mapping[str, Iterable[str]]) -> Iter
                 f"no file in {place}; the rules require the code of the benchmark, the scripts that run it, and a "
                 "description of each system and implementation"
             )
-            yield listing.finding("error", "source-missing", message, "benchmarks" if _has_benchmarks(listing) else "")
+            yield listing.finding(
+                "error", "source-missing", message, "benchmarks" if "benchmarks" in listing.children else ""
+            )
             continue
         if not any(_ending(entry.name) in CODE_ENDINGS and entry.size for entry in entries):
             message = "no source code, from which the results could be reproduced"
@@ -113,11 +115,6 @@ def _implementation(listing: Listing, place: str, system: str) -> Iterator[Findi
         if name in own and not own[name].size:
             message = "is empty; it must explain how to reproduce the runs"
             yield listing.finding("warning", "implementation-files", message, own[name].place)
-
-
-def _has_benchmarks(listing: Listing) -> bool:
-    entry: Entry | None = listing.entries.get("benchmarks")
-    return entry is not None and entry.kind == "folder"
 
 
 def _ending(name: str) -> str:

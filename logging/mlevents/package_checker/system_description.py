@@ -135,8 +135,8 @@ def unanswered(values: Mapping[str, Any]) -> list[str]:
 def read_description(path: Path) -> SystemDescription:
     """Read the description at `path`, whatever its bytes; defects are in `problems`. Raises nothing on content."""
 
-    def unreadable(message: str) -> SystemDescription:
-        finding = Finding(level="error", rule="system-json", message=message, path=shown(path))
+    def unreadable(message: str, line: int | None = None) -> SystemDescription:
+        finding = Finding(level="error", rule="system-json", message=message, line=line, path=shown(path))
         return SystemDescription(path, problems=(finding,))
 
     if not path.is_file():
@@ -154,15 +154,8 @@ def read_description(path: Path) -> SystemDescription:
     except UnicodeDecodeError as error:
         return unreadable(f"invalid UTF-8 at byte {error.start}; save it as UTF-8")
     except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        finding = Finding(
-            level="error",
-            rule="system-json",
-            message=f"invalid JSON: {short(str(error), 100)[1:-1]}; MLCommons' tools abort at such a file",
-            line=line,
-            path=shown(path),
-        )
-        return SystemDescription(path, problems=(finding,))
+        message = f"invalid JSON: {short(str(error), 100)[1:-1]}; MLCommons' tools abort at such a file"
+        return unreadable(message, getattr(error, "lineno", None))
     if not isinstance(values, dict):
         return unreadable(f"{_kind(values)}, not a JSON object with the {len(KEYS)} keys")
     lines, repeated = _key_lines(text)
@@ -179,22 +172,13 @@ def read_description(path: Path) -> SystemDescription:
     return SystemDescription(path, values, lines, problems)
 
 
-def check_description(path: Path, rules: Ruleset) -> list[Finding]:
-    """Return all findings about the system description at `path` under `rules`. Raises nothing on content."""
-    return description_findings(read_description(path), rules)
-
-
 def description_findings(description: SystemDescription, rules: Ruleset) -> list[Finding]:
-    """Return the findings of `check_description` for a description that was read before."""
-    findings = list(description.problems)
-    if description.readable:
-        findings += _missing_keys(description)
-        for check in _CHECKS:
-            findings.extend(check(description, rules))
-    return findings
+    """Return all findings about a system description under `rules`. Raises nothing on content."""
+    checks = _CHECKS if description.readable else ()
+    return [*description.problems, *(finding for check in checks for finding in check(description, rules))]
 
 
-def _missing_keys(system: SystemDescription) -> Iterator[Finding]:
+def _missing_keys(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
     missing = [key for key in KEYS if key not in system.values]
     if missing:
         message = f"missing {', '.join(missing)}; all {len(KEYS)} keys are required, some may be empty"
@@ -293,6 +277,7 @@ def _name(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
 
 
 _CHECKS: Final[tuple[Callable[[SystemDescription, Ruleset], Iterator[Finding]], ...]] = (
+    _missing_keys,
     _text_values,
     _counts,
     _division,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ from mlevents.package_checker.tool_files import (
     check_private_id,
     check_scaling,
 )
-from mlevents.rounds import RULESETS, BenchmarkRules, Ruleset, default_ruleset
+from mlevents.rounds import RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.summary import RunSummary
 
@@ -98,12 +98,14 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         read = logs[one.place]
         description = described.get(one.system)
         findings += _benchmark_folder(listing, one, of_benchmark, rules)
-        findings += check_results(listing, one, read, _benchmark_rules(one, of_benchmark))
+        findings += check_results(
+            listing, one, read, of_benchmark.benchmarks.get(one.benchmark) if of_benchmark else None
+        )
         findings += _tool_files(listing, one, read, description)
         findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
     findings += check_copies(logs.values(), listing.root)
     findings += check_documents(listing)
-    findings += check_source(listing, {name: _systems_with(sets, name) for name in known})
+    findings += check_source(listing, {name: [one.system for one in sets if one.benchmark == name] for name in known})
     findings += check_manifest_source(listing)
     root = os.path.abspath(listing.root)
     digests = {os.path.relpath(path, root).replace(os.sep, "/"): one.sha256 for path, one in of_path.items()}
@@ -157,14 +159,6 @@ def _names_known(rules: Ruleset) -> set[str]:
     """Return the benchmarks of a round: those with rules here, and those that its logs may name."""
     words = {word for one in rules.required if one.key == keys.SUBMISSION_BENCHMARK for word in one.vocabulary or ()}
     return words | set(rules.benchmarks)
-
-
-def _benchmark_rules(one: ResultSet, rules: Ruleset | None) -> BenchmarkRules | None:
-    return rules.benchmarks.get(one.benchmark) if rules else None
-
-
-def _systems_with(sets: Iterable[ResultSet], benchmark: str) -> list[str]:
-    return [one.system for one in sets if one.benchmark == benchmark]
 
 
 def _top(listing: Listing) -> Iterator[Finding]:

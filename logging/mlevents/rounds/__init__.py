@@ -20,27 +20,15 @@ from mlevents.rounds import (
     training_6_0,
     training_6_1,
 )
-from mlevents.rounds.ruleset import (
-    BenchmarkRules,
-    EvaluationInterval,
-    PartTarget,
-    Repair,
-    RequiredKey,
-    Ruleset,
-    UpstreamDefect,
-)
+from mlevents.rounds.ruleset import BenchmarkRules, RequiredKey, Ruleset
 
 __all__ = [
     "BENCHMARK_DATASET",
     "MLPERF_RULESETS",
     "RULESETS",
     "BenchmarkRules",
-    "EvaluationInterval",
-    "PartTarget",
-    "Repair",
     "RequiredKey",
     "Ruleset",
-    "UpstreamDefect",
     "default_ruleset",
     "round_of_path",
     "ruleset",

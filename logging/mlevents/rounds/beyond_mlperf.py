@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from mlevents import keys
 from mlevents.rounds import training_2_1
-from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, Ruleset
+from mlevents.rounds.ruleset import BenchmarkRules, EvaluationInterval, next_round
 
 GPT_125M: Final = BenchmarkRules(
     name="gpt_125m",
@@ -20,16 +19,8 @@ GPT_125M: Final = BenchmarkRules(
     evaluation_interval=EvaluationInterval(constant=512_000),  # our own choice: 1,000 steps of the published batch
 )
 
-RULESET: Final = Ruleset(
-    name="beyond_mlperf",
+RULESET: Final = replace(
+    next_round(training_2_1.RULESET, "beyond_mlperf", dropped=training_2_1.RULESET.benchmarks, benchmarks=[GPT_125M]),
     round="none",
     checker="",
-    status_words=training_2_1.RULESET.status_words,
-    init_minutes=training_2_1.RULESET.init_minutes,
-    required=tuple(
-        replace(required, vocabulary=(GPT_125M.name,)) if required.key == keys.SUBMISSION_BENCHMARK else required
-        for required in training_2_1.RULESET.required
-    ),
-    closed_required=training_2_1.RULESET.closed_required,
-    benchmarks={GPT_125M.name: GPT_125M},
 )

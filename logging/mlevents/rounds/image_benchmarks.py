@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds.constraint import Equal, Length, MultipleOf, Parts, PowerOfTwoTimes, Related, Within, is_whole
+from mlevents.rounds.constraint import (
+    Constraint,
+    equal,
+    is_whole,
+    length,
+    multiple_of,
+    parts,
+    power_of_two_times,
+    related,
+    within,
+)
 from mlevents.rounds.ruleset import (
     BenchmarkRules,
     EvaluationInterval,
@@ -21,9 +31,9 @@ from mlevents.rounds.ruleset import (
     once_each,
 )
 
-POSITIVE: Final = Within(above=0)
-NOT_NEGATIVE: Final = Within(least=0)
-OPEN_KEYS: Final = (evaluation(Within(below=1.0)),)  # an open accuracy must only not be in percent
+POSITIVE: Final = within(above=0)
+NOT_NEGATIVE: Final = within(least=0)
+OPEN_KEYS: Final = (evaluation(within(below=1.0)),)  # an open accuracy must only not be in percent
 # The list of required tensors is left to MLCommons' checker.
 WEIGHTS: Final = RequiredKey(key=keys.WEIGHTS_INITIALIZATION, occurrence="at least one", metadata=("tensor",))
 
@@ -41,25 +51,25 @@ RESNET: Final = BenchmarkRules(
         WEIGHTS,
         once(keys.GLOBAL_BATCH_SIZE, POSITIVE),
         named(keys.OPT_NAME, "sgd", "lars"),
-        evaluation(Within(least=0.759, below=1.0)),
+        evaluation(within(least=0.759, below=1.0)),
     ),
     # closed_resnet_lars.yaml and closed_resnet_sgd.yaml. mlperf-logging has no constants for the sgd_ names.
     closed_optimizer_keys={
         "lars": (
             once(keys.LARS_OPT_BASE_LEARNING_RATE),
-            once(keys.LARS_OPT_END_LR, Equal(0.0001)),
-            once(keys.LARS_OPT_LR_DECAY_POLY_POWER, Equal(2)),
+            once(keys.LARS_OPT_END_LR, equal(0.0001)),
+            once(keys.LARS_OPT_LR_DECAY_POLY_POWER, equal(2)),
             once(keys.LARS_OPT_LR_DECAY_STEPS),
-            once(keys.LARS_EPSILON, Equal(0.0)),
+            once(keys.LARS_EPSILON, equal(0.0)),
             once(keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS),
             once(keys.LARS_OPT_MOMENTUM),
-            once(keys.LARS_OPT_WEIGHT_DECAY, PowerOfTwoTimes(0.0001)),
+            once(keys.LARS_OPT_WEIGHT_DECAY, power_of_two_times(0.0001)),
         ),
         "sgd": (
-            once("sgd_opt_base_learning_rate", MultipleOf(0.001)),
-            once("sgd_opt_end_learning_rate", Equal(0.0001)),
+            once("sgd_opt_base_learning_rate", multiple_of(0.001)),
+            once("sgd_opt_end_learning_rate", equal(0.0001)),
             *once_each("sgd_opt_learning_rate_decay_poly_power", "sgd_opt_learning_rate_decay_steps"),
-            once("sgd_opt_weight_decay", PowerOfTwoTimes(0.0001)),
+            once("sgd_opt_weight_decay", power_of_two_times(0.0001)),
             *once_each("sgd_opt_momentum", keys.MODEL_BN_SPAN, keys.OPT_LR_WARMUP_EPOCHS),
         ),
     },
@@ -81,10 +91,10 @@ SSD: Final = BenchmarkRules(
         once(keys.GLOBAL_BATCH_SIZE),
         named(keys.OPT_NAME, "adam"),
         once(keys.OPT_BASE_LR, NOT_NEGATIVE),
-        once(keys.OPT_WEIGHT_DECAY, Equal(0.0)),
+        once(keys.OPT_WEIGHT_DECAY, equal(0.0)),
         once(keys.OPT_LR_WARMUP_EPOCHS, NOT_NEGATIVE),
         once("opt_learning_rate_warmup_factor", NOT_NEGATIVE),
-        evaluation(Within(least=0.340, below=1.0)),
+        evaluation(within(least=0.340, below=1.0)),
     ),
 )
 
@@ -93,7 +103,7 @@ def _maskrcnn_rate(rate: float, batch: float) -> bool:
     return is_whole(rate / 0.02) or (batch < 16 and is_whole(0.02 / rate))
 
 
-_BOX_AND_MASK: Final = (Parts({"BBOX": Within(), "SEGM": Within()}),)
+_BOX_AND_MASK: Final = (parts(BBOX=within(), SEGM=within()),)
 
 MASKRCNN: Final = BenchmarkRules(
     name="maskrcnn",
@@ -105,25 +115,25 @@ MASKRCNN: Final = BenchmarkRules(
     runs=5,
     unit="epoch",
     evaluation_interval=EvaluationInterval(constant=1),
-    open_keys=(evaluation(Parts({"BBOX": Within(below=1.0), "SEGM": Within(below=1.0)}), value=_BOX_AND_MASK),),
+    open_keys=(evaluation(parts(BBOX=within(below=1.0), SEGM=within(below=1.0)), value=_BOX_AND_MASK),),
     closed_keys=(
         WEIGHTS,
         once(keys.GLOBAL_BATCH_SIZE, POSITIVE),
         once(
             keys.OPT_BASE_LR,
-            Related(
+            related(
                 "a whole multiple of 0.02, or 0.02 / k below a batch of 16", (keys.GLOBAL_BATCH_SIZE,), _maskrcnn_rate
             ),
         ),
         once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
         once("opt_learning_rate_warmup_factor", POSITIVE),
-        once("num_image_candidates", MultipleOf(1000.0)),
-        once("opt_learning_rate_decay_factor", Equal(0.1)),
-        once(keys.OPT_LR_DECAY_STEPS, Length(2)),
+        once("num_image_candidates", multiple_of(1000.0)),
+        once("opt_learning_rate_decay_factor", equal(0.1)),
+        once(keys.OPT_LR_DECAY_STEPS, length(2)),
         once("min_image_size", NOT_NEGATIVE),
         once("max_image_size", NOT_NEGATIVE),
         evaluation(
-            Parts({"BBOX": Within(least=0.377, below=1.0), "SEGM": Within(least=0.339, below=1.0)}), value=_BOX_AND_MASK
+            parts(BBOX=within(least=0.377, below=1.0), SEGM=within(least=0.339, below=1.0)), value=_BOX_AND_MASK
         ),
     ),
 )
@@ -146,28 +156,28 @@ UNET3D: Final = BenchmarkRules(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_NAME, keys.OPT_BASE_LR),
         once(keys.OPT_LR_WARMUP_EPOCHS, NOT_NEGATIVE),
         *once_each("opt_learning_rate_decay_boundary_epochs", "opt_learning_rate_decay_factor", keys.OPT_WEIGHT_DECAY),
-        once(keys.TRAIN_SAMPLES, Equal(168)),
-        once(keys.EVAL_SAMPLES, Equal(42)),
-        evaluation(Within(least=0.908)),
+        once(keys.TRAIN_SAMPLES, equal(168)),
+        once(keys.EVAL_SAMPLES, equal(42)),
+        evaluation(within(least=0.908)),
         *once_each(keys.SEED, "opt_momentum", "oversampling"),
         *once_each("training_input_shape", "validation_input_shape", "validation_overlap"),
     ),
 )
 
 
-def fid_and_clip(progress: str, fid: Within, clip: Within) -> RequiredKey:
+def fid_and_clip(progress: str, fid: Constraint, clip: Constraint) -> RequiredKey:
     """Return the rule for Stable Diffusion's metrics, each in its own eval_accuracy, joined by equal `progress`."""
     return RequiredKey(
         key="aggregated_eval_accuracy",  # name of the joined value in the rule files
         occurrence="at least two",
         joined=progress,
-        value=(Parts({"FID": Within(), "CLIP": Within()}),),
-        some_value=(Parts({"FID": fid, "CLIP": clip}),),
+        value=(parts(FID=within(), CLIP=within()),),
+        some_value=(parts(FID=fid, CLIP=clip),),
     )
 
 
-OPEN_FID_AND_CLIP: Final = (Within(least=0.0), Within(most=1.0))
-CLOSED_FID_AND_CLIP: Final = (Within(least=0.0, most=90.0), Within(least=0.15, most=1.0))
+OPEN_FID_AND_CLIP: Final = (within(least=0.0), within(most=1.0))
+CLOSED_FID_AND_CLIP: Final = (within(least=0.0, most=90.0), within(least=0.15, most=1.0))
 
 STABLE_DIFFUSION: Final = BenchmarkRules(
     name="stable_diffusion",
@@ -185,17 +195,17 @@ STABLE_DIFFUSION: Final = BenchmarkRules(
     closed_keys=(
         RequiredKey(key=keys.GLOBAL_BATCH_SIZE, occurrence="at least one", value=(NOT_NEGATIVE,)),
         named(keys.OPT_NAME, "adamw"),
-        once(keys.OPT_ADAMW_BETA_1, Equal(0.9)),
-        once(keys.OPT_ADAMW_BETA_2, Equal(0.999)),
-        once(keys.OPT_ADAMW_EPSILON, Equal(1e-8)),
-        once(keys.OPT_ADAMW_WEIGHT_DECAY, Equal(0.01)),
+        once(keys.OPT_ADAMW_BETA_1, equal(0.9)),
+        once(keys.OPT_ADAMW_BETA_2, equal(0.999)),
+        once(keys.OPT_ADAMW_EPSILON, equal(1e-8)),
+        once(keys.OPT_ADAMW_WEIGHT_DECAY, equal(0.01)),
         once(keys.OPT_BASE_LR, NOT_NEGATIVE),
         once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
         fid_and_clip(keys.STEP_NUM, *CLOSED_FID_AND_CLIP),
     ),
 )
 
-_FLUX_TARGET: Final = Within(above=0.0, most=0.586)
+_FLUX_TARGET: Final = within(above=0.0, most=0.586)
 
 FLUX1: Final = BenchmarkRules(
     name="flux1",
@@ -220,15 +230,15 @@ FLUX1: Final = BenchmarkRules(
     closed_keys=(
         RequiredKey(key=keys.GLOBAL_BATCH_SIZE, occurrence="at least one", value=(NOT_NEGATIVE,)),
         # From 6.1 on rounded up to whole batches, as in the rules.
-        once("evaluation_frequency", Equal(262_144)),
+        once("evaluation_frequency", equal(262_144)),
         named(keys.OPT_NAME, "adamw"),
-        once(keys.OPT_ADAMW_BETA_1, Equal(0.9)),
-        once(keys.OPT_ADAMW_BETA_2, Equal(0.95)),
-        once(keys.OPT_ADAMW_EPSILON, Equal(1e-8)),
-        once(keys.OPT_ADAMW_WEIGHT_DECAY, Equal(0.1)),
+        once(keys.OPT_ADAMW_BETA_1, equal(0.9)),
+        once(keys.OPT_ADAMW_BETA_2, equal(0.95)),
+        once(keys.OPT_ADAMW_EPSILON, equal(1e-8)),
+        once(keys.OPT_ADAMW_WEIGHT_DECAY, equal(0.1)),
         once(keys.OPT_BASE_LR, NOT_NEGATIVE),
         once(keys.OPT_LR_WARMUP_STEPS, NOT_NEGATIVE),
-        once(keys.OPT_GRADIENT_CLIP_NORM, Equal(1.0)),
+        once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
         evaluation(_FLUX_TARGET, progress=keys.SAMPLES_COUNT),
     ),
 )

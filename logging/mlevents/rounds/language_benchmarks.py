@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds.constraint import Among, Equal, Integer, Within
+from mlevents.rounds.constraint import INTEGER, among, equal, within
 from mlevents.rounds.image_benchmarks import OPEN_KEYS, POSITIVE, WEIGHTS
 from mlevents.rounds.ruleset import (
     BenchmarkRules,
@@ -40,7 +40,7 @@ BERT: Final = BenchmarkRules(
         *once_each(keys.OPT_LR_TRAINING_STEPS, keys.OPT_LR_WARMUP_STEPS, keys.NUM_WARMUP_STEPS, keys.START_WARMUP_STEP),
         *once_each(keys.OPT_LAMB_BETA_1, keys.OPT_LAMB_BETA_2, keys.OPT_LAMB_WEIGHT_DECAY),
         WEIGHTS,
-        evaluation(Within(least=0.720, below=1.0)),
+        evaluation(within(least=0.720, below=1.0)),
     ),
 )
 
@@ -60,48 +60,48 @@ RNNT: Final = BenchmarkRules(
         once(keys.GLOBAL_BATCH_SIZE),
         named(keys.OPT_NAME, "lamb"),
         once(keys.OPT_BASE_LR),
-        once(keys.OPT_LAMB_EPSILON, Equal(1e-9)),
+        once(keys.OPT_LAMB_EPSILON, equal(1e-9)),
         *once_each("opt_lamb_learning_rate_decay_poly_power", "opt_lamb_learning_rate_hold_epochs"),
         once(keys.OPT_LR_WARMUP_EPOCHS),
-        once(keys.OPT_WEIGHT_DECAY, Equal(1e-3)),
+        once(keys.OPT_WEIGHT_DECAY, equal(1e-3)),
         *once_each(keys.OPT_LAMB_BETA_1, keys.OPT_LAMB_BETA_2),
-        once(keys.OPT_GRADIENT_CLIP_NORM, Among((1, math.inf))),
-        once("opt_learning_rate_alt_decay_func", Equal(True)),
-        once("opt_learning_rate_alt_warmup_func", Equal(True)),
-        once("opt_lamb_learning_rate_min", Equal(1e-5)),
+        once(keys.OPT_GRADIENT_CLIP_NORM, among(1, math.inf)),
+        once("opt_learning_rate_alt_decay_func", equal(True)),
+        once("opt_learning_rate_alt_warmup_func", equal(True)),
+        once("opt_lamb_learning_rate_min", equal(1e-5)),
         once(keys.TRAIN_SAMPLES),
-        once(keys.EVAL_SAMPLES, Equal(2703)),
+        once(keys.EVAL_SAMPLES, equal(2703)),
         once("data_train_max_duration"),
-        once("data_train_num_buckets", Integer()),
+        once("data_train_num_buckets", INTEGER),
         # The spelling of mlperf-logging.
-        once("data_speed_perturbaton_min", Equal(0.85)),
-        once("data_speed_perturbaton_max", Equal(1.15)),
-        once("data_spec_augment_freq_n", Equal(2)),
-        once("data_spec_augment_freq_min", Equal(0)),
-        once("data_spec_augment_freq_max", Equal(20)),
-        once("data_spec_augment_time_n", Equal(10)),
-        once("data_spec_augment_time_min", Equal(0)),
-        once("data_spec_augment_time_max", Equal(0.03)),
+        once("data_speed_perturbaton_min", equal(0.85)),
+        once("data_speed_perturbaton_max", equal(1.15)),
+        once("data_spec_augment_freq_n", equal(2)),
+        once("data_spec_augment_freq_min", equal(0)),
+        once("data_spec_augment_freq_max", equal(20)),
+        once("data_spec_augment_time_n", equal(10)),
+        once("data_spec_augment_time_min", equal(0)),
+        once("data_spec_augment_time_max", equal(0.03)),
         once("model_eval_ema_factor"),
-        once("eval_max_prediction_symbols", Equal(300)),
-        evaluation(Within(above=0.0, most=0.058)),
+        once("eval_max_prediction_symbols", equal(300)),
+        evaluation(within(above=0.0, most=0.058)),
     ),
 )
 
 _GPT3_KEYS: Final = (
     once(keys.GLOBAL_BATCH_SIZE),
-    once(keys.MAX_SEQUENCE_LENGTH, Equal(2048)),
+    once(keys.MAX_SEQUENCE_LENGTH, equal(2048)),
     named(keys.OPT_NAME, "adam"),
-    once(keys.OPT_BASE_LR, Among((2e-5, 3e-5))),
+    once(keys.OPT_BASE_LR, among(2e-5, 3e-5)),
     *once_each(keys.OPT_END_LR, keys.OPT_LR_DECAY_STEPS, keys.OPT_LR_WARMUP_STEPS),
     named(keys.OPT_LR_DECAY_SCHEDULE, COSINE),
-    once("opt_adam_beta_1", Equal(0.9)),
-    once("opt_adam_beta_2", Equal(0.95)),
-    once("opt_adam_epsilon", Equal(1e-8)),
-    once(keys.OPT_GRADIENT_CLIP_NORM, Equal(1.0)),
+    once("opt_adam_beta_1", equal(0.9)),
+    once("opt_adam_beta_2", equal(0.95)),
+    once("opt_adam_epsilon", equal(1e-8)),
+    once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
     once(keys.GRADIENT_ACCUMULATION_STEPS, POSITIVE),
     once(keys.EVAL_SAMPLES),
-    evaluation(Within(above=2.6, most=2.69)),
+    evaluation(within(above=2.6, most=2.69)),
     once("init_checkpoint_step", POSITIVE),
 )
 
@@ -129,11 +129,11 @@ LLAMA2_70B_LORA: Final = BenchmarkRules(
     progress=keys.SAMPLES_COUNT,
     # Every 384 sequences, rounded up to whole batches; the first FLOOR(0.125 * batch + 2) evaluations are skipped.
     evaluation_interval=EvaluationInterval(constant=384, whole_batches=True),
-    open_keys=(evaluation(Within(below=1.0), progress=keys.SAMPLES_COUNT),),
+    open_keys=(evaluation(within(below=1.0), progress=keys.SAMPLES_COUNT),),
     closed_keys=(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, "lora_alpha", keys.OPT_LR_TRAINING_STEPS),
         *once_each(keys.OPT_GRADIENT_CLIP_NORM, keys.OPT_ADAMW_WEIGHT_DECAY, keys.GRADIENT_ACCUMULATION_STEPS),
-        once("lora_rank", Equal(16)),
-        evaluation(Within(above=0.0, most=0.925), progress=keys.SAMPLES_COUNT),
+        once("lora_rank", equal(16)),
+        evaluation(within(above=0.0, most=0.925), progress=keys.SAMPLES_COUNT),
     ),
 )

@@ -7,10 +7,11 @@ benchmark_meta.py; of evaluation intervals: training_rules.adoc, "Quality measur
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds.constraint import Constraint, Equal, Related, Whole, Within
+from mlevents.rounds.constraint import WHOLE, Constraint, equal, related, within
 from mlevents.rounds.image_benchmarks import POSITIVE
 from mlevents.rounds.language_benchmarks import COSINE
 from mlevents.rounds.ruleset import (
@@ -32,11 +33,11 @@ def adamw(epsilon: float) -> tuple[RequiredKey, ...]:
     return (
         named(keys.OPT_NAME, "adamw"),
         named(keys.OPT_LR_DECAY_SCHEDULE, COSINE),
-        once(keys.OPT_ADAMW_BETA_1, Equal(0.9)),
-        once(keys.OPT_ADAMW_BETA_2, Equal(0.95)),
-        once(keys.OPT_ADAMW_EPSILON, Equal(epsilon)),
-        once(keys.OPT_ADAMW_WEIGHT_DECAY, Equal(0.1)),
-        once(keys.OPT_GRADIENT_CLIP_NORM, Equal(1.0)),
+        once(keys.OPT_ADAMW_BETA_1, equal(0.9)),
+        once(keys.OPT_ADAMW_BETA_2, equal(0.95)),
+        once(keys.OPT_ADAMW_EPSILON, equal(epsilon)),
+        once(keys.OPT_ADAMW_WEIGHT_DECAY, equal(0.1)),
+        once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
     )
 
 
@@ -55,27 +56,32 @@ FREE_ADAMW: Final = once_each(
 
 def log_perplexity(target: float, points: EvaluationPoints | None = None) -> RequiredKey:
     """Return the rule that one evaluation of a language model, by samples, is at or below `target`."""
-    return evaluation(Within(above=0.0, most=target), progress=keys.SAMPLES_COUNT, points=points)
+    return evaluation(within(above=0.0, most=target), progress=keys.SAMPLES_COUNT, points=points)
 
 
 def decay_steps(total: int) -> RequiredKey:
     """Return the rule that the learning rate decays from the end of the warm-up to `total` steps."""
     words = f"{total:,} - {keys.OPT_LR_WARMUP_STEPS}"
     return once(
-        keys.OPT_LR_DECAY_STEPS, Related(words, (keys.OPT_LR_WARMUP_STEPS,), lambda v, warmup: v == total - warmup)
+        keys.OPT_LR_DECAY_STEPS, related(words, (keys.OPT_LR_WARMUP_STEPS,), lambda v, warmup: v == total - warmup)
     )
 
 
-_RATE_405B: Final = Related("8e-5 * global_batch_size / 1152", BATCH, lambda v, batch: v * 1152 == batch * 8e-5)
+def scaled(words: str, value_of: Callable[[float], float]) -> Constraint:
+    """Return the constraint to a value that depends on the global batch size, within 1e-9."""
+    return related(words, BATCH, lambda value, batch: abs(value - value_of(batch)) < 1e-9)
+
+
+_RATE_405B: Final = related("8e-5 * global_batch_size / 1152", BATCH, lambda v, batch: v * 1152 == batch * 8e-5)
 _SHAPE_405B: Final = (
     once(keys.GLOBAL_BATCH_SIZE),
-    once(keys.MAX_SEQUENCE_LENGTH, Equal(8192)),
+    once(keys.MAX_SEQUENCE_LENGTH, equal(8192)),
     named(keys.OPT_NAME, "adamw"),
     once(keys.OPT_END_LR),
     once(keys.GRADIENT_ACCUMULATION_STEPS, POSITIVE),
-    once(keys.EVAL_SAMPLES, Equal(5760)),
+    once(keys.EVAL_SAMPLES, equal(5760)),
     log_perplexity(5.6),
-    once("init_checkpoint_step", Equal(0)),
+    once("init_checkpoint_step", equal(0)),
 )
 
 LLAMA31_405B: Final = BenchmarkRules(
@@ -101,7 +107,7 @@ LLAMA31_405B: Final = BenchmarkRules(
 # From 5.1 on: the schedule of 1,200,000 steps at a batch of 1152, scaled to the batch in use.
 DECAY_405B: Final = once(
     keys.OPT_LR_DECAY_STEPS,
-    Related(
+    related(
         # Today's rule file computes the second term at the warm-up steps, so they must be logged before.
         "CEIL(1,200,000 * 1152 / global_batch_size) - CEIL(8,000 * 1152 / global_batch_size)",
         BATCH,
@@ -128,14 +134,14 @@ def _small(
         open_keys=open_keys,
         closed_keys=(
             once(keys.GLOBAL_BATCH_SIZE),
-            once(keys.MAX_SEQUENCE_LENGTH, Equal(8192)),
+            once(keys.MAX_SEQUENCE_LENGTH, equal(8192)),
             *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR, keys.OPT_LR_WARMUP_STEPS),
             decay_steps(1_200_000),
             *adamw(epsilon=1e-5),
             once(keys.GRADIENT_ACCUMULATION_STEPS, POSITIVE),
-            once(keys.EVAL_SAMPLES, Equal(1024)),
+            once(keys.EVAL_SAMPLES, equal(1024)),
             log_perplexity(target),
-            once(keys.MAX_STEPS, Equal(1_200_000)),
+            once(keys.MAX_STEPS, equal(1_200_000)),
         ),
     )
 
@@ -146,7 +152,7 @@ LLAMA31_8B: Final = _small(
     # Every 12288 sequences, rounded up to whole batches, none skipped (training_policies pull request 567).
     EvaluationInterval(constant=12_288, whole_batches=True),
     # Any loss: today's rule files require one below 1.0, which this metric never is (see the rounds' defects).
-    (evaluation(Within(above=0.0), progress=keys.SAMPLES_COUNT),),
+    (evaluation(within(above=0.0), progress=keys.SAMPLES_COUNT),),
 )
 
 GPT_OSS_20B: Final = _small(
@@ -155,7 +161,7 @@ GPT_OSS_20B: Final = _small(
     None,
     (
         log_perplexity(3.34),
-        once(keys.MAX_SEQUENCE_LENGTH, Equal(8192)),
+        once(keys.MAX_SEQUENCE_LENGTH, equal(8192)),
         named(keys.OPT_NAME, "adamw"),
         *once_each(keys.OPT_BASE_LR, keys.OPT_END_LR),
         *FREE_ADAMW,
@@ -164,12 +170,12 @@ GPT_OSS_20B: Final = _small(
 )
 
 _SHAPE_671B: Final = (
-    once(keys.GLOBAL_BATCH_SIZE, Within(least=15360)),
-    once(keys.MAX_SEQUENCE_LENGTH, Equal(4096)),
+    once(keys.GLOBAL_BATCH_SIZE, within(least=15360)),
+    once(keys.MAX_SEQUENCE_LENGTH, equal(4096)),
     named(keys.OPT_NAME, "adamw"),
     once(keys.MAX_STEPS),
     once(keys.GRADIENT_ACCUMULATION_STEPS, POSITIVE),
-    once(keys.EVAL_SAMPLES, Equal(1024)),
+    once(keys.EVAL_SAMPLES, equal(1024)),
     log_perplexity(3.6),
 )
 
@@ -188,16 +194,12 @@ DEEPSEEKV3_671B: Final = BenchmarkRules(
         *_SHAPE_671B,
         once(
             keys.OPT_BASE_LR,
-            Related(
-                "2.4e-5 * SQRT(global_batch_size / 16384)",
-                BATCH,
-                lambda v, batch: abs(v - 2.4e-05 * (batch / 16384) ** 0.5) < 1e-9,
-            ),
+            scaled("2.4e-5 * SQRT(global_batch_size / 16384)", lambda batch: 2.4e-05 * (batch / 16384) ** 0.5),
         ),
-        once(keys.OPT_LR_WARMUP_STEPS, Equal(4)),
+        once(keys.OPT_LR_WARMUP_STEPS, equal(4)),
         decay_steps(12_000),
         *adamw(epsilon=1e-8),
-        once("moe_aux_loss_coeff", Equal(0.01)),
+        once("moe_aux_loss_coeff", equal(0.01)),
     ),
 )
 
@@ -207,14 +209,14 @@ FIRST_EVALUATION_671B: Final = EvaluationPoints(
     first=lambda batch: batch * math.floor(42 + 24576 / batch),
 )
 
-COUNT: Final[tuple[Constraint, ...]] = (Whole(), POSITIVE)
-SHARE: Final = (Within(least=0.0, most=1.0),)
+COUNT: Final[tuple[Constraint, ...]] = (WHOLE, POSITIVE)
+SHARE: Final = (within(least=0.0, most=1.0),)
 
 _SHAPE_QWEN: Final = (
     once(keys.GLOBAL_BATCH_SIZE, *COUNT),
-    once(keys.MAX_SEQUENCE_LENGTH, Equal(65536)),
-    once(keys.EVAL_SAMPLES, Equal(251)),
-    once("init_checkpoint_step", Equal(0)),
+    once(keys.MAX_SEQUENCE_LENGTH, equal(65536)),
+    once(keys.EVAL_SAMPLES, equal(251)),
+    once("init_checkpoint_step", equal(0)),
     once(keys.MAX_STEPS),
     named(keys.OPT_NAME, "adamw"),
     once("num_prompts_per_step", *COUNT),
@@ -239,47 +241,38 @@ QWEN35_397B_GRPO: Final = BenchmarkRules(
         *once_each("generation_training_rollout_temperature", "generation_training_rollout_top_p"),
         *once_each("generation_validation_rollout_temperature", "generation_validation_rollout_top_p"),
         once("num_generations_per_prompt", *COUNT),
-        evaluation(Within(above=0.69), progress=keys.SAMPLES_COUNT, value=SHARE),
+        evaluation(within(above=0.69), progress=keys.SAMPLES_COUNT, value=SHARE),
     ),
     closed_keys=(
         *_SHAPE_QWEN,
         once(
-            keys.OPT_BASE_LR,
-            Related(
-                "1e-6 * SQRT(global_batch_size / 256)",
-                BATCH,
-                lambda v, batch: abs(v - 1e-6 * (batch / 256) ** 0.5) < 1e-9,
-            ),
+            keys.OPT_BASE_LR, scaled("1e-6 * SQRT(global_batch_size / 256)", lambda batch: 1e-6 * (batch / 256) ** 0.5)
         ),
-        once(keys.OPT_ADAMW_BETA_1, Equal(0.9)),
-        once(keys.OPT_ADAMW_BETA_2, Equal(0.999)),
-        once(keys.OPT_ADAMW_EPSILON, Equal(1e-8)),
-        once(keys.OPT_ADAMW_WEIGHT_DECAY, Equal(0.0)),
+        once(keys.OPT_ADAMW_BETA_1, equal(0.9)),
+        once(keys.OPT_ADAMW_BETA_2, equal(0.999)),
+        once(keys.OPT_ADAMW_EPSILON, equal(1e-8)),
+        once(keys.OPT_ADAMW_WEIGHT_DECAY, equal(0.0)),
         once(
             keys.OPT_GRADIENT_CLIP_NORM,
-            Related(
-                "0.125 * SQRT(256 / global_batch_size)",
-                BATCH,
-                lambda v, batch: abs(v - 0.125 * (256 / batch) ** 0.5) < 1e-9,
-            ),
+            scaled("0.125 * SQRT(256 / global_batch_size)", lambda batch: 0.125 * (256 / batch) ** 0.5),
         ),
-        once(keys.OPT_LR_WARMUP_STEPS, Equal(0)),
+        once(keys.OPT_LR_WARMUP_STEPS, equal(0)),
         named(keys.OPT_LR_DECAY_SCHEDULE, "constant"),
-        once("generation_training_rollout_temperature", Equal(1.0)),
-        once("generation_training_rollout_top_p", Equal(1.0)),
-        once("generation_validation_rollout_temperature", Equal(0.1)),
-        once("generation_validation_rollout_top_p", Equal(0.95)),
+        once("generation_training_rollout_temperature", equal(1.0)),
+        once("generation_training_rollout_top_p", equal(1.0)),
+        once("generation_validation_rollout_temperature", equal(0.1)),
+        once("generation_validation_rollout_top_p", equal(0.95)),
         once(
             "num_generations_per_prompt",
-            Equal(16),
-            Related(
+            equal(16),
+            related(
                 "global_batch_size / num_prompts_per_step",
                 (keys.GLOBAL_BATCH_SIZE, "num_prompts_per_step"),
                 lambda v, batch, prompts: batch == prompts * v,
             ),
         ),
         evaluation(
-            Within(above=0.69),
+            within(above=0.69),
             progress=keys.SAMPLES_COUNT,
             value=SHARE,
             points=EvaluationPoints(

@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds.constraint import Equal, Related, Within
+from mlevents.rounds.constraint import equal, related, within
 from mlevents.rounds.image_benchmarks import NOT_NEGATIVE, OPEN_KEYS, POSITIVE, WEIGHTS
 from mlevents.rounds.pretraining_benchmarks import COUNT, SHARE
 from mlevents.rounds.ruleset import (
@@ -39,9 +39,9 @@ DLRM: Final = BenchmarkRules(
         WEIGHTS,
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, keys.OPT_LR_WARMUP_STEPS, "lr_decay_start_steps"),
         once("sgd_opt_base_learning_rate"),
-        once("sgd_opt_learning_rate_decay_poly_power", Equal(2)),
+        once("sgd_opt_learning_rate_decay_poly_power", equal(2)),
         once("sgd_opt_learning_rate_decay_steps"),
-        evaluation(Within(least=0.8025, below=1.0)),
+        evaluation(within(least=0.8025, below=1.0)),
     ),
 )
 
@@ -54,20 +54,20 @@ DLRM_DCNV2: Final = BenchmarkRules(
     runs=10,
     unit="epoch",
     evaluation_interval=None,
-    open_keys=(evaluation(Within(most=1.0)),),
+    open_keys=(evaluation(within(most=1.0)),),
     closed_keys=(
         once(keys.GLOBAL_BATCH_SIZE),
         named(keys.OPT_NAME, "adagrad"),
         once(keys.OPT_BASE_LR),
-        once("opt_adagrad_learning_rate_decay", Equal(0)),
-        once(keys.OPT_WEIGHT_DECAY, Equal(0)),
-        once("opt_adagrad_initial_accumulator_value", Equal(0)),
-        once("opt_adagrad_epsilon", Equal(1e-8)),
-        once(keys.OPT_LR_WARMUP_STEPS, Equal(0)),
-        once("opt_learning_rate_decay_start_step", Equal(0)),
-        once(keys.OPT_LR_DECAY_STEPS, Equal(0)),
-        evaluation(Within(least=0.80275, most=1.0)),
-        once(keys.EVAL_SAMPLES, Equal(89_137_319)),
+        once("opt_adagrad_learning_rate_decay", equal(0)),
+        once(keys.OPT_WEIGHT_DECAY, equal(0)),
+        once("opt_adagrad_initial_accumulator_value", equal(0)),
+        once("opt_adagrad_epsilon", equal(1e-8)),
+        once(keys.OPT_LR_WARMUP_STEPS, equal(0)),
+        once("opt_learning_rate_decay_start_step", equal(0)),
+        once(keys.OPT_LR_DECAY_STEPS, equal(0)),
+        evaluation(within(least=0.80275, most=1.0)),
+        once(keys.EVAL_SAMPLES, equal(89_137_319)),
     ),
 )
 
@@ -84,15 +84,15 @@ def _first_v4(batch: float) -> float:
     return math.ceil(earliest / _interval_v4(batch)) * _interval_v4(batch)
 
 
-_RATE_V4: Final = Related(
+_RATE_V4: Final = related(
     "within 0.5 to 1.5 times 1e-6 * global_batch_size / 8192",
     (keys.GLOBAL_BATCH_SIZE,),
     lambda v, batch: 0.5e-6 * batch / 8192 * (1 - 1e-9) <= v <= 1.5e-6 * batch / 8192 * (1 + 1e-9),
 )
 _SHAPE_V4: Final = (
     once(keys.GLOBAL_BATCH_SIZE, *COUNT),
-    once(keys.TRAIN_SAMPLES, Equal(TRAIN_SAMPLES_V4)),
-    once(keys.EVAL_SAMPLES, Equal(2_058_204)),
+    once(keys.TRAIN_SAMPLES, equal(TRAIN_SAMPLES_V4)),
+    once(keys.EVAL_SAMPLES, equal(2_058_204)),
     once(keys.OPT_BASE_LR, _RATE_V4),
 )
 
@@ -115,27 +115,27 @@ DLRMV4: Final = BenchmarkRules(
         *once_each(keys.OPT_GRADIENT_CLIP_NORM, "opt_sparse_name"),
         once("opt_sparse_base_learning_rate", _RATE_V4),
         *once_each(keys.OPT_LR_WARMUP_STEPS, "opt_learning_rate_warmup_start_lr", "eval_every_data_pct"),
-        evaluation(Within(least=0.75), progress=keys.SAMPLES_COUNT, value=SHARE),
+        evaluation(within(least=0.75), progress=keys.SAMPLES_COUNT, value=SHARE),
     ),
     closed_keys=(
         *_SHAPE_V4,
-        once(keys.MAX_SEQUENCE_LENGTH, Equal(4096)),
+        once(keys.MAX_SEQUENCE_LENGTH, equal(4096)),
         named(keys.OPT_NAME, "Adam"),
-        once("opt_adam_beta_1", Equal(0.95)),
-        once("opt_adam_beta_2", Equal(0.999)),
-        once("opt_adam_epsilon", Equal(1e-8)),
-        once(keys.OPT_WEIGHT_DECAY, Equal(0.0)),
-        once(keys.OPT_GRADIENT_CLIP_NORM, Equal(1.0)),
+        once("opt_adam_beta_1", equal(0.95)),
+        once("opt_adam_beta_2", equal(0.999)),
+        once("opt_adam_epsilon", equal(1e-8)),
+        once(keys.OPT_WEIGHT_DECAY, equal(0.0)),
+        once(keys.OPT_GRADIENT_CLIP_NORM, equal(1.0)),
         named("opt_sparse_name", "RowWiseAdagrad"),
         once(
             "opt_sparse_base_learning_rate",
-            Related(keys.OPT_BASE_LR, (keys.OPT_BASE_LR,), lambda v, dense: v == dense),
+            related(keys.OPT_BASE_LR, (keys.OPT_BASE_LR,), lambda v, dense: v == dense),
         ),
-        once(keys.OPT_LR_WARMUP_STEPS, Equal(24_000)),
-        once("opt_learning_rate_warmup_start_lr", Equal(0.0)),
-        once("eval_every_data_pct", Equal(0.001)),
+        once(keys.OPT_LR_WARMUP_STEPS, equal(24_000)),
+        once("opt_learning_rate_warmup_start_lr", equal(0.0)),
+        once("eval_every_data_pct", equal(0.001)),
         evaluation(
-            Within(least=0.75),
+            within(least=0.75),
             progress=keys.SAMPLES_COUNT,
             value=SHARE,
             points=EvaluationPoints(
@@ -162,7 +162,7 @@ GNN: Final = BenchmarkRules(
         once(keys.GLOBAL_BATCH_SIZE, POSITIVE),
         named(keys.OPT_NAME, "adam"),
         once(keys.OPT_BASE_LR, NOT_NEGATIVE),
-        evaluation(Within(least=0.72, below=1.0)),
+        evaluation(within(least=0.72, below=1.0)),
     ),
 )
 
@@ -178,9 +178,9 @@ MINIGO: Final = BenchmarkRules(
     open_keys=OPEN_KEYS,
     closed_keys=(
         *once_each("train_batch_size", "lr_boundaries", "lr_rates"),
-        RequiredKey(key="actual_selfplay_games_per_generation", occurrence="at least one", value=(Within(least=8192),)),
-        once("min_selfplay_games_per_generation", Equal(8192)),
-        evaluation(Within(least=0.5, below=1.0)),
+        RequiredKey(key="actual_selfplay_games_per_generation", occurrence="at least one", value=(within(least=8192),)),
+        once("min_selfplay_games_per_generation", equal(8192)),
+        evaluation(within(least=0.5, below=1.0)),
         # Optional here, which overrides the common rules: self-play has neither samples nor blocks.
         *(
             RequiredKey(key=key, occurrence="any")

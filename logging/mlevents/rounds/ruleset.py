@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from mlevents import keys
@@ -230,3 +230,40 @@ class Ruleset:
     def defects_of(self, benchmark: str | None, division: str | None) -> tuple[UpstreamDefect, ...]:
         """Return the known upstream defects that concern logs of `benchmark` and `division`."""
         return tuple(d for d in self.defects if (d.benchmark, d.division) == (benchmark, division))
+
+
+def next_round(
+    before: Ruleset,
+    name: str,
+    *others: RequiredKey,
+    required: Iterable[RequiredKey] | None = None,
+    without: Iterable[str] = (),
+    dropped: Iterable[str] = (),
+    benchmarks: Iterable[BenchmarkRules] = (),
+    listed: Iterable[str] | None = None,
+    **changed: Any,
+) -> Ruleset:
+    """Return the ruleset `name` as its difference from the round `before`.
+
+    Args:
+        others: required keys that are added, or replace those of the round before.
+        required: keys to start from instead of those of `before`.
+        without: keys that are no longer required.
+        dropped: names of the benchmarks that end.
+        benchmarks: benchmarks that are new or changed.
+        listed: allowed values of submission_benchmark, by default the round's benchmarks.
+        changed: other fields of Ruleset.
+    """
+    own = {key: rules for key, rules in before.benchmarks.items() if key not in set(dropped)}
+    own |= {rules.name: rules for rules in benchmarks}
+    names = named(keys.SUBMISSION_BENCHMARK, *(own if listed is None else listed))
+    start = before.required if required is None else required
+    return replace(
+        before,
+        name=name,
+        round=f"v{name.removesuffix('.0')}",
+        required=replaced(start, names, *others, without=without),
+        benchmarks=own,
+        defects=changed.pop("defects", ()),
+        **changed,
+    )

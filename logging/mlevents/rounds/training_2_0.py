@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mlevents import keys
-from mlevents.rounds.constraint import Within
+from mlevents.rounds.constraint import within
 from mlevents.rounds.image_benchmarks import MASKRCNN, RESNET, SSD, UNET3D
 from mlevents.rounds.language_benchmarks import BERT, RNNT
 from mlevents.rounds.recommendation_benchmarks import DLRM, MINIGO
@@ -38,7 +38,7 @@ REQUIRED: Final = (
         occurrence="at least one",
         alternative=keys.EPOCH_START,
         metadata=(keys.FIRST_EPOCH_NUM, keys.EPOCH_COUNT),
-        metadata_values={keys.EPOCH_COUNT: Within(above=0)},
+        metadata_values={keys.EPOCH_COUNT: within(above=0)},
     ),
     RequiredKey(
         key=keys.BLOCK_STOP, occurrence="at least one", alternative=keys.EPOCH_STOP, metadata=(keys.FIRST_EPOCH_NUM,)
@@ -59,7 +59,7 @@ REQUIRED: Final = (
 )
 
 # closed_common.yaml.
-CLOSED_REQUIRED: Final = (once(keys.GRADIENT_ACCUMULATION_STEPS, Within(above=0)),)
+CLOSED_REQUIRED: Final = (once(keys.GRADIENT_ACCUMULATION_STEPS, within(above=0)),)
 
 RULESET: Final = Ruleset(
     name="2.0.0",

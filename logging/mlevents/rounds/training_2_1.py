@@ -8,7 +8,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.rounds import training_2_0
 from mlevents.rounds.language_benchmarks import BERT
-from mlevents.rounds.ruleset import Repair, RequiredKey, UpstreamDefect, once, replaced
+from mlevents.rounds.ruleset import Repair, RequiredKey, UpstreamDefect, next_round, once, replaced
 
 EPSILON: Final = UpstreamDefect(
     rule="bert-epsilon-renamed",
@@ -20,17 +20,15 @@ EPSILON: Final = UpstreamDefect(
     today=(once(keys.OPT_LAMB_EPSILON),),
 )
 
-RULESET: Final = replace(
+RULESET: Final = next_round(
     training_2_0.RULESET,
-    name="2.1.0",
-    round="v2.1",
-    benchmarks={
-        **training_2_0.RULESET.benchmarks,
+    "2.1.0",
+    benchmarks=[
         # The round's own name, or today's: both mean the same.
-        keys.BERT: replace(
+        replace(
             BERT,
             closed_keys=replaced(BERT.closed_keys, RequiredKey(key="opt_epsilon", alternative=keys.OPT_LAMB_EPSILON)),
         ),
-    },
+    ],
     defects=(EPSILON,),
 )

@@ -9,14 +9,10 @@ from mlevents import keys
 from mlevents.rounds import training_2_1
 from mlevents.rounds.language_benchmarks import BERT, GPT3
 from mlevents.rounds.recommendation_benchmarks import DLRM_DCNV2
-from mlevents.rounds.ruleset import BenchmarkRules, Repair, UpstreamDefect, named, once, replaced
+from mlevents.rounds.ruleset import Repair, UpstreamDefect, next_round, once, replaced
 
 # training_3.0.0/closed_*.yaml: weights_initialization and RNN-T's scale of it are no longer required.
 WITHOUT: Final = (keys.WEIGHTS_INITIALIZATION, "model_weights_initialization_scale", "opt_epsilon")
-
-
-def _later(rules: BenchmarkRules) -> BenchmarkRules:
-    return replace(rules, closed_keys=replaced(rules.closed_keys, without=WITHOUT))
 
 
 def open_gpt3_missing(name: str) -> UpstreamDefect:
@@ -36,26 +32,19 @@ def open_gpt3_missing(name: str) -> UpstreamDefect:
     )
 
 
-RULESET: Final = replace(
+RULESET: Final = next_round(
     training_2_1.RULESET,
-    name="3.0.0",
-    round="v3.0",
-    required=replaced(
-        training_2_1.RULESET.required,
-        named(
-            keys.SUBMISSION_BENCHMARK,
-            *("resnet", "ssd", "maskrcnn", "gpt3", "dlrm_dcnv2", "bert", "rnnt", "unet3d"),
-        ),
-    ),
-    benchmarks={
-        **{
-            name: _later(rules)
+    "3.0.0",
+    dropped=("dlrm", "minigo"),
+    benchmarks=[
+        *(
+            replace(rules, closed_keys=replaced(rules.closed_keys, without=WITHOUT))
             for name, rules in training_2_1.RULESET.benchmarks.items()
             if name not in ("dlrm", "minigo")
-        },
-        keys.BERT: replace(_later(BERT), closed_keys=replaced(_later(BERT).closed_keys, once(keys.OPT_LAMB_EPSILON))),
-        DLRM_DCNV2.name: DLRM_DCNV2,
-        GPT3.name: GPT3,
-    },
+        ),
+        replace(BERT, closed_keys=replaced(BERT.closed_keys, once(keys.OPT_LAMB_EPSILON), without=WITHOUT)),
+        DLRM_DCNV2,
+        GPT3,
+    ],
     defects=(open_gpt3_missing("3.0.0"),),
 )

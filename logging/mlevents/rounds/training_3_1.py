@@ -8,9 +8,9 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.rounds import training_3_0
-from mlevents.rounds.constraint import Within
+from mlevents.rounds.constraint import within
 from mlevents.rounds.image_benchmarks import STABLE_DIFFUSION
-from mlevents.rounds.ruleset import RequiredKey, named, replaced
+from mlevents.rounds.ruleset import RequiredKey, next_round, replaced
 
 
 def counted_in(progress: str, required: Iterable[RequiredKey], *, epochs_too: bool = False) -> tuple[RequiredKey, ...]:
@@ -25,7 +25,7 @@ def counted_in(progress: str, required: Iterable[RequiredKey], *, epochs_too: bo
         replace(
             either(keys.BLOCK_START, keys.EPOCH_COUNT),
             metadata_with={keys.EPOCH_COUNT: keys.FIRST_EPOCH_NUM},
-            metadata_values={keys.EPOCH_COUNT: Within(above=0), progress: Within(least=0)},
+            metadata_values={keys.EPOCH_COUNT: within(above=0), progress: within(least=0)},
         ),
         either(keys.BLOCK_STOP, keys.FIRST_EPOCH_NUM),
         *(either(key, keys.EPOCH_NUM) for key in (keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY)),
@@ -35,22 +35,11 @@ def counted_in(progress: str, required: Iterable[RequiredKey], *, epochs_too: bo
 
 _UNET3D: Final = training_3_0.RULESET.benchmarks["unet3d"]
 
-RULESET: Final = replace(
+RULESET: Final = next_round(
     training_3_0.RULESET,
-    name="3.1.0",
-    round="v3.1",
-    required=replaced(
-        counted_in(keys.STEP_NUM, training_3_0.RULESET.required),
-        named(
-            keys.SUBMISSION_BENCHMARK,
-            *("resnet", "ssd", "stable_diffusion", "maskrcnn", "gpt3", "dlrm_dcnv2", "bert", "rnnt", "unet3d"),
-        ),
-    ),
-    benchmarks={
-        **training_3_0.RULESET.benchmarks,
-        # rcp_checker/training_3.1.0/rcps_unet3d.json counts samples where 3.0.0's counts epochs.
-        "unet3d": replace(_UNET3D, unit="samples", evaluation_interval=None),
-        STABLE_DIFFUSION.name: STABLE_DIFFUSION,
-    },
+    "3.1.0",
+    required=counted_in(keys.STEP_NUM, training_3_0.RULESET.required),
+    # rcp_checker/training_3.1.0/rcps_unet3d.json counts samples where 3.0.0's counts epochs.
+    benchmarks=[replace(_UNET3D, unit="samples", evaluation_interval=None), STABLE_DIFFUSION],
     defects=(training_3_0.open_gpt3_missing("3.1.0"),),
 )

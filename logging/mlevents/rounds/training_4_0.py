@@ -16,7 +16,7 @@ from mlevents.rounds.image_benchmarks import (
 )
 from mlevents.rounds.language_benchmarks import LLAMA2_70B_LORA
 from mlevents.rounds.recommendation_benchmarks import GNN
-from mlevents.rounds.ruleset import BenchmarkRules, Repair, RequiredKey, UpstreamDefect, named, replaced
+from mlevents.rounds.ruleset import BenchmarkRules, Repair, RequiredKey, UpstreamDefect, named, next_round, replaced
 
 # system_desc_checker.py, availability_options: checked from 4.0 on.
 SYSTEM_STATUS_WORDS: Final = (
@@ -77,26 +77,23 @@ def open_lora_unlisted(name: str) -> UpstreamDefect:
     )
 
 
-RULESET: Final = replace(
+RULESET: Final = next_round(
     training_3_1.RULESET,
-    name="4.0.0",
-    round="v4.0",
-    system_status_words=SYSTEM_STATUS_WORDS,
-    required=replaced(
-        training_3_1.counted_in(keys.SAMPLES_COUNT, training_3_0.RULESET.required),
-        named(keys.SUBMISSION_BENCHMARK, *BENCHMARK_WORDS),
-    ),
-    benchmarks={
-        **{name: rules for name, rules in training_3_1.RULESET.benchmarks.items() if name not in ("maskrcnn", "rnnt")},
-        STABLE_DIFFUSION.name: replace(
+    "4.0.0",
+    required=training_3_1.counted_in(keys.SAMPLES_COUNT, training_3_0.RULESET.required),
+    listed=BENCHMARK_WORDS,
+    dropped=("maskrcnn", "rnnt"),
+    benchmarks=[
+        replace(
             STABLE_DIFFUSION,
             unit="samples",
             progress=keys.SAMPLES_COUNT,
             open_keys=(fid_and_clip(keys.SAMPLES_COUNT, *OPEN_FID_AND_CLIP),),
             closed_keys=replaced(STABLE_DIFFUSION.closed_keys, fid_and_clip(keys.SAMPLES_COUNT, *CLOSED_FID_AND_CLIP)),
         ),
-        LLAMA2_70B_LORA.name: by_samples_or_epochs(LLAMA2_70B_LORA),
-        GNN.name: GNN,
-    },
+        by_samples_or_epochs(LLAMA2_70B_LORA),
+        GNN,
+    ],
+    system_status_words=SYSTEM_STATUS_WORDS,
     defects=(open_lora_unlisted("4.0.0"), open_counts_epochs("4.0.0", LLAMA2_70B_LORA)),
 )

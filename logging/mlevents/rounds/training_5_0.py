@@ -9,28 +9,21 @@ from mlevents import keys
 from mlevents.rounds import training_3_1, training_4_0, training_4_1
 from mlevents.rounds.language_benchmarks import LLAMA2_70B_LORA
 from mlevents.rounds.pretraining_benchmarks import LLAMA31_405B
-from mlevents.rounds.ruleset import named, replaced
+from mlevents.rounds.ruleset import next_round
 
 _BEFORE: Final = training_4_1.RULESET.benchmarks
 
-RULESET: Final = replace(
+RULESET: Final = next_round(
     training_4_1.RULESET,
-    name="5.0.0",
-    round="v5.0",
-    required=replaced(
-        training_3_1.counted_in(keys.SAMPLES_COUNT, training_4_1.RULESET.required, epochs_too=True),
-        named(
-            keys.SUBMISSION_BENCHMARK,
-            *("retinanet", "stable_diffusion", "dlrm_dcnv2", "bert", "rgat", "llama2_70b_lora", "llama31_405b"),
-        ),
-        without=[keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM],  # required again in 5.1
-    ),
-    benchmarks={
-        **{name: rules for name, rules in _BEFORE.items() if name not in ("ssd", "gnn", "gpt3")},
-        "retinanet": replace(_BEFORE["ssd"], name="retinanet"),
-        "rgat": replace(_BEFORE["gnn"], name="rgat"),
-        LLAMA31_405B.name: training_4_0.by_samples_or_epochs(LLAMA31_405B),
-    },
+    "5.0.0",
+    required=training_3_1.counted_in(keys.SAMPLES_COUNT, training_4_1.RULESET.required, epochs_too=True),
+    without=[keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM],  # required again in 5.1
+    dropped=("ssd", "gnn", "gpt3"),
+    benchmarks=[
+        replace(_BEFORE["ssd"], name="retinanet"),
+        replace(_BEFORE["gnn"], name="rgat"),
+        training_4_0.by_samples_or_epochs(LLAMA31_405B),
+    ],
     defects=(
         training_4_0.open_counts_epochs("5.0.0", LLAMA2_70B_LORA),
         training_4_0.open_counts_epochs("5.0.0", LLAMA31_405B),

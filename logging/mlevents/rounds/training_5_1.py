@@ -7,14 +7,13 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.rounds import training_2_0, training_4_0, training_5_0
-from mlevents.rounds.constraint import Within
+from mlevents.rounds.constraint import within
 from mlevents.rounds.image_benchmarks import FLUX1
 from mlevents.rounds.language_benchmarks import LLAMA2_70B_LORA
 from mlevents.rounds.pretraining_benchmarks import DECAY_405B, LLAMA31_8B, LLAMA31_405B
-from mlevents.rounds.ruleset import Repair, UpstreamDefect, evaluation, named, replaced
+from mlevents.rounds.ruleset import Repair, UpstreamDefect, evaluation, next_round, replaced
 
-_BEFORE: Final = training_5_0.RULESET.benchmarks
-_405B: Final = _BEFORE[LLAMA31_405B.name]
+_405B: Final = training_5_0.RULESET.benchmarks[LLAMA31_405B.name]
 
 
 def open_8b_unpassable(name: str, repair: Repair, progress: str) -> UpstreamDefect:
@@ -27,33 +26,21 @@ def open_8b_unpassable(name: str, repair: Repair, progress: str) -> UpstreamDefe
         "target is 3.3, so that no real log passes",
         source=f"training_{name}/open_llama31_8b.yaml beside closed_llama31_8b.yaml; no issue reports it",
         repair=repair,
-        today=(evaluation(Within(below=1.0), progress=progress),),
+        today=(evaluation(within(below=1.0), progress=progress),),
     )
 
 
-RULESET: Final = replace(
+RULESET: Final = next_round(
     training_5_0.RULESET,
-    name="5.1.0",
-    round="v5.1",
-    required=replaced(
-        training_5_0.RULESET.required,
-        *(r for r in training_2_0.REQUIRED if r.key in (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM)),
-        named(
-            keys.SUBMISSION_BENCHMARK,
-            *("retinanet", "flux1", "dlrm_dcnv2", "llama31_8b", "rgat", "llama2_70b_lora", "llama31_405b"),
-        ),
-    ),
-    benchmarks={
-        **{name: rules for name, rules in _BEFORE.items() if name not in (keys.BERT, "stable_diffusion")},
-        LLAMA31_8B.name: training_4_0.by_samples_or_epochs(LLAMA31_8B),
-        FLUX1.name: FLUX1,
-        LLAMA31_405B.name: replace(
-            _405B,
-            # training_policies pull request 563 changed the schedule; the new one is not fully known.
-            evaluation_interval=None,
-            closed_keys=replaced(_405B.closed_keys, DECAY_405B),
-        ),
-    },
+    "5.1.0",
+    *(rule for rule in training_2_0.REQUIRED if rule.key in (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM)),
+    dropped=(keys.BERT, "stable_diffusion"),
+    benchmarks=[
+        training_4_0.by_samples_or_epochs(LLAMA31_8B),
+        FLUX1,
+        # training_policies pull request 563 changed the schedule; the new one is not fully known.
+        replace(_405B, evaluation_interval=None, closed_keys=replaced(_405B.closed_keys, DECAY_405B)),
+    ],
     defects=(
         training_4_0.open_counts_epochs("5.1.0", LLAMA2_70B_LORA),
         training_4_0.open_counts_epochs("5.1.0", LLAMA31_405B),

@@ -7,12 +7,10 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.rounds import training_5_1
-from mlevents.rounds.constraint import Whole
+from mlevents.rounds.constraint import WHOLE
 from mlevents.rounds.language_benchmarks import LLAMA2_70B_LORA
 from mlevents.rounds.pretraining_benchmarks import DEEPSEEKV3_671B, GPT_OSS_20B, LLAMA31_8B, LLAMA31_405B
-from mlevents.rounds.ruleset import Repair, RequiredKey, named, replaced
-
-_BEFORE: Final = training_5_1.RULESET.benchmarks
+from mlevents.rounds.ruleset import Repair, RequiredKey, next_round
 
 # common.yaml.
 PRECISION_WORDS: Final = (
@@ -32,29 +30,21 @@ SIZES: Final = (
     keys.MICRO_BATCH_SIZE,
 )
 
-RULESET: Final = replace(
+RULESET: Final = next_round(
     training_5_1.RULESET,
-    name="6.0.0",
-    round="v6.0",
-    required=replaced(
-        training_5_1.RULESET.required,
-        named(
-            keys.SUBMISSION_BENCHMARK,
-            *("flux1", "dlrm_dcnv2", "llama31_8b", "llama2_70b_lora", "llama31_405b", "gpt_oss_20b", "deepseekv3_671b"),
-        ),
-        *(RequiredKey(key=key, occurrence="any", vocabulary=PRECISION_WORDS) for key in PRECISIONS),
-        *(RequiredKey(key=key, occurrence="any", value=(Whole(),)) for key in SIZES),
-        RequiredKey(key=keys.CONFIG_FILENAME, occurrence="any"),
-    ),
-    benchmarks={
-        **{name: rules for name, rules in _BEFORE.items() if name not in ("retinanet", "rgat")},
+    "6.0.0",
+    *(RequiredKey(key=key, occurrence="any", vocabulary=PRECISION_WORDS) for key in PRECISIONS),
+    *(RequiredKey(key=key, occurrence="any", value=(WHOLE,)) for key in SIZES),
+    RequiredKey(key=keys.CONFIG_FILENAME, occurrence="any"),
+    dropped=("retinanet", "rgat"),
+    benchmarks=[
         # Open evaluations count in samples (mlcommons/logging pull request 461).
-        LLAMA31_8B.name: LLAMA31_8B,
-        LLAMA2_70B_LORA.name: LLAMA2_70B_LORA,
-        LLAMA31_405B.name: replace(_BEFORE[LLAMA31_405B.name], open_keys=LLAMA31_405B.open_keys),
-        GPT_OSS_20B.name: GPT_OSS_20B,
-        DEEPSEEKV3_671B.name: DEEPSEEKV3_671B,
-    },
+        LLAMA31_8B,
+        LLAMA2_70B_LORA,
+        replace(training_5_1.RULESET.benchmarks[LLAMA31_405B.name], open_keys=LLAMA31_405B.open_keys),
+        GPT_OSS_20B,
+        DEEPSEEKV3_671B,
+    ],
     defects=(
         training_5_1.open_8b_unpassable(
             "6.0.0",

@@ -8,7 +8,7 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.rounds import training_5_1, training_6_0
-from mlevents.rounds.constraint import Related, Whole, Within
+from mlevents.rounds.constraint import WHOLE, related, within
 from mlevents.rounds.image_benchmarks import FLUX1
 from mlevents.rounds.pretraining_benchmarks import (
     DEEPSEEKV3_671B,
@@ -17,7 +17,7 @@ from mlevents.rounds.pretraining_benchmarks import (
     log_perplexity,
 )
 from mlevents.rounds.recommendation_benchmarks import DLRMV4
-from mlevents.rounds.ruleset import Repair, RequiredKey, named, once, replaced
+from mlevents.rounds.ruleset import Repair, RequiredKey, named, next_round, once, replaced
 
 # common.yaml: as 6.0.0, and mxfp6.
 PRECISION_WORDS: Final = (
@@ -25,42 +25,28 @@ PRECISION_WORDS: Final = (
     *("int8", "uint8", "int4", "uint4"),
 )
 
-_WHOLE_BATCHES: Final = Related(
+_WHOLE_BATCHES: Final = related(
     "262,144 rounded up to whole batches",
     (keys.GLOBAL_BATCH_SIZE,),
     lambda v, batch: v == math.ceil(262_144 / batch) * batch,
 )
 
-RULESET: Final = replace(
+RULESET: Final = next_round(
     training_6_0.RULESET,
-    name="6.1.0",
-    round="v6.1",
-    required=replaced(
-        training_6_0.RULESET.required,
-        named(
-            keys.SUBMISSION_BENCHMARK,
-            *("flux1", "llama31_8b", "llama2_70b_lora", "gpt_oss_20b", "deepseekv3_671b", "qwen35_397b_grpo", "dlrmv4"),
-        ),
-        *(named(key, *PRECISION_WORDS) for key in training_6_0.PRECISIONS),
-        *(once(key, Whole(), Within(least=1)) for key in training_6_0.SIZES),
-        RequiredKey(key=keys.CONFIG_FILENAME, filled=True),
-    ),
-    benchmarks={
-        **{
-            name: rules
-            for name, rules in training_6_0.RULESET.benchmarks.items()
-            if name not in ("dlrm_dcnv2", "llama31_405b")
-        },
-        FLUX1.name: replace(
-            FLUX1, closed_keys=replaced(FLUX1.closed_keys, once("evaluation_frequency", _WHOLE_BATCHES))
-        ),
-        DEEPSEEKV3_671B.name: replace(
+    "6.1.0",
+    *(named(key, *PRECISION_WORDS) for key in training_6_0.PRECISIONS),
+    *(once(key, WHOLE, within(least=1)) for key in training_6_0.SIZES),
+    RequiredKey(key=keys.CONFIG_FILENAME, filled=True),
+    dropped=("dlrm_dcnv2", "llama31_405b"),
+    benchmarks=[
+        replace(FLUX1, closed_keys=replaced(FLUX1.closed_keys, once("evaluation_frequency", _WHOLE_BATCHES))),
+        replace(
             DEEPSEEKV3_671B,
             closed_keys=replaced(DEEPSEEKV3_671B.closed_keys, log_perplexity(3.6, FIRST_EVALUATION_671B)),
         ),
-        QWEN35_397B_GRPO.name: QWEN35_397B_GRPO,
-        DLRMV4.name: DLRMV4,
-    },
+        QWEN35_397B_GRPO,
+        DLRMV4,
+    ],
     defects=(
         training_5_1.open_8b_unpassable(
             "6.1.0",

@@ -14,24 +14,8 @@ from timedrun.config import EvaluationConfig
 from timedrun.training.sampling import random_bits
 from timedrun.training.schedule import StepSchedule
 
-WORDS = [
-    "the",
-    "a",
-    "cat's",
-    "dog",
-    "sat",
-    "ran",
-    "on",
-    "über",
-    "1234",
-    "mat.",
-    "Where?",
-    "漢字",
-    "I'll",
-    "\n",
-    "\n\n",
-    "\t",
-]
+_PLAIN = ["the", "a", "cat's", "dog", "sat", "ran", "on", "über", "1234", "mat.", "Where?", "漢字", "I'll"]
+WORDS = [*_PLAIN, "\n", "\n\n", "\t"]
 
 
 def make_text(words: int, seed: int = 0) -> str:

@@ -1,6 +1,5 @@
 """Muon with AdamW for the other parameters: each group takes the step of its optimizer."""
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -46,27 +45,6 @@ def test_hidden_matrices_take_muons_step_and_the_rest_torchs_adamw() -> None:
         adamw.step()
     for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, msg=name)
-
-
-def test_its_state_can_be_saved_and_restored() -> None:
-    model, again = decoder(), decoder()
-    optimizer, other = (build_gpt_optimizer(MUON, m, adam_beta1=0.9) for m in (model, again))
-    gradients(list(model.parameters()), 0)
-    optimizer.step()
-    again.load_state_dict(model.state_dict())
-    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for m, o in ((model, optimizer), (again, other)):
-        gradients(list(m.parameters()), 1)
-        o.step()
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
-
-
-def test_a_rule_that_does_not_exist_and_a_vector_for_muon_are_refused() -> None:
-    vector = nn.Parameter(torch.zeros(3))
-    with pytest.raises(ValueError, match="rule"):
-        Muon([{"params": [vector], "rule": "adam"}], 0.1)
-    with pytest.raises(ValueError, match="no matrices"):
-        Muon([{"params": [vector]}], 0.1)
 
 
 def test_other_kinds_are_timedruns_own_over_all_parameters() -> None:

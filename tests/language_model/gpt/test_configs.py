@@ -82,13 +82,6 @@ def test_shakespeare_has_nanogpts_settings_for_a_cpu() -> None:
     assert (baseline.model, baseline.data, baseline.global_batch) == (config.model, config.data, config.global_batch)
 
 
-def test_the_modern_one_has_the_same_target_in_no_more_steps() -> None:
-    baseline, modern = configs.shakespeare_baseline(), configs.shakespeare_modern()
-    assert modern.evaluation.target == baseline.evaluation.target
-    assert modern.total_samples <= baseline.total_samples
-    assert modern.data == baseline.data
-
-
 def test_contradicting_settings_and_settings_without_effect_are_reported() -> None:
     gpt2, modern = configs.shakespeare_baseline(), configs.shakespeare_modern()
     assert not any(function().problems() for function in ALL)

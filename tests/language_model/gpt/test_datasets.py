@@ -15,7 +15,7 @@ from language_model.gpt.batches import TokenBatches, open_batches, sequence_star
 from language_model.gpt.configs import GptRunConfig, shakespeare_baseline
 from language_model.gpt.datasets import data_digest, facts, preflight
 from language_model.gpt.settings import GptDataConfig, Sampling
-from language_model.gpt.tokens import TokenStore, prepare_tokens
+from language_model.gpt.tokens import TokenStore
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import DataError
 
@@ -112,15 +112,6 @@ def test_evaluation_predicts_every_token_but_the_first_once(store: TokenStore, w
 
 def test_the_digest_of_the_data_is_the_manifests(store: TokenStore, small: Callable[..., GptRunConfig]) -> None:
     assert data_digest(small(), store.folder)["sha256"] == store.manifest.digest
-
-
-def test_evaluation_has_no_short_sequence_if_the_length_divides_the_split(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("ab" * 33)
-    prepare_tokens([tmp_path / "text"], tmp_path / "out", encoding="characters", validation_fraction=0.5)
-    store = TokenStore(tmp_path / "out")
-    assert len(store.tokens("validation")) == 33
-    shapes = [tuple(batch.inputs.shape) for batch in opened(store, length=16).evaluation()]
-    assert shapes == [(2, 16)]
 
 
 def test_facts_match_the_batches(store: TokenStore) -> None:

@@ -18,8 +18,7 @@ from language_model.gpt.datasets import facts
 from language_model.gpt.model import token_losses
 from language_model.gpt.settings import GptDataConfig
 from language_model.gpt.tokens import TokenStore
-from language_model.gpt.train import train, validation_loss
-from language_model.gpt.warm_up import synthetic_batches, synthetic_evaluation
+from language_model.gpt.train import synthetic_batches, synthetic_evaluation, train, validation_loss
 from mlevents import keys, record
 from mlevents.runlog import RunLog
 from timedrun.config import EvaluationConfig

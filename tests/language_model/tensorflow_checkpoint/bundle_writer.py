@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import numpy as np
 import numpy.typing as npt
 
@@ -55,14 +56,11 @@ def header(shards: int, endianness: int = 0, min_consumer: int = 0) -> bytes:
     return number_field(1, shards) + number_field(2, endianness) + message_field(3, version)
 
 
-def entry(
-    dtype: int, shape: Sequence[int], shard: int, offset: int, size: int, crc: int, slices: Sequence[bytes] = ()
-) -> bytes:
+def entry(dtype: int, shape: Sequence[int], shard: int, offset: int, size: int, crc: int) -> bytes:
     dimensions = b"".join(message_field(2, number_field(1, length)) for length in shape)
     numbers = number_field(3, shard) + number_field(4, offset) + number_field(5, size)
     checksum = varint(6 << 3 | 5) + struct.pack("<I", crc)
-    parts = b"".join(message_field(7, part) for part in slices)
-    return number_field(1, dtype) + message_field(2, dimensions) + numbers + checksum + parts
+    return number_field(1, dtype) + message_field(2, dimensions) + numbers + checksum
 
 
 def block(items: Sequence[tuple[bytes, bytes]], restart_interval: int) -> bytes:
@@ -79,30 +77,6 @@ def block(items: Sequence[tuple[bytes, bytes]], restart_interval: int) -> bytes:
     return bytes(content) + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
 
 
-def snappy(data: bytes) -> bytes:
-    """A plain Snappy packer: the last place where the next four bytes stood, as far as they agree."""
-    packed, seen, position, start = bytearray(varint(len(data))), {}, 0, 0
-
-    def literal(end: int) -> None:
-        if end > start:
-            packed.extend(b"\xf4" + (end - start - 1).to_bytes(2, "little") + data[start:end])
-
-    while position < len(data):
-        found = seen.get(data[position : position + 4]) if position + 4 <= len(data) else None
-        seen[data[position : position + 4]] = position
-        if found is None:
-            position += 1
-            continue
-        length = 4
-        while length < 64 and position + length < len(data) and data[found + length] == data[position + length]:
-            length += 1
-        literal(position)
-        packed.extend(bytes([length - 1 << 2 | 2]) + (position - found).to_bytes(2, "little"))
-        position = start = position + length
-    literal(len(data))
-    return bytes(packed)
-
-
 def table(
     items: Sequence[tuple[bytes, bytes]], block_entries: int = 4, restart_interval: int = 3, compression: int = 0
 ) -> bytes:
@@ -110,7 +84,7 @@ def table(
     file = bytearray()
 
     def add(content: bytes) -> bytes:
-        content = snappy(content) if compression == 1 else content
+        content = bytes(cramjam.snappy.compress_raw(content)) if compression == 1 else content
         handle = varint(len(file)) + varint(len(content))
         guarded = content + bytes([compression])
         file.extend(guarded + struct.pack("<I", masked(guarded)))

@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +16,21 @@ import torch
 from torch import Tensor
 
 from language_model.model import import_transformers
-from language_model.settings import BERT_LARGE, BertArchitecture
+from language_model.settings import BertArchitecture
 from language_model.tensorflow_checkpoint import initial_checkpoint
 from language_model.tensorflow_checkpoint.initial_checkpoint import (
+    describe,
     find,
     load_initial_checkpoint,
-    mlperf_name,
     read_mlperf_checkpoint,
-    record,
 )
-from language_model.tensorflow_checkpoint.tensor_bundle import BundleError
 from language_model.weights import shapes
+from tests.language_model.tensorflow_checkpoint import bundle_writer as writer
 from timedrun.errors import DataError
 
 safetensors = pytest.importorskip("safetensors.torch", reason="needs timedrun[language]")
 if importlib.util.find_spec("transformers") is None:
     pytest.skip("needs timedrun[language]: transformers", allow_module_level=True)
-
-_SPEC = importlib.util.spec_from_file_location("bundle_writer", Path(__file__).with_name("bundle_writer.py"))
-assert _SPEC is not None and _SPEC.loader is not None
-writer = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(writer)
 
 TINY = BertArchitecture(layers=12, hidden=8, heads=2, intermediate=12, positions=10, vocabulary=23)
 MODULES = {
@@ -47,17 +40,10 @@ MODULES = {
     "cls/predictions/transform/LayerNorm": "cls.predictions.transform.LayerNorm",
 }
 for _layer in range(TINY.layers):
-    _ours, _theirs = f"bert/encoder/layer_{_layer}/", f"bert.encoder.layer.{_layer}."
-    MODULES |= {
-        _ours + "attention/self/query": _theirs + "attention.self.query",
-        _ours + "attention/self/key": _theirs + "attention.self.key",
-        _ours + "attention/self/value": _theirs + "attention.self.value",
-        _ours + "attention/output/dense": _theirs + "attention.output.dense",
-        _ours + "attention/output/LayerNorm": _theirs + "attention.output.LayerNorm",
-        _ours + "intermediate/dense": _theirs + "intermediate.dense",
-        _ours + "output/dense": _theirs + "output.dense",
-        _ours + "output/LayerNorm": _theirs + "output.LayerNorm",
-    }
+    for _part in ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense"):
+        MODULES[f"bert/encoder/layer_{_layer}/{_part}"] = f"bert.encoder.layer.{_layer}.{_part.replace('/', '.')}"
+    for _part in ("attention/output/LayerNorm", "intermediate/dense", "output/dense", "output/LayerNorm"):
+        MODULES[f"bert/encoder/layer_{_layer}/{_part}"] = f"bert.encoder.layer.{_layer}.{_part.replace('/', '.')}"
 SINGLE = {
     "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
     "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
@@ -141,27 +127,6 @@ def test_weights_are_contiguous_float32_copies_that_outlive_the_files(prefix: Pa
         tensor.zero_()
 
 
-def test_the_published_size_of_mlperfs_data_file_is_that_of_these_tensors_and_lambs_two_slots() -> None:
-    """4,034,713,312 bytes, by MLPerf's README: float32 weights, two slots each, two powers and an int64 step."""
-    weights = sum(math.prod(shape) for shape in shapes(BERT_LARGE).values())
-    next_sentence = BERT_LARGE.hidden * BERT_LARGE.hidden + BERT_LARGE.hidden + 2 * BERT_LARGE.hidden + 2
-    assert 4 * 3 * (weights + next_sentence) + 2 * 4 + 8 == 4_034_713_312
-
-
-def test_names_of_two_digit_layers_and_of_every_kind_of_tensor() -> None:
-    names = [mlperf_name(name) for name in shapes(BERT_LARGE)]
-    assert len(set(names)) == len(names) == 5 + 24 * 16 + 5
-    assert mlperf_name("bert.encoder.layer.23.output.LayerNorm.bias") == "bert/encoder/layer_23/output/LayerNorm/beta"
-    expected = {f"{module}/{leaf}" for module in MODULES for leaf in _leaves(module)} | set(SINGLE)
-    unused = {name for name in expected if name.startswith(("bert/pooler", "cls/seq_relationship"))}
-    assert {mlperf_name(name) for name in shapes(TINY)} == expected - unused
-    assert len(unused) == 4
-
-
-def _leaves(module: str) -> tuple[str, str]:
-    return ("gamma", "beta") if module.endswith("LayerNorm") else ("kernel", "bias")
-
-
 def test_everything_that_does_not_fit_is_named_in_one_error_before_any_tensor_is_read(
     tmp_path: Path, arrays: Arrays
 ) -> None:
@@ -191,34 +156,24 @@ def test_everything_that_does_not_fit_is_named_in_one_error_before_any_tensor_is
     assert "LAMB" not in message and "pooler" not in message and "seq_relationship" not in message
 
 
-def test_a_checkpoint_of_another_depth_is_refused(prefix: Path) -> None:
-    with pytest.raises(DataError, match="missing: bert/encoder/layer_12/"):
-        read_mlperf_checkpoint(prefix, replace(TINY, layers=13))
-    with pytest.raises(DataError, match="unexpected: bert/encoder/layer_11/"):
-        read_mlperf_checkpoint(prefix, replace(TINY, layers=11))
-
-
-def test_a_damaged_weight_is_refused(prefix: Path, arrays: Arrays) -> None:
-    data = prefix.with_name(prefix.name + ".data-00000-of-00001")
-    content = bytearray(data.read_bytes())
-    content[content.index(arrays["cls/predictions/output_bias"].tobytes())] ^= 1
-    data.write_bytes(content)
-    with pytest.raises(BundleError, match="cls/predictions/output_bias, bytes .* checksum"):
-        load_initial_checkpoint(prefix, TINY)
-
-
-def test_every_way_to_name_a_checkpoint_finds_it(prefix: Path, original: Any, tmp_path: Path) -> None:
+def test_every_way_to_name_a_checkpoint_finds_it(
+    prefix: Path, original: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     index = prefix.with_name(prefix.name + ".index")
-    expected = initial_checkpoint.CheckpointFiles("tensorflow", prefix)
-    assert find(prefix) == find(index) == find(tmp_path) == expected
+    assert find(prefix) == find(index) == find(tmp_path) == prefix
     (tmp_path / "hf").mkdir()
     file = tmp_path / "hf" / "model.safetensors"
     safetensors.save_file({name: tensor.clone() for name, tensor in original.state_dict().items()}, file)
-    assert find(file) == find(tmp_path / "hf") == initial_checkpoint.CheckpointFiles("safetensors", file)
+    assert find(file) == find(tmp_path / "hf") == file
     from_tensorflow, from_safetensors = load_initial_checkpoint(tmp_path, TINY), load_initial_checkpoint(file, TINY)
-    assert from_tensorflow.keys() == from_safetensors.keys()
     assert all(torch.equal(from_tensorflow[name], tensor) for name, tensor in from_safetensors.items())
-    assert record(tmp_path, from_tensorflow).sha256 == record(file, from_safetensors).sha256
+    monkeypatch.setattr(initial_checkpoint, "MLPERF_INDEX_MD5", hashlib.md5(index.read_bytes()).hexdigest())
+    same = {
+        "checkpoint_parameters": sum(math.prod(shape) for shape in shapes(TINY).values()),
+        "checkpoint_sha256": initial_checkpoint.weights_sha256(from_safetensors),
+    }
+    assert describe(prefix, from_tensorflow) == {**same, "checkpoint": "tensorflow", "checkpoint_is_mlperfs": True}
+    assert describe(file, from_safetensors) == {**same, "checkpoint": "safetensors", "checkpoint_is_mlperfs": False}
 
 
 def test_where_there_is_no_checkpoint_or_several_it_is_said_what_was_looked_for(prefix: Path, tmp_path: Path) -> None:
@@ -283,23 +238,6 @@ def test_safetensors_that_do_not_fit_are_refused_with_the_file_and_the_tensor(
     safetensors.save_file(state, tmp_path / "model.safetensors")
     with pytest.raises(DataError, match=rf"model\.safetensors: .*({message})"):
         load_initial_checkpoint(tmp_path, TINY)
-
-
-def test_the_record_says_what_was_read_and_what_was_not(
-    prefix: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = load_initial_checkpoint(prefix, TINY)
-    found = record(prefix, weights)
-    index = prefix.with_name(prefix.name + ".index")
-    assert found.kind == "tensorflow"
-    assert found.files == {file.name: file.stat().st_size for file in prefix.parent.iterdir()}
-    assert found.tensors == len(shapes(TINY))
-    assert found.parameters == sum(math.prod(shape) for shape in shapes(TINY).values())
-    assert set(found.unused) == arrays.keys() - {mlperf_name(name) for name in shapes(TINY)}
-    assert {"bert/pooler/dense/kernel", "cls/seq_relationship/output_weights", "global_step"} <= set(found.unused)
-    assert not found.is_mlperf
-    monkeypatch.setattr(initial_checkpoint, "MLPERF_INDEX_MD5", hashlib.md5(index.read_bytes()).hexdigest())
-    assert record(prefix, weights).is_mlperf
 
 
 def test_the_weights_digest_depends_on_names_shapes_and_every_bit_but_not_on_order(prefix: Path) -> None:

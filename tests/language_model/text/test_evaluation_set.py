@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from language_model.text.evaluation_set import MaskSettings, chosen, mask
+from language_model.text.evaluation_set import chosen, mask
+from language_model.text.settings import TextSettings
 from language_model.text.vocabulary import SpecialIds
 
 SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -18,7 +19,7 @@ def test_masks_restore_the_sequence_and_spare_special_tokens(
     first: int, second: int, most: int, fraction: float, seed: int
 ) -> None:
     tokens = [2, *range(100, 100 + first), 3, *range(500, 500 + second), 3]
-    options = MaskSettings(max_predictions=most, masked_fraction=fraction)
+    options = TextSettings(max_predictions=most, masked_fraction=fraction)
     output, places, labels = mask(tokens, options, SPECIAL, 1000, Random(seed))
     assert len(places) == min(most, max(1, round(len(tokens) * fraction)), first + second)
     assert places == sorted(set(places))
@@ -30,18 +31,13 @@ def test_masks_restore_the_sequence_and_spare_special_tokens(
     assert restored == tokens
 
 
-def test_a_sequence_of_512_has_76_predictions_and_the_shortest_has_one() -> None:
-    counts = MaskSettings()
-    assert [counts.count(length) for length in (5, 10, 128, 500, 507, 512)] == [1, 2, 19, 75, 76, 76]
-
-
 def test_of_the_masked_80_percent_are_mask_10_percent_random_and_10_percent_kept() -> None:
     random, size = Random(12345), 5000
     masked = kept = other = 0
     drawn = []
     for _ in range(1000):
         tokens = [2, *random.choices(range(100, size), k=200), 3, *random.choices(range(100, size), k=200), 3]
-        output, places, labels = mask(tokens, MaskSettings(), SPECIAL, size, random)
+        output, places, labels = mask(tokens, TextSettings(), SPECIAL, size, random)
         for place, label in zip(places, labels, strict=True):
             masked += output[place] == SPECIAL.mask
             kept += output[place] == label
@@ -59,7 +55,7 @@ def test_masked_places_are_uniform_over_the_sequence() -> None:
     random, tokens = Random(7), [2, *range(100, 298), 3, 99, 3]
     counts = np.zeros(len(tokens))
     for _ in range(3000):
-        counts[mask(tokens, MaskSettings(), SPECIAL, 1000, random)[1]] += 1
+        counts[mask(tokens, TextSettings(), SPECIAL, 1000, random)[1]] += 1
     inner = counts[[*range(1, 199), 200]]
     assert abs(inner - inner.mean()).max() < 5 * inner.mean() ** 0.5
 

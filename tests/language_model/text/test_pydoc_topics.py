@@ -21,10 +21,3 @@ def test_no_text_of_the_evaluation_sections_is_a_training_section() -> None:
     assert len(long_lines) > 100
     assert sum(line in train_lines for line in long_lines) < 0.01 * len(long_lines)
     assert not {document.fingerprint for document in train} & {document.fingerprint for document in evaluation}
-
-
-def test_the_split_is_fixed_and_gives_evaluation_a_modest_share() -> None:
-    train, evaluation = corpus()
-    sizes = [sum(len(document.text) for document in side) for side in (train, evaluation)]
-    assert 0.05 < sizes[1] / sum(sizes) < 0.3
-    assert [document.name for document in corpus()[1]] == [document.name for document in evaluation]

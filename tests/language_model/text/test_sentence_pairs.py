@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from language_model.text.sentence_pairs import PairSettings, Tokens, cut, pairs, sequences
+from language_model.text.sentence_pairs import Tokens, cut, pairs, sequences
+from language_model.text.settings import TextSettings
 from language_model.text.vocabulary import SpecialIds
 
 SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)
@@ -36,7 +37,7 @@ def origin(documents: Corpus) -> dict[int, int]:
 @settings(max_examples=150, deadline=None)
 @given(corpora(), st.integers(8, 64), st.integers(0, 10**6), st.sampled_from([0.0, 0.1, 1.0]))
 def test_segments_are_runs_of_text_within_the_length(documents: Corpus, longest: int, seed: int, short: float) -> None:
-    options = PairSettings(max_length=longest, short_sequence_probability=short)
+    options = TextSettings(max_length=longest, short_sequence_probability=short)
     home = origin(documents)
     for index in range(len(documents)):
         found = list(pairs(documents, index, options, Random(seed)))
@@ -54,7 +55,7 @@ def test_segments_are_runs_of_text_within_the_length(documents: Corpus, longest:
 @given(corpora(), st.integers(0, 10**6))
 def test_no_text_is_lost_where_nothing_must_be_cut(documents: Corpus, seed: int) -> None:
     for index, document in enumerate(documents):
-        found = pairs(documents, index, PairSettings(max_length=10_000, short_sequence_probability=0.0), Random(seed))
+        found = pairs(documents, index, TextSettings(max_length=10_000, short_sequence_probability=0.0), Random(seed))
         used = {token for pair in found for segment in pair for token in segment}
         assert used >= {token for part in document for token in part}
 
@@ -65,12 +66,12 @@ def test_half_of_the_second_segments_come_from_elsewhere() -> None:
     actual = [
         home[first[0]] == home[second[0]]
         for index in range(40)
-        for first, second in pairs(documents, index, PairSettings(max_length=128), random)
+        for first, second in pairs(documents, index, TextSettings(max_length=128), random)
     ]
     share = sum(actual) / len(actual)
     assert abs(share - 0.5) < 4 * (0.25 / len(actual)) ** 0.5
     for index in range(40):
-        for first, second in pairs(documents, index, PairSettings(max_length=128), random):
+        for first, second in pairs(documents, index, TextSettings(max_length=128), random):
             if home[second[0]] == index:
                 assert second[0] >= first[-1] + 1
 
@@ -80,7 +81,7 @@ def test_a_tenth_of_the_documents_have_a_random_short_target() -> None:
     random = Random(1)
     lengths = []
     for index in range(1200):
-        first, second = next(pairs(documents, index, PairSettings(max_length=512), random))
+        first, second = next(pairs(documents, index, TextSettings(max_length=512), random))
         if second[0] == first[-1] + 1:
             lengths.append(len(first) + len(second))
     share = sum(length < 505 for length in lengths) / len(lengths)
@@ -107,7 +108,7 @@ def test_cutting_takes_from_the_front_as_often_as_from_the_back() -> None:
 @settings(max_examples=50, deadline=None)
 @given(corpora(), st.integers(8, 64), st.integers(0, 10**6))
 def test_sequences_are_cls_first_sep_second_sep(documents: Corpus, longest: int, seed: int) -> None:
-    options = PairSettings(max_length=longest)
+    options = TextSettings(max_length=longest)
     one, other = Random(seed), Random(seed)
     expected = [pair for index in range(len(documents)) for pair in pairs(documents, index, options, one)]
     found = list(sequences(documents, options, SPECIAL, other))
@@ -120,4 +121,4 @@ def test_sequences_are_cls_first_sep_second_sep(documents: Corpus, longest: int,
 @pytest.mark.parametrize("size", [1, 5])
 def test_a_single_document_is_paired_with_itself(size: int) -> None:
     document = [array("I", [10 + number]) for number in range(size)]
-    assert all(second for _, second in pairs([document], 0, PairSettings(max_length=16), Random(0)))
+    assert all(second for _, second in pairs([document], 0, TextSettings(max_length=16), Random(0)))

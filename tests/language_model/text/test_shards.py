@@ -4,21 +4,18 @@ from array import array
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from language_model.text import shards
 from language_model.text.corpus import Document
-from language_model.text.evaluation_set import MaskSettings
-from language_model.text.sentence_pairs import PairSettings
-from language_model.text.shards import Part, PartBuilder, PartMaker, PartSettings, load_part, part_path, save_part
-from language_model.text.vocabulary import read_vocabulary
+from language_model.text.settings import TextSettings
+from language_model.text.shards import Part, PartBuilder, part_path, start_making
 from tests.language_model.text_samples import plain_text, write_vocabulary
 from timedrun.errors import DataError
 
-SETTINGS = PartSettings(pairs=PairSettings(max_length=64), masks=MaskSettings(max_predictions=10), duplicates=1, seed=5)
+SETTINGS = TextSettings(max_length=64, max_predictions=10, seed=5)
 DOCUMENTS = tuple(
     Document(f"{number}", text, prose=False) for number, text in enumerate(plain_text(12, 3).strip().split("\n\n"))
 )
@@ -54,10 +51,10 @@ def test_a_digest_tells_what_a_part_is_made_from(other: Part) -> None:
 
 def test_a_part_is_made_once_for_the_same_settings(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="needs the extra 'language'")
-    vocabulary = read_vocabulary(write_vocabulary(tmp_path / "vocab.txt"))
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     part = Part("evaluation", 0, DOCUMENTS)
     made = [
-        PartMaker.of(tmp_path, settings, vocabulary).make(part, part.digest)
+        start_making(tmp_path, settings, vocabulary)((part, 1.0))
         for settings in (SETTINGS, SETTINGS, replace(SETTINGS, seed=6), SETTINGS)
     ]
     assert [again for _, again in made] == [True, False, True, True]
@@ -66,29 +63,9 @@ def test_a_part_is_made_once_for_the_same_settings(tmp_path: Path) -> None:
 
 def test_a_sequence_longer_than_allowed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers", reason="needs the extra 'language'")
-    vocabulary = read_vocabulary(write_vocabulary(tmp_path / "vocab.txt"))
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     monkeypatch.setattr(shards, "sequences", lambda *_: iter([(array("I", [2] * 65), 3)]))
     part = Part("train", 0, DOCUMENTS)
     with pytest.raises(DataError, match="shard 0 has a sequence of 65 tokens, longer than 64"):
-        PartMaker.of(tmp_path, SETTINGS, vocabulary).make(part, part.digest)
+        start_making(tmp_path, SETTINGS, vocabulary)((part, 1.0))
     assert not part_path(tmp_path, "train", 0).exists()
-
-
-def test_a_saved_part_is_loaded_for_its_key_only(tmp_path: Path) -> None:
-    content = shards.PartContent(
-        np.array([[3, 2]], dtype="<u2"),
-        np.array([2, 9, 3], dtype="<u2"),
-        np.empty(0, dtype="<u2"),
-        np.empty(0, dtype="<u2"),
-        7,
-        1,
-        ("a document",),
-    )
-    save_part(tmp_path / "part.npz", content, "key")
-    found = load_part(tmp_path / "part.npz", "key")
-    assert found is not None
-    assert found.tokens.tolist() == [2, 9, 3]
-    assert (found.wordpieces, found.documents, found.skipped) == (7, 1, ("a document",))
-    assert load_part(tmp_path / "part.npz", "other") is None
-    assert load_part(tmp_path / "none.npz", "key") is None
-    assert [path.name for path in tmp_path.iterdir()] == ["part.npz"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from language_model.text.pydoc_topics import documents
-from language_model.text.vocabulary import SPECIAL_WORDS, Vocabulary, read_vocabulary, train_vocabulary
+from language_model.text.vocabulary import SPECIAL_WORDS, read_vocabulary, train_vocabulary
 from tests.language_model.text_samples import write_vocabulary
 from timedrun.errors import DataError
 
@@ -57,7 +57,3 @@ def test_the_same_text_trains_the_same_vocabulary_in_every_process() -> None:
 def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
     with pytest.raises(DataError, match="a vocabulary of 9 WordPieces cannot be trained"):
         train_vocabulary(lambda: ["some words"], 9)
-
-
-def test_a_vocabulary_is_known_by_its_bytes() -> None:
-    assert Vocabulary(TRAINED.words[::-1]).sha256 != TRAINED.sha256

@@ -16,7 +16,7 @@ from mlevents.package_checker.system_description import (
     KEYS,
     OPTIONAL_KEYS,
     TEXT_KEYS,
-    check_description,
+    description_findings,
     read_description,
 )
 from mlevents.rounds import MLPERF_RULESETS, ruleset
@@ -30,7 +30,7 @@ def write(folder: Path, content: Any, name: str = f"{SYSTEM}.json") -> Path:
 
 
 def found(path: Path, round_: str = "2.0.0") -> list[tuple[str, str, int | None]]:
-    return [(one.level, one.rule, one.line) for one in check_description(path, ruleset(round_))]
+    return [(one.level, one.rule, one.line) for one in description_findings(read_description(path), ruleset(round_))]
 
 
 def line_of(key: str) -> int:
@@ -38,7 +38,7 @@ def line_of(key: str) -> int:
 
 
 def test_a_good_description_has_no_finding(tmp_path):
-    assert check_description(write(tmp_path, DESCRIPTION), ruleset("2.0.0")) == []
+    assert description_findings(read_description(write(tmp_path, DESCRIPTION)), ruleset("2.0.0")) == []
 
 
 def test_the_keys_that_their_checker_asks_for_must_be_there_and_no_other(tmp_path):
@@ -168,6 +168,6 @@ VALUES = st.recursive(
 def test_no_content_raises_and_every_message_can_be_printed(tmp_path_factory, values):
     path = write(tmp_path_factory.mktemp("any"), {**DESCRIPTION, **values})
     for round_ in ("2.0.0", list(MLPERF_RULESETS)[-1]):
-        for finding in check_description(path, ruleset(round_)):
+        for finding in description_findings(read_description(path), ruleset(round_)):
             assert str(finding).isprintable()
             assert finding.line is None or 1 <= finding.line <= len(path.read_text().splitlines())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from mlevents import keys
 from mlevents.event import Event
 from mlevents.record import RunRecord
 from mlevents.rounds import RequiredKey, ruleset
-from mlevents.rounds.constraint import satisfied
 from tests.mlevents.rounds import rule_files
 
 Record = dict[str, Any]
@@ -152,10 +152,11 @@ def value_for(rule: RequiredKey, benchmark: str, records: list[Record]) -> Any:
     if rule.vocabulary:
         return rule.vocabulary[0]
     before = {record["key"]: record["value"] for record in records}
-    fixed = [value for one in rule.value for value in (getattr(one, "value", None), *getattr(one, "values", ()))]
-    for value in (*(v for v in fixed if v is not None), *CANDIDATES):
-        if all(satisfied(constraint, value, before.get) for constraint in rule.value):
-            return value if not isinstance(value, float) or math.isfinite(value) else 1
+    exact = [re.fullmatch(r"([\d.e-]+|True)(?: or .*)?", one.words) for one in rule.value]
+    fixed = [ast.literal_eval(words[1]) for words in exact if words]
+    for value in (*fixed, *CANDIDATES):
+        if all(constraint.holds(value, before.get) for constraint in rule.value):
+            return value
     raise AssertionError(f"no value found for {rule}")
 
 

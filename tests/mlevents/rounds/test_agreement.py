@@ -60,12 +60,12 @@ def test_a_complete_log_is_accepted_by_both_except_for_declared_defects(name, re
             assert rule_files.accepts(name, records), case
 
 
-def numbers_of(entries: list[dict[str, Any]]) -> list[float]:
-    """The numbers a key's rule files name, and their neighbours."""
+def stated_in(entries: list[dict[str, Any]]) -> list[Any]:
+    """Return the words and numbers in a key's rule files, and the numbers' neighbours."""
     text = str([value for name, value in entries[-1].items() if name.endswith("CHECK")] if entries else "")
     found = {float(number.replace("_", "")) for number in re.findall(r"\b\d[\d_]*(?:\.\d+)?(?:e-?\d+)?", text)}
     near = [value for number in found for value in (number, number * (1 + 1e-4), number * (1 - 1e-4), number * 2)]
-    return [*near, *(int(number) for number in found)]
+    return [*near, *(int(number) for number in found), *sorted(set(re.findall(r"'([^'\[\]]+)'", text)))]
 
 
 def mutations(
@@ -91,7 +91,8 @@ def mutations(
     value = records[at[-1]]["value"]
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     around = [value * 2, value / 2, value * 1.5, value + 1, value * (1 + 1e-7), float(value)] if numeric else []
-    for odd in (*ODD_VALUES, *around, *numbers_of(entries)):
+    stated = [] if key == keys.SUBMISSION_BENCHMARK else [*stated_in(entries), *(rule.vocabulary or ())]
+    for odd in (*ODD_VALUES, *around, *stated):
         for indices in (at, at[:1]) if len(at) > 1 else (at,):
             yield f"{indices} = {odd!r}", changed(indices, value=odd)
         if isinstance(value, dict):

@@ -9,7 +9,6 @@ import pytest
 
 from mlevents import keys
 from mlevents.rounds import ruleset
-from mlevents.rounds.constraint import Related, satisfied
 from tests.mlevents.rounds import rule_files
 
 BATCHES = (1, 8, 15, 16, 17, 100, 256, 512, 1000, 1152, 8192, 15360, 16384, 20000, 32768, 300000)
@@ -42,7 +41,7 @@ def state(name: str, benchmark: str, batch: int) -> dict[str, Any]:
 @pytest.mark.parametrize(("name", "benchmark", "key"), CENTRES)
 def test_values_that_depend_on_the_batch_are_judged_as_by_the_rule_file(name, benchmark, key):
     rule = next(r for r in ruleset(name).benchmarks[benchmark].closed_keys if r.key == key)
-    (relation,) = (one for one in rule.value if isinstance(one, Related))
+    (relation,) = rule.value
     check = rule_files.entries(name, f"closed_{benchmark}")[key]["CHECK"].strip()
     verdicts = set()
     for batch in BATCHES:
@@ -50,7 +49,7 @@ def test_values_that_depend_on_the_batch_are_judged_as_by_the_rule_file(name, be
         for factor in FACTORS:
             for value in (centre * factor, round(centre * factor), centre * factor + 1e-9):
                 theirs = bool(eval(check, scope, {"v": {"value": value}})) if value else False
-                assert satisfied(relation, value, {keys.GLOBAL_BATCH_SIZE: batch}.get) == theirs or not value
+                assert relation.holds(value, {keys.GLOBAL_BATCH_SIZE: batch}.get) == theirs or not value
                 verdicts.add(theirs)
     assert verdicts == {True, False}
 

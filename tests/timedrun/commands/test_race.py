@@ -13,7 +13,6 @@ from timedrun.cli import main
 from timedrun.commands import race
 from timedrun.commands.child_run import run_child
 from timedrun.commands.race import interleaved
-from timedrun.storage.result_files import new_folder
 
 
 @given(count=st.integers(1, 4), rounds=st.integers(1, 8))
@@ -24,11 +23,6 @@ def test_every_config_runs_once_a_round_and_no_config_is_always_first(count: int
     assert all(sorted(one) == names for one in order)
     if count > 1 and rounds > 1:
         assert order[0][0] != order[1][0]
-
-
-def test_a_race_takes_the_first_free_folder(tmp_path: Path) -> None:
-    (tmp_path / "race_1").mkdir()
-    assert new_folder(None, tmp_path, "race") == tmp_path / "race_2"
 
 
 @pytest.mark.processes

@@ -23,13 +23,13 @@ from mlperf_logging.system_desc_checker import system_desc_checker
 
 from mlevents.package_checker.system_description import KEYS
 from timedrun.provenance import hardware, system
-from timedrun.provenance.system_answers import open_keys
 
 
 def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) -> None:
     description = system.describe("Example", "box-baseline", ranks=1, device="cpu")
     assert tuple(description) == KEYS
     assert len(description) == 33
+    assert (description["accelerators_per_node"], description["accelerator_model_name"]) == ("0", "N/A")
     path = tmp_path / "box-baseline.json"
     path.write_text(json.dumps(description))
     valid, name, _, _ = system_desc_checker.check_system_desc(str(path), "training", "2.0.0")
@@ -47,13 +47,6 @@ def test_description_agrees_with_the_machine() -> None:
     if (sockets := description["host_processors_per_node"]) and (cores := psutil.cpu_count(logical=False)):
         assert description["host_processor_core_count"] == str(cores // int(str(sockets)))
     assert torch.__version__ in str(description["framework"])
-
-
-def test_without_accelerator_their_keys_are_answered_not_open() -> None:
-    description = system.describe("Example", "box", ranks=1, device="cpu")
-    assert description["accelerators_per_node"] == "0"
-    assert description["accelerator_model_name"] == "N/A"
-    assert not [key for key in sum(open_keys(description), []) if key.startswith("accelerator")]
 
 
 class _Refused(Exception):
@@ -214,17 +207,6 @@ def test_equal_files_have_an_equal_difference_and_any_other_change_has_another(
     assert difference_with(repository, first) == found[0]
 
 
-def test_gits_index_and_settings_do_not_change_the_difference(repository: Path) -> None:
-    (repository / "train.py").write_text("rate = 1\n")
-    (repository / "new.py").write_text("")
-    found = system.provenance(repository)["difference"]
-    _git(repository, "add", ".")
-    assert system.provenance(repository)["difference"] == found
-    for name, value in {"diff.noprefix": "true", "core.quotePath": "false", "status.renames": "copies"}.items():
-        _git(repository, "config", name, value)
-    assert system.provenance(repository)["difference"] == found
-
-
 def test_modes_links_and_submodules_are_part_of_the_difference(repository: Path, tmp_path: Path) -> None:
     found = [system.provenance(repository)["difference"]]
     (repository / "train.py").write_text("rate = 1\n")
@@ -318,8 +300,3 @@ def test_outside_of_git_the_commit_is_that_of_the_image(tmp_path: Path, dirty: b
 def test_an_invalid_commit_file_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / system.COMMIT_FILE).write_text(content, encoding="latin-1")
     assert system.provenance(tmp_path) == {"commit": "unknown", "dirty": "unknown", "difference": "unknown"}
-
-
-def test_git_takes_precedence_over_the_commit_file(repository: Path) -> None:
-    (repository / system.COMMIT_FILE).write_text(json.dumps({"commit": "0" * 40, "dirty": False}))
-    assert system.provenance(repository)["commit"] == _git(repository, "rev-parse", "HEAD")

@@ -62,20 +62,14 @@ def test_detected_values_are_kept_unless_overridden(tmp_path: Path) -> None:
         ('{"cooling": "air", "cooling": "liquid"}', "duplicate key 'cooling'"),
         ({"override": []}, "not a JSON object"),
         ([], "not a JSON object"),
-        ("{", "not valid JSON"),
-        ('"' + "x" * 2**20 + '"', "longer than"),
+        ("{", "cannot be read as JSON"),
+        ('"' + "x" * 2**20 + '"', "more than"),
     ],
 )
 def test_invalid_answers_are_refused(tmp_path: Path, content: object, match: str) -> None:
     with pytest.raises(UsageError, match=match) as caught:
         read_answers(_file(tmp_path, content))
     assert "answers.json" in str(caught.value)
-
-
-def test_missing_answers_files_are_named(tmp_path: Path) -> None:
-    for path in (tmp_path / "nowhere.json", tmp_path):
-        with pytest.raises(UsageError, match=str(path)):
-            read_answers(path)
 
 
 def test_the_command_describes_this_machine_and_asks_for_the_rest(

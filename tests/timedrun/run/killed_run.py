@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from mlevents.runlog import RunLog
+from timedrun.benchmark import BenchmarkSpec
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, stack
 from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
@@ -21,6 +22,15 @@ MakeRun = Callable[..., TimedRun]
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 STEPS = 3
 """An epoch."""
+IN_SAMPLES = BenchmarkSpec(
+    title="test",
+    mlperf_benchmark="bert",
+    ruleset="2.1.0",
+    dataset="wikipedia",
+    metric="accuracy",
+    unit="samples",
+    default_data="toy",
+)
 
 
 class Killed(BaseException):

@@ -154,28 +154,22 @@ def test_without_a_common_step_every_rank_raises(tmp_path: Path, has: tuple[int,
         assert isinstance(error, TimedrunError) and "cannot be resumed" in str(error)
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_a_file_under_another_steps_name_is_named_and_the_next_older_is_looked_at(
-    tmp_path: Path, world_size: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_all(tmp_path, [10, 20], world_size)
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(30, 0))
-    os.replace(checkpoint_path(tmp_path / "rank_0", 30), checkpoint_path(tmp_path / "rank_0", 20))  # to go back to 20
-    assert newest(tmp_path, world_size) == [(10, rank) for rank in range(world_size)]
-    told = capsys.readouterr().err
-    assert told.count("step_00000020.pt holds the state after step 30") == 1
-
-
-def test_a_file_of_another_rank_or_without_run_and_step_is_passed_over(
+def test_a_file_of_another_step_or_rank_or_without_run_and_step_is_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_all(tmp_path, [10, 20])
-    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), {"position": 30})
+    save_all(tmp_path, [10, 20, 30])
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 40), {"position": 40})
+    checkpoint_file.save(checkpoint_path(tmp_path / "rank_0", 30), content(40, 0))
     shutil.copy(checkpoint_path(tmp_path / "rank_0", 20), checkpoint_path(tmp_path / "rank_1", 20))
+    save_all(tmp_path / "older", [10])
+    for rank in (0, 1):
+        shutil.copytree(tmp_path / "older" / f"rank_{rank}", tmp_path / f"rank_{rank}", dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "older" / "replicated_0", tmp_path / "replicated_0", dirs_exist_ok=True)
     assert newest(tmp_path) == [(10, 0), (10, 1)]
-    told = capsys.readouterr().err
-    assert "step_00000020.pt is of rank 0, in the folder of rank 1" in told
-    assert "step_00000030.pt does not say of which run and step it is" in told
+    warned = capsys.readouterr().err
+    assert "step_00000040.pt does not say of which run and step it is" in warned
+    assert "step_00000030.pt holds the state after step 40, contrary to its name" in warned
+    assert "step_00000020.pt is of rank 0, in the folder of rank 1" in warned
 
 
 def test_each_file_is_read_once_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +177,7 @@ def test_each_file_is_read_once_at_most(tmp_path: Path, monkeypatch: pytest.Monk
         for step in steps:
             checkpoint_file.save(checkpoint_path(tmp_path / f"rank_{rank}", step), content(step, rank))
     load, read = checkpoint_file.load, []
-    monkeypatch.setattr(checkpoint_file, "load", lambda path, where: (read.append(path), load(path, where))[1])
+    monkeypatch.setattr(checkpoint_file, "load", lambda path: (read.append(path), load(path))[1])
     assert newest(tmp_path) == [(10, 0), (10, 1)]
     assert len(read) == len(set(read)) == 6
 

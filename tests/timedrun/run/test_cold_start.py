@@ -11,7 +11,7 @@ from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from mlevents.summary import summarize
-from timedrun.benchmark import BenchmarkSpec
+from tests.timedrun.run.killed_run import IN_SAMPLES
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
@@ -24,15 +24,6 @@ from timedrun.submission.scoring.score_table import table
 
 MakeRun = Callable[..., TimedRun]
 INFO = RunInfo(train_samples=20, eval_samples=5, hyperparameters={})
-IN_SAMPLES = BenchmarkSpec(
-    title="test",
-    mlperf_benchmark="bert",
-    ruleset="2.1.0",
-    dataset="wikipedia",
-    metric="accuracy",
-    unit="samples",
-    default_data="toy",
-)
 
 
 def train(

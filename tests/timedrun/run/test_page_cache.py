@@ -139,13 +139,12 @@ def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere
 
 def test_the_reason_for_caches_that_were_not_dropped_is_the_commands_error(tmp_path: Path) -> None:
     file = tmp_path / "$(touch x); file"  # reaches the command as it is: no shell reads it
-    assert page_cache.clear(True, (page_cache.WRITER, str(file))) == (True, "")
+    assert page_cache.clear((page_cache.WRITER, str(file))) == (True, "")
     assert file.read_text() == "3\n"
-    assert page_cache.clear(False, (page_cache.WRITER, str(tmp_path / "not"))) == (False, "not asked for")
     assert os.listdir(tmp_path) == [file.name]
-    done, reason = page_cache.clear(True, (page_cache.WRITER, str(tmp_path)))
+    done, reason = page_cache.clear((page_cache.WRITER, str(tmp_path)))
     assert not done and "Is a directory" in reason
-    assert page_cache.clear(True, (str(tmp_path / "absent"),)) == (False, "absent failed: FileNotFoundError")
+    assert page_cache.clear((str(tmp_path / "absent"),)) == (False, "absent failed: FileNotFoundError")
 
 
 class TwoNodes(ProcessGroup):
@@ -167,29 +166,21 @@ def test_caches_are_cleared_once_on_each_node_and_count_as_cleared_only_where_al
     cleared, failed = (True, ""), (False, "read-only")
     calls: list[bool] = []
 
-    def clear(asked_for: bool) -> tuple[bool, str]:
-        calls.append(asked_for)
+    def clear() -> tuple[bool, str]:
+        calls.append(True)
         return cleared
 
-    assert clear_on_every_node(True, node(0, None, None, cleared, None), clear) == (True, "")
-    assert calls == [True]
-    assert clear_on_every_node(True, node(1, cleared, None, cleared, None), clear) == (True, "")
+    assert clear_on_every_node(node(0, None, None, cleared, None), clear) == (True, "")
+    assert clear_on_every_node(node(1, cleared, None, cleared, None), clear) == (True, "")
     assert calls == [True]  # not by a local rank 1
-    assert clear_on_every_node(True, node(0, None, None, failed, None), clear) == (False, "node 1 of 2: read-only")
-    assert clear_on_every_node(True, node(2, failed, None, None, None), clear) == (False, "node 0 of 2: read-only")
-    alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
-    assert clear_on_every_node(True, alone, lambda asked_for: failed) == failed
-    assert clear_on_every_node(False, alone, lambda asked_for: (asked_for, "no")) == (False, "no")
+    assert clear_on_every_node(node(0, None, None, failed, None), clear) == (False, "node 1 of 2: read-only")
+    assert clear_on_every_node(ProcessGroup(0, 1, 0, torch.device("cpu")), lambda: failed) == failed
 
 
 def wait(reader: ReadAhead) -> None:
     assert reader._thread is not None
     reader._thread.join(20)
     assert reader.ended
-
-
-def plenty() -> int:
-    return 1 << 40
 
 
 @pytest.fixture
@@ -206,7 +197,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def test_every_byte_is_read_once_and_then_lies_in_the_page_cache(files: list[Path]) -> None:
-    reader = ReadAhead(files, 3_010_001, available=plenty).start()
+    reader = ReadAhead(files, 3_010_001, memory=1 << 40).start()
     wait(reader)
     assert (reader.complete, reader.reason, reader.bytes) == (True, "", 3_010_001)
     assert reader.seconds > 0
@@ -221,13 +212,13 @@ def test_files_are_read_in_the_order_given_as_they_are_asked_for(files: list[Pat
             asked.append(f"{file.name} after {reader.bytes}")
             yield file
 
-    reader = ReadAhead(listed(), 3_010_001, available=plenty)
+    reader = ReadAhead(listed(), 3_010_001, memory=1 << 40)
     wait(reader.start())
     assert asked == ["shard_2 after 0", "shard_1 after 10001", "shard_0 after 10001"]
 
 
 def test_data_larger_than_the_available_memory_are_refused(files: list[Path]) -> None:
-    reader = ReadAhead(files, 3_010_001, available=lambda: 3_010_000).start()
+    reader = ReadAhead(files, 3_010_001, memory=3_010_000).start()
     assert reader._thread is None
     assert (reader.ended, reader.complete, reader.bytes) == (True, False, 0)
     assert "3010001 bytes" in reader.reason and "3010000 bytes" in reader.reason
@@ -246,7 +237,7 @@ def test_a_stopped_read_ahead_reads_no_further_chunk(files: list[Path]) -> None:
             gate.wait(20)
             return super().is_set()
 
-    reader = ReadAhead(listed(), 3_000_000, available=plenty)
+    reader = ReadAhead(listed(), 3_000_000, memory=1 << 40)
     reader._stop = Slow()
     reader.start()
     assert there.wait(20)
@@ -259,7 +250,7 @@ def test_a_stopped_read_ahead_reads_no_further_chunk(files: list[Path]) -> None:
 
 
 def test_a_file_that_cannot_be_read_ends_it_with_a_reason_without_a_path(files: list[Path], tmp_path: Path) -> None:
-    reader = ReadAhead([files[2], tmp_path / "absent", files[0]], 3_010_001, available=plenty)
+    reader = ReadAhead([files[2], tmp_path / "absent", files[0]], 3_010_001, memory=1 << 40)
     wait(reader.start())
     assert reader.reason == "FileNotFoundError: No such file or directory"
     assert reader.bytes == 10_001

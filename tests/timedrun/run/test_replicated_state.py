@@ -10,7 +10,7 @@ from torch import nn
 from tests.timedrun.distributed.thread_ranks import on_all
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run import replicated_state
-from timedrun.run.replicated_state import fingerprints, merge, split
+from timedrun.run.replicated_state import checksums, merge, split
 
 
 def state_of(rank: int) -> dict[str, Any]:
@@ -59,13 +59,12 @@ def test_one_rank_and_ranks_of_other_structure_share_nothing() -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.bool, torch.uint8, torch.complex64]
 )
-def test_a_bit_or_an_order_that_differs_changes_the_fingerprint(dtype: torch.dtype, monkeypatch: Any) -> None:
-    monkeypatch.setattr(replicated_state, "PIECE", 64)  # several pieces
+def test_a_bit_or_an_order_that_differs_changes_the_checksum(dtype: torch.dtype, monkeypatch: Any) -> None:
+    monkeypatch.setattr(replicated_state, "COLUMNS", 64)  # several rows
     tensor = (torch.arange(400) % 7).reshape(20, 20).to(dtype)
     swapped, changed = tensor.clone(), tensor.clone()
     swapped[0, 0], swapped[19, 19] = tensor[0, 1], tensor[0, 0]
     changed[10, 3] = tensor[10, 3] == 0
-    found = [fingerprints([one]) for one in (tensor, tensor.T.contiguous().T, swapped, changed)]
+    found = checksums([tensor, tensor.T.contiguous().T, swapped, changed])
     assert found[0] == found[1]
     assert found[0] != found[2] and found[0] != found[3]
-    assert all(0 <= value < 2**32 for value in found[0])

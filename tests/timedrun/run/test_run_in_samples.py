@@ -14,7 +14,7 @@ from hypothesis import given
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from timedrun.benchmark import BenchmarkSpec
+from tests.timedrun.run.killed_run import IN_SAMPLES
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run.blocks import Outcome, plan_blocks
@@ -22,15 +22,6 @@ from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
-BERT = BenchmarkSpec(
-    title="test",
-    mlperf_benchmark="bert",
-    ruleset="2.1.0",
-    dataset="wikipedia",
-    metric="accuracy",
-    unit="samples",
-    default_data="toy",
-)
 MakeRun = Callable[..., TimedRun]
 
 
@@ -66,7 +57,7 @@ def test_blocks_are_whole_steps_and_cover_every_sample_once(total: int, every: i
 def test_evaluations_fall_on_the_end_of_the_step_that_reaches_their_sample(
     make_run: MakeRun, config: RunConfig, tmp_path: Path
 ) -> None:
-    with make_run(config, BERT) as run:
+    with make_run(config, IN_SAMPLES) as run:
         steps = train(run, [0.1, 0.2, 0.95])
     log = record.read(tmp_path / "result_0.txt")
     assert [event.metadata["epoch_num"] for event in log.all(keys.EVAL_ACCURACY)] == [12, 20, 32]
@@ -79,7 +70,7 @@ def test_evaluations_fall_on_the_end_of_the_step_that_reaches_their_sample(
 def test_a_log_in_samples_passes_the_strict_and_the_official_checker(
     make_run: MakeRun, config: RunConfig, tmp_path: Path
 ) -> None:
-    with make_run(config, BERT) as run:
+    with make_run(config, IN_SAMPLES) as run:
         train(run, [0.95])
     log = tmp_path / "result_0.txt"
     assert check(log, "2.1.0").passed
@@ -93,7 +84,7 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
 ) -> None:
     stop = ShutdownRequest()
 
-    with make_run(config, BERT, stop=stop, checkpoints=tmp_path / "saved", check_every=1) as run:
+    with make_run(config, IN_SAMPLES, stop=stop, checkpoints=tmp_path / "saved", check_every=1) as run:
         run.start_clock(RunInfo(train_samples=100, eval_samples=5, hyperparameters={}))
         for block in run.blocks(40):
             for number in run.steps(block):
@@ -105,7 +96,7 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
     assert run.outcome is Outcome.STOPPED
     state = load(tmp_path / "saved" / "rank_0" / f"step_{stop_after:08d}.pt")
     log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
-    with make_run(config, BERT, resume_from=state, log=log) as resumed:
+    with make_run(config, IN_SAMPLES, resume_from=state, log=log) as resumed:
         assert train(resumed, [0.5, 0.95]) == still_owed
     told = record.read(tmp_path / "result_0.txt")
     assert [event.metadata["epoch_num"] for event in told.all(keys.EVAL_ACCURACY)] == [12, 20]
@@ -117,7 +108,7 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
 def test_a_metric_that_falls_is_reached_from_above(
     make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
-    spec = replace(BERT, direction="<=", mlperf_benchmark="gpt_125m", ruleset="beyond_mlperf")
+    spec = replace(IN_SAMPLES, direction="<=", mlperf_benchmark="gpt_125m", ruleset="beyond_mlperf")
     config = toy_config(evaluation=EvaluationConfig(target=1.89, every=20, first=20))
     with make_run(config, spec) as run:
         train(run, [2.5, 1.88])

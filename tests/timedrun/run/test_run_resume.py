@@ -11,8 +11,7 @@ import torch
 
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, STEPS, Checks, Killed, MakeRun, Program, kill_in, resume
-from timedrun.benchmark import BenchmarkSpec
+from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, STEPS, Checks, Killed, MakeRun, Program, kill_in, resume
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import TimedrunError
@@ -21,16 +20,6 @@ from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path, newest_on_all
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
-
-IN_SAMPLES = BenchmarkSpec(
-    title="test",
-    mlperf_benchmark="bert",
-    ruleset="2.1.0",
-    dataset="wikipedia",
-    metric="accuracy",
-    unit="samples",
-    default_data="toy",
-)
 
 
 @pytest.fixture(params=["epoch", "samples"])

@@ -11,7 +11,7 @@ import torch
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from timedrun.benchmark import BenchmarkSpec
+from tests.timedrun.run.killed_run import IN_SAMPLES
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
@@ -21,15 +21,6 @@ from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
 SHAPES = 60
-IN_SAMPLES = BenchmarkSpec(
-    title="test",
-    mlperf_benchmark="bert",
-    ruleset="2.1.0",
-    dataset="wikipedia",
-    metric="accuracy",
-    unit="samples",
-    default_data="toy",
-)
 
 
 class Shape:

@@ -13,7 +13,6 @@ import pytest
 from mlevents import mlcommons
 from mlevents.mlcommons import OfficialVerdict
 from timedrun.cli import main
-from timedrun.commands import check
 
 WriteRun = Callable[..., Path]
 PASSED = OfficialVerdict("pass", "compliance_checker", "mlperf-logging 4.1.68", "2.0.0", (), own_round="pass")
@@ -93,12 +92,6 @@ def test_a_requested_checker_that_cannot_run_fails(
     assert (code, one["official"]) == (1, "not run")
 
 
-def test_a_file_that_is_not_a_log_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "result_0.txt").write_bytes(bytes(range(256)) * 10)
-    code, (one,) = checked(capsys, "--no-official", tmp_path / "result_0.txt")
-    assert (code, one["strict"]) == (1, "fail")
-
-
 @pytest.mark.parametrize("arguments", [["absent"], ["--ruleset", "9.9.9", "."]])
 def test_a_path_or_ruleset_that_does_not_exist_is_a_usage_error(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -106,20 +99,6 @@ def test_a_path_or_ruleset_that_does_not_exist_is_a_usage_error(
     monkeypatch.chdir(tmp_path)
     assert main(["check", *arguments]) == 2
     assert "absent" in (said := capsys.readouterr().err) or "9.9.9" in said
-
-
-def test_a_package_has_a_strict_verdict_of_its_own(
-    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
-    for number in range(5):
-        write_run(folder, number, minutes=10 + number)
-    (tmp_path / "Example" / "systems").mkdir()
-    code, found = checked(capsys, "--no-official", tmp_path)
-    package = next(one for one in found if one["path"] == str(tmp_path / "Example"))
-    assert (code, package["strict"]) == (1, "fail")  # no system description, no code
-    assert {"error"} <= {finding["level"] for finding in package["findings"]}
-    assert check.verdict_line(check.CheckResult(**{**package, "findings": []})).startswith(str(tmp_path / "Example"))
 
 
 def test_a_file_passed_with_its_folder_is_checked_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:

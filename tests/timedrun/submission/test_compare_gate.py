@@ -87,17 +87,6 @@ def test_values_recorded_on_one_side_only_are_noted(two: tuple[Path, Path]) -> N
     assert any("the second set has no description of its hardware" in note for note in found.notes)
 
 
-def test_the_system_description_of_a_package_is_found(tmp_path: Path, write_run: WriteRun) -> None:
-    for system, nodes in (("small", "1"), ("large", "2")):
-        for number in range(2):
-            write_run(tmp_path / "Org" / "results" / system / "resnet", number, minutes=10 + number)
-        (tmp_path / "Org" / "systems").mkdir(exist_ok=True)
-        (tmp_path / "Org" / "systems" / f"{system}.json").write_text(json.dumps({"number_of_nodes": nodes}))
-    sets = [runs(tmp_path / "Org" / "results" / system) for system in ("small", "large")]
-    with pytest.raises(NotComparable, match=r"number_of_nodes \(1 and 2\)"):
-        compare_sets(sets[0], sets[1], paired=False)
-
-
 def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, write_run: WriteRun) -> None:
     for number in range(3):
         write_run(tmp_path / "a", number, minutes=10 + number)

@@ -21,11 +21,7 @@ STATUS_WORDS: Final = {
 
 
 def json_object(path: Path, contents: dict[Path, bytes]) -> dict[str, Any]:
-    """Parse the JSON object in `contents[path]`.
-
-    Raises:
-        PackageError: it is not a JSON object.
-    """
+    """Parse the JSON object in `contents[path]`; raise PackageError if it is not one."""
     try:
         found = json.loads(contents[path])
     except (ValueError, RecursionError) as error:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,10 @@ from mlevents.rounds import ruleset as rules_named
 from timedrun.errors import UsageError
 from timedrun.provenance.system import provenance
 from timedrun.provenance.system_answers import Answers, open_keys
-from timedrun.submission.packaging.archive import archived, digests, write_archive
+from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package_docs import IMPLEMENTATION
-from timedrun.submission.packaging.package_layout import PackageChecks, count_files, write_manifest, write_tree
+from timedrun.submission.packaging.package_layout import write_manifest, write_tree
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
 from timedrun.submission.packaging.safe_files import PackageError, safe_name
 from timedrun.submission.scoring.score import Score
@@ -129,34 +127,36 @@ def package(
             folder = part / submitter
             added = write_tree(folder, submitter, opened, rules, demonstration, source)
             checker = f"mlperf-logging {rules.checker}".strip()
-            checks = PackageChecks(OfficialVerdict("not run", "package_checker", checker, rules.name, ()))
-            write_manifest(folder, submitter, opened, rules, checks, source)
+            official = OfficialVerdict("not run", "package_checker", checker, rules.name, ())
+            findings = None
+            write_manifest(folder, submitter, opened, rules, source, official, findings)
             if check:
                 findings = check_strictly(folder, rules)
-                checks = PackageChecks(check_package(folder, rules), verdict(findings), tuple(findings))
-                write_manifest(folder, submitter, opened, rules, checks, source)
-            files = count_files(folder)
+                official = check_package(folder, rules)
+                write_manifest(folder, submitter, opened, rules, source, official, findings)
+            files = sum(path.is_file() for path in folder.rglob("*"))
             archive = part / f"{submitter}.tar.gz"
             write_archive(folder, archive)
-            if archived(archive) != digests(folder):
-                raise PackageError(f"{out}: not made: the archive does not read back as written.")
             archive_sha256 = digests(part)[archive.name]
             part.rename(out)
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         raise PackageError(f"{out}: not made ({error.strerror or error}{place}); nothing was kept.") from None
+    no_image = []
+    if any(NONE_RECORDED in one.recorded("image_digest") for one in opened):
+        no_image = ["container image: none recorded; in a container, set TIMEDRUN_IMAGE_DIGEST to record its digest."]
     return PackageReport(
         folder=out / submitter,
         archive=out / archive.name,
         archive_sha256=archive_sha256,
         ruleset=rules.name,
         demonstration=demonstration,
-        official=checks.official,
-        strict=checks.strict,
-        findings=list(checks.findings),
+        official=official,
+        strict="not run" if findings is None else verdict(findings),
+        findings=findings or [],
         scores=[one.score for one in opened],
         files=files,
-        notes=[*_images(opened), *added, *(note for one in opened for note in _notes(one, source))],
+        notes=[*no_image, *added, *(note for one in opened for note in _notes(one, source))],
     )
 
 
@@ -164,23 +164,15 @@ def package(
 def _new_folder(out: Path) -> Iterator[Path]:
     """Yield a temporary folder next to `out`; remove it, and any parents created for it, unless it was renamed."""
     above = [parent for parent in out.absolute().parents if not parent.exists()]
-    part: Path | None = None
+    part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        mask = os.umask(0o077)
-        os.umask(mask)
-        part.chmod(0o777 & ~mask)  # mkdtemp makes it private
+        part.mkdir(parents=True)
         yield part
     finally:
-        if part is not None:
-            shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
         for parent in above:  # deepest first; non-empty ones are kept, as after success
-            try:
+            with suppress(OSError):
                 parent.rmdir()
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                    raise
 
 
 def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tuple[list[ResultFolder], Ruleset]:
@@ -262,17 +254,12 @@ def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
             )
 
 
-def _images(opened: Sequence[ResultFolder]) -> list[str]:
-    if any(NONE_RECORDED in one.recorded("image_digest") for one in opened):
-        return ["container image: none recorded; in a container, set TIMEDRUN_IMAGE_DIGEST to record its digest."]
-    return []
-
-
 def _notes(one: ResultFolder, source: Path) -> list[str]:
     """Return what the submitter should review before publishing the package."""
     notes = list(one.notes)
     commit = provenance(source)["commit"]
-    if others := sorted(one.commits - {str(commit)}):
+    commits = {recorded["commit"] for recorded in one.provenances if isinstance(recorded.get("commit"), str)}
+    if others := sorted(commits - {str(commit)}):
         notes.append(f"{one.folder}: its runs record commit {', '.join(others)}, the source is {commit}.")
     places = {str(path.resolve()) for path in (one.folder, source, Path.home())} - {"/"}
     notes += [f"{file}: contains a path of this machine, visible to readers." for file in one.files_with(places)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,60 +18,32 @@ from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_docs import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
 from timedrun.submission.packaging.safe_files import (
-    PackageError,
     copy,
     refuse_colliding,
     refuse_name,
-    require_plain,
     write,
 )
 from timedrun.submission.packaging.source_tree import source_files, uncommitted
 from timedrun.submission.scoring.score_table import NOTICE
-from timedrun.submission.verdicts import LEVELS
-
-
-@dataclass(frozen=True)
-class PackageChecks:
-    """Verdicts of MLCommons' package checker and of the strict checks on a package."""
-
-    official: OfficialVerdict
-    strict: str = "not run"
-    findings: Sequence[Finding] = field(default_factory=tuple)
-
-
-def sources(sets: Sequence[ResultFolder], source: Path) -> dict[str, Path]:
-    """Return the source files of the sets' benchmarks by their path in the package.
-
-    Raises:
-        PackageError: a package cannot hold a file of this name or kind.
-        TimedrunError: the source of a benchmark was not found.
-    """
-    found: dict[str, Path] = {}
-    for name in dict.fromkeys(one.package_name for one in sets):
-        found |= source_files(source, name)
-    for place, file in found.items():
-        refuse_name(place, file)
-        require_plain(file)
-    return found
+from timedrun.submission.verdicts import LEVELS, verdict
 
 
 def write_tree(
     folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, demonstration: bool, source: Path
 ) -> list[str]:
-    """Write everything but the manifest; return notes for the submitter.
-
-    Raises:
-        PackageError: a file cannot enter a package, or was changed after it was read.
-        OSError: a file cannot be written.
-    """
+    """Write everything but the manifest; return notes for the submitter. Raise PackageError if a file cannot enter a
+    package, or was changed after it was read."""
     made_from = provenance(source)
     notes: list[str] = []
     for benchmark in dict.fromkeys(one.benchmark for one in sets):
         implementations = folder / "benchmarks" / benchmark / "implementations"
         of_benchmark = [one for one in sets if one.benchmark == benchmark]
-        files = sources(of_benchmark, source)
+        files: dict[str, Path] = {}
+        for name in dict.fromkeys(one.package_name for one in of_benchmark):
+            files |= source_files(source, name)
         refuse_colliding(files)
         for place, file in files.items():
+            refuse_name(place, file)
             copy(file, implementations / IMPLEMENTATION / place)
         for one in of_benchmark:
             _write_system(implementations / one.system, one, implementations / IMPLEMENTATION, made_from)
@@ -118,17 +90,19 @@ def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapp
 
 
 def write_manifest(
-    folder: Path, submitter: str, sets: Sequence[ResultFolder], rules: Ruleset, checks: PackageChecks, source: Path
+    folder: Path,
+    submitter: str,
+    sets: Sequence[ResultFolder],
+    rules: Ruleset,
+    source: Path,
+    official: OfficialVerdict,
+    findings: Sequence[Finding] | None,
 ) -> None:
-    """Write manifest.json: metadata, verdicts and the SHA-256 of every other file.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write manifest.json: metadata, verdicts and the SHA-256 of every other file. `findings` are None if the strict
+    checks were not run."""
     manifest = folder / MANIFEST
     manifest.unlink(missing_ok=True)
-    official = checks.official
-    levels = [one.level for one in checks.findings]
+    levels = [one.level for one in findings or ()]
     _json(
         manifest,
         {
@@ -146,7 +120,7 @@ def write_manifest(
             },
             "strict": {
                 "by": "mlevents",
-                "verdict": checks.strict,
+                "verdict": "not run" if findings is None else verdict(findings),
                 **{f"{level}s": levels.count(level) for level in LEVELS},
             },
             "source": provenance(source),
@@ -155,22 +129,6 @@ def write_manifest(
             "files": digests(folder),
         },
     )
-
-
-def count_files(folder: Path) -> int:
-    """Return the number of files, after checking that MLCommons accepts each of them.
-
-    Raises:
-        PackageError: a file is too large, or two names are equal on some file systems.
-    """
-    files = [file for file in folder.rglob("*") if not file.is_dir()]
-    refuse_colliding(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    for file in files:
-        try:
-            require_plain(file)
-        except PackageError as error:
-            raise PackageError(f"no package was written: {str(error).replace(f'{folder}/', '')}") from None
-    return len(files)
 
 
 def _text(to: Path, text: str) -> None:

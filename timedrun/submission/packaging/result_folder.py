@@ -26,8 +26,6 @@ from timedrun.submission.packaging.safe_files import (
 from timedrun.submission.reproduction.recorded_run import recorded_ranks
 from timedrun.submission.scoring.score import Score, score_set
 
-__all__ = ["NONE_RECORDED", "PackageError", "ResultFolder", "open_results"]
-
 NONE_RECORDED: Final = "none recorded"
 
 
@@ -39,22 +37,16 @@ class ResultFolder:
     system: str
     benchmark: str
     submitter: str
-    logged: dict[str, Any]
-    """Values shared by all logs, by key."""
+    logged: dict[str, Any]  # values shared by all logs, by key
     records: list[RunRecord]
     paths: list[ResultPaths]
-    contents: dict[Path, bytes]
-    """Contents of the files in run_N/, read once."""
-    description: dict[str, Any]
-    """System description of the first run, in MLPerf's keys."""
+    contents: dict[Path, bytes]  # of the files in run_N/, read once
+    description: dict[str, Any]  # system description of the first run, in MLPerf's keys
     configs: list[dict[str, Any]]
-    provenances: list[dict[str, Any]]
-    """Source, image and data of each run; {} if it recorded none."""
-    power: list[Path]
-    """Power readings: power/result_N/node_0.txt."""
+    provenances: list[dict[str, Any]]  # source, image and data of each run; {} if it recorded none
+    power: list[Path]  # readings: power/result_N/node_0.txt
     score: Score
-    left_out: list[str]
-    """Names of logs that are not packaged, if there are more runs than a submission has."""
+    left_out: list[str]  # names of logs that are not packaged, if there are more runs than a submission has
     notes: list[str]
 
     @property
@@ -94,11 +86,6 @@ class ResultFolder:
         sought = [word.encode() for word in words]
         logs = {record.path: content(record.path) for record in self.records}
         return [path for path, raw in (logs | self.contents).items() if any(word in raw for word in sought)]
-
-    @property
-    def commits(self) -> set[str]:
-        """Source commits recorded by the runs."""
-        return {one["commit"] for one in self.provenances if isinstance(one.get("commit"), str)}
 
 
 def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:

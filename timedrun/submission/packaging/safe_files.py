@@ -15,14 +15,15 @@ from timedrun.errors import TimedrunError
 LARGEST_FILE = 50 * 2**20
 """Bytes; MLCommons' repository checker refuses larger files."""
 
-_KINDS = (
-    (stat.S_ISLNK, "a symbolic link"),
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a named pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISCHR, "a device"),
-)
+_KINDS = {
+    "l": "a symbolic link",
+    "d": "a folder",
+    "p": "a named pipe",
+    "s": "a socket",
+    "b": "a device",
+    "c": "a device",
+}
+"""Kinds of files by the first character of `ls -l`."""
 
 
 class PackageError(TimedrunError):
@@ -30,14 +31,8 @@ class PackageError(TimedrunError):
 
 
 def safe_name(name: object, what: str) -> str:
-    """Return `name` if it is a portable folder name; MLCommons refuses spaces and leading dots.
-
-    Args:
-        what: origin of the name, for the message.
-
-    Raises:
-        PackageError: it is not.
-    """
+    """Return `name` if it is a portable folder name, else raise PackageError: MLCommons refuses spaces, leading dots.
+    `what` is the origin of the name, for the message."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,99}", name) or ".." in name:
         raise PackageError(
             f"{what} is {ascii(name)[:200]}, which cannot name a folder of a package: use up to 100 letters, digits "
@@ -82,11 +77,8 @@ def refuse_colliding(places: Iterable[str]) -> None:
 
 
 def require_plain(path: Path) -> int:
-    """Return the size in bytes of the regular file `path`.
-
-    Raises:
-        PackageError: it is missing, not a regular file, or larger than `LARGEST_FILE`.
-    """
+    """Return the size in bytes of the regular file `path`; raise PackageError if it is missing, not a regular file or
+    larger than `LARGEST_FILE`."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -104,11 +96,7 @@ def require_plain(path: Path) -> int:
 
 
 def content(path: Path) -> bytes:
-    """Return the bytes of the regular file `path`.
-
-    Raises:
-        PackageError: as `require_plain`, or it cannot be read.
-    """
+    """Return the bytes of the regular file `path`; raise PackageError as `require_plain`, or if it cannot be read."""
     require_plain(path)
     try:
         # Neither follow a link nor block on a pipe that replaced the file after the check.
@@ -123,12 +111,8 @@ def content(path: Path) -> bytes:
 
 
 def copy(path: Path, to: Path, *, sha256: str | None = None) -> None:
-    """Write the bytes of the regular file `path` to `to`, without its times and permissions.
-
-    Raises:
-        PackageError: as `content`, or the SHA-256 is not `sha256`, that of the file that was checked.
-        OSError: `to` cannot be written.
-    """
+    """Write the bytes of the regular file `path` to `to`, without its times and permissions; raise PackageError as
+    `content`, or if the SHA-256 is not `sha256`, that of the file that was checked."""
     raw = content(path)
     if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
         raise PackageError(f"{path}: was changed while the package was made; try again when it is complete.")
@@ -136,11 +120,7 @@ def copy(path: Path, to: Path, *, sha256: str | None = None) -> None:
 
 
 def write(to: Path, raw: bytes) -> None:
-    """Write a new file; make a .sh executable for everyone who can read it.
-
-    Raises:
-        OSError: it exists or cannot be written.
-    """
+    """Write a new file; make a .sh executable for everyone who can read it."""
     to.parent.mkdir(parents=True, exist_ok=True)
     with open(to, "xb") as file:
         file.write(raw)
@@ -150,4 +130,4 @@ def write(to: Path, raw: bytes) -> None:
 
 
 def _kind(mode: int) -> str:
-    return next((name for is_kind, name in _KINDS if is_kind(mode)), "not a regular file")
+    return _KINDS.get(stat.filemode(mode)[0], "not a regular file")

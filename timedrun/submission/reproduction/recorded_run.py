@@ -91,17 +91,6 @@ def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
     return found
 
 
-def recorded_run(folder: Path, number: int) -> RecordedRun:
-    """Return run `number` in the results folder `folder` of `timedrun run`."""
-    side = folder / f"run_{number}"
-    return RecordedRun(folder / f"result_{number}.txt", side, side, side / "system.json")
-
-
-def ranks_of(original: RecordedRun) -> int:
-    """Return the number of ranks of the run, 1 if unknown."""
-    return recorded_ranks(provenance_of(original))
-
-
 def recorded_ranks(provenance: dict[str, Any]) -> int:
     """Return the number of ranks in a run's `provenance`, 1 if it has none."""
     ranks = provenance.get("ranks")

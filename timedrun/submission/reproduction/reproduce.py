@@ -100,10 +100,12 @@ class Reproduction:
         """Format the overall verdict as one sentence."""
         claimed = [figure for figure in self.figures if figure.claimed is not None]
         fine = sum(figure.verdict == "reproduced" for figure in claimed)
+        count = len(self.files)
+        changed = f" {count} file{'s' if count > 1 else ''} of packages were changed." if count else ""
         if not claimed:
-            return "Nothing was claimed: these figures are recomputed from the logs." + _changed(self.files)
+            return f"Nothing was claimed: these figures are recomputed from the logs.{changed}"
         verdict = "Reproduced" if self.reproduced else "Not reproduced"
-        return f"{verdict}: {fine} of {len(claimed)} claimed figures agree with the logs." + _changed(self.files)
+        return f"{verdict}: {fine} of {len(claimed)} claimed figures agree with the logs.{changed}"
 
 
 def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
@@ -197,36 +199,38 @@ def _figures(one: Score, claim: Claim, others: Iterable[Score]) -> list[Figure]:
 def _score_figure(one: Score, claim: Claim | None) -> Figure:
     why = one.reason or "unknown reason"
     if claim and claim.minutes is None and one.score_minutes is None:
-        return _new(one, claim, "score", "reproduced", None, "none", f"no score, as claimed: {why}")
+        return _figure(one, claim, "score", None, "none", f"no score, as claimed: {why}", "reproduced")
     if claim and claim.minutes is None:
-        return _new(one, claim, "score", "differs", one.score_minutes, "none", "has a score where none was claimed")
+        words = "has a score where none was claimed"
+        return _figure(one, claim, "score", one.score_minutes, "none", words, "differs")
     return _figure(one, claim, "score", one.score_minutes, claim.minutes if claim else None, why)
 
 
-def _figure(one: Score, claim: Claim | None, what: str, value: float | None, claimed: str | None, why: str) -> Figure:
-    if value is None:
-        return _new(one, claim, what, "cannot be scored", None, claimed, f"cannot be scored: {why}")
-    if claimed is None:
-        return _new(one, claim, what, "not claimed", value, None, "not claimed")
-    verdict, words = agreement(value, claimed, f"{one.system} {one.benchmark}: {what}")
-    return _new(one, claim, what, verdict, value, claimed, words)
-
-
-def _new(
+def _figure(
     one: Score,
     claim: Claim | None,
     what: str,
-    verdict: ClaimStatus,
     value: float | None,
     claimed: str | None,
-    words: str,
+    why: str,
+    verdict: ClaimStatus | None = None,
 ) -> Figure:
+    """Compare `value` with `claimed`, unless the `verdict` is given; `why` explains a missing value or the verdict."""
+    status: ClaimStatus
+    if verdict is not None:
+        status, words = verdict, why
+    elif value is None:
+        status, words = "cannot be scored", f"cannot be scored: {why}"
+    elif claimed is None:
+        status, words = "not claimed", "not claimed"
+    else:
+        status, words = agreement(value, claimed, f"{one.system} {one.benchmark}: {what}")
     return Figure(
         submitter=one.submitter,
         system=one.system,
         benchmark=one.benchmark,
         what=what,
-        verdict=verdict,
+        verdict=status,
         recomputed=value,
         claimed=claimed,
         words=words,
@@ -271,7 +275,3 @@ def _row(figure: Figure) -> list[str]:
     short = figure.words if figure.verdict in ("reproduced", "differs") else figure.verdict
     names = [printable(name) for name in (figure.submitter, figure.system, figure.benchmark, figure.what)]
     return [*names, value, printable(claimed), short]
-
-
-def _changed(files: Sequence[ChangedFile]) -> str:
-    return f" {len(files)} file{'s' if len(files) > 1 else ''} of packages were changed." if files else ""

@@ -269,7 +269,9 @@ def _verdict(
             for run, _, _ in done
             if run.course == "differs"
         ]
-    time = _time(finished, paired=to_target == "equal")
+    times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
+    # Runs that did the same work again are paired.
+    time = compare([a for a, _ in times], [b for _, b in times], paired=to_target == "equal") if times else None
     if time and same_machine and time.high is not None and time.high < 1 - TIME_TOLERANCE:
         failures.append("the original times are not reproduced; unless this machine was busy, they are doubtful")
     return SetVerdict(
@@ -284,12 +286,6 @@ def _verdict(
         differs=differs,
         failures=tuple(failures),
     )
-
-
-def _time(finished: Sequence[tuple[Repeat, RunResult, RunResult]], *, paired: bool) -> Ratio | None:
-    """Return original time / new time, paired if each run did the same work again."""
-    times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
-    return compare([a for a, _ in times], [b for _, b in times], paired=paired) if times else None
 
 
 def _not_recorded(original: RecordedRun) -> dict[str, dict[str, list[Any]]]:

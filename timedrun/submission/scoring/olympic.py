@@ -23,15 +23,6 @@ class Olympic:
     counted: tuple[int, ...]  # in rising order of their times
 
 
-@dataclass(frozen=True, kw_only=True)
-class Window:
-    """Median window: the runs that are scored if there are more than a submission has."""
-
-    chosen: tuple[int, ...]  # indexes, in the order of their starts
-    windows: int  # number of windows to choose from
-    mean: float | None  # None: too many runs of the window did not reach the target
-
-
 def olympic(times: Times, dropped: int) -> Olympic | None:
     """Return the mean of `times` without the `dropped` fastest and the `dropped` slowest, or None if it is undefined.
 
@@ -53,24 +44,19 @@ def olympic(times: Times, dropped: int) -> Olympic | None:
     )
 
 
-def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropped: int) -> Window:
-    """Return the window of `runs` consecutively started runs whose olympic mean is the median of all windows.
+def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropped: int) -> tuple[int, ...]:
+    """Return the `runs` consecutively started runs whose olympic mean is the median of all such windows, in the order
+    of their starts.
 
     MLPerf forbids picking the best of more runs than a submission has; a submitter with more runs submits this window.
     A window with too many runs that did not reach the target counts as slower than any other. Of an even number of
     windows the slower middle one is taken: the rules do not cover it, and a mean of two windows is not a result.
-
-    Raises:
-        ValueError: there are fewer than `runs` times.
     """
-    if len(times) < runs:
-        raise ValueError(f"{len(times)} runs have no window of {runs}")
     order = sorted(range(len(times)), key=lambda index: started_ms[index])
-    windows = [order[first : first + runs] for first in range(len(order) - runs + 1)]
+    windows = [tuple(order[first : first + runs]) for first in range(len(order) - runs + 1)]
     means = [found.mean if (found := olympic([times[i] for i in one], dropped)) else None for one in windows]
     ranked = sorted(range(len(windows)), key=lambda index: _slowness(means[index]))
-    median = ranked[len(ranked) // 2]
-    return Window(chosen=tuple(windows[median]), windows=len(windows), mean=means[median])
+    return windows[ranked[len(ranked) // 2]]
 
 
 def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:

@@ -31,11 +31,6 @@ class RunEnergy:
     notes: tuple[str, ...]
 
 
-def has_power(folder: Path) -> bool:
-    """Return True if the folder of a result set has a folder power/."""
-    return (folder / "power").is_dir()
-
-
 def set_energies(
     summaries: Sequence[RunSummary], times: Sequence[float | None], notes: list[str]
 ) -> list[float | None]:

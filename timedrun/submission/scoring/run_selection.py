@@ -52,8 +52,8 @@ def select_runs(
             return RunSelection(
                 chosen=chosen, reason=f"{counts}; windows of consecutive runs need a run_start in each log"
             )
-        window = median_window(times, starts, runs=rules.runs, dropped=rules.dropped)
-        chosen, number = window.chosen, window.windows
+        chosen = median_window(times, starts, runs=rules.runs, dropped=rules.dropped)
+        number = len(times) - rules.runs + 1
     found = olympic([times[i] for i in chosen], rules.dropped)
     if found is None:
         failed = sum(times[i] is None for i in chosen)

@@ -16,7 +16,7 @@ from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.summary import RunSummary, summarize
 from timedrun.submission.scoring.olympic import as_summarized, mean_interval
-from timedrun.submission.scoring.power import has_power, set_energies
+from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_selection import RunSelection, select_runs
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
 from timedrun.submission.scoring.run_status import failure, rules_of, target
@@ -43,51 +43,33 @@ class Score:
     runs: list[float | None]
     runs_needed: int | None
     score_minutes: float | None
-    reason: str | None
-    """Reason for no score; None if there is one."""
+    reason: str | None  # for no score; None if there is one
     mean: float | None
     median: float | None
-    deviation: float | None
-    """Sample standard deviation."""
-    interval: tuple[float, float] | None
-    """95 % confidence interval of the mean."""
+    deviation: float | None  # of the sample
+    interval: tuple[float, float] | None  # 95 % confidence interval of the mean
     progress: list[float | None]
-    unit: str
-    """Unit of `progress`: "epoch", "samples" or another unit of the benchmark."""
-    quality: float | None
-    """Geometric mean of the final quality, which the open division must report."""
+    unit: str  # of `progress`: "epoch", "samples" or another unit of the benchmark
+    quality: float | None  # geometric mean of the final quality, which the open division must report
     evaluation_share: float | None
-    first_epoch_share: float | None
-    """Excess of the first epoch over the median later one: cold caches, compilation."""
-    first_throughput: float | None
-    """Training throughput of the first epoch or block, samples per second."""
-    later_throughput: float | None
-    """The same of the median later one."""
-    caches_dropped: bool | None
-    """True if all logs say so."""
-    page_cache_resident: float | None
-    """Share of the data in the page cache before the clock started, 0..1: the maximum over the runs."""
+    first_epoch_share: float | None  # excess of the first epoch over the median later one: cold caches, compilation
+    first_throughput: float | None  # of training in the first epoch or block, samples per second
+    later_throughput: float | None  # the same of the median later one
+    caches_dropped: bool | None  # True if all logs say so
+    page_cache_resident: float | None  # share of the data in the page cache before the clock: the maximum over the runs
     init_minutes: float | None
-    gap_minutes: float | None
-    """From the end of initialization to run_start: no rule limits it."""
+    gap_minutes: float | None  # from the end of initialization to run_start: no rule limits it
     files: list[str]
-    failures: dict[str, str]
-    """Reason why a run has no time, by file name."""
-    fastest: list[str]
-    """Files dropped as the fastest."""
-    slowest: list[str]
-    """Files dropped as the slowest, including failed runs."""
-    window: list[str] | None = None
-    """Files that were scored, if there are more runs than a submission has."""
-    windows: int | None = None
-    """Number of windows of consecutive runs that `window` was chosen from."""
-    scaling_factor: float | None = None
-    """Factor of scaling.json by which a closed score is multiplied."""
+    failures: dict[str, str]  # reasons why a run has no time, by file name
+    fastest: list[str]  # dropped files
+    slowest: list[str]  # dropped files, including failed runs
+    window: list[str] | None = None  # files that were scored, if there are more runs than a submission has
+    windows: int | None = None  # number of windows of consecutive runs that `window` was chosen from
+    scaling_factor: float | None = None  # of scaling.json, by which a closed score is multiplied
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
-    folder: str = ""
-    """Folder of the logs, relative to the path passed to `score`."""
+    folder: str = ""  # of the logs, relative to the path passed to `score`
 
 
 class ScalingError(ValueError):
@@ -167,7 +149,10 @@ def score_set(
     if rules:
         selected = select_runs(summaries, runs, rules, demonstration=demonstration, windows=windows)
     else:
-        selected = RunSelection(chosen=tuple(range(len(runs))), reason=_no_rules(benchmark, ruleset))
+        unknown = f"ruleset {ruleset} has no benchmark '{benchmark}'"
+        if ruleset is None:
+            unknown = f"no rules are known for a benchmark '{benchmark}'"
+        selected = RunSelection(chosen=tuple(range(len(runs))), reason=unknown)
     finished = [one for one, failed in zip(summaries, why, strict=True) if not failed]
     reason = mismatch(summaries, finished, benchmark)
     if reason is None and ruleset is not None:
@@ -176,11 +161,11 @@ def score_set(
     folder_of_logs = summaries[0].path.parent
     factor = None
     try:
-        factor = _applicable(scaling_factor(folder_of_logs), division, notes)
+        factor = scaling_factor(folder_of_logs, division, notes)
     except ScalingError as error:
         reason = reason or str(error)
     reason = reason or selected.reason
-    energies = set_energies(summaries, runs, notes) if has_power(folder_of_logs) else []
+    energies = set_energies(summaries, runs, notes) if (folder_of_logs / "power").is_dir() else []
     joules = [found for i in selected.averaged if energies and (found := energies[i]) is not None]
     succeeded = [summaries[i] for i in selected.chosen if not why[i]]
     times = [time for i in selected.chosen if (time := runs[i]) is not None]
@@ -188,6 +173,8 @@ def score_set(
     notes += _remarks(succeeded, division, interval, rules if not demonstration else None)
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
+    dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
+    resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
     return Score(
         submitter=submitter,
@@ -217,10 +204,8 @@ def score_set(
         first_epoch_share=_mean(one.first_epoch_share for one in succeeded),
         first_throughput=_mean(one.first_throughput for one in succeeded),
         later_throughput=_mean(one.later_throughput for one in succeeded),
-        caches_dropped=_all(one.caches_dropped for one in succeeded),
-        page_cache_resident=max(
-            (share for one in succeeded if (share := one.page_cache_resident) is not None), default=None
-        ),
+        caches_dropped=all(dropped) if dropped else None,
+        page_cache_resident=max(resident, default=None),
         init_minutes=_mean(one.init_minutes for one in succeeded),
         gap_minutes=_mean(one.gap_minutes for one in succeeded),
         files=names,
@@ -237,11 +222,12 @@ def score_set(
     )
 
 
-def scaling_factor(folder: Path) -> float | None:
-    """Return the factor of scaling.json in `folder`, None if there is no such file.
+def scaling_factor(folder: Path, division: str, notes: list[str]) -> float | None:
+    """Return the factor of scaling.json in `folder` for a closed result, None if there is no such file.
 
     MLCommons' package checker writes it for closed results that converge faster than the reference
-    (training_rules.adoc, "Reference Convergence Points").
+    (training_rules.adoc, "Reference Convergence Points"). The summarizer scales open scores too, for which there is no
+    rule: a note says that the file is ignored.
 
     Raises:
         ScalingError: the file holds no factor.
@@ -256,13 +242,11 @@ def scaling_factor(folder: Path) -> float | None:
     factor = content.get("scaling_factor") if isinstance(content, dict) else None
     if not is_number(factor) or factor <= 0:
         raise ScalingError("its scaling.json holds no scaling_factor above 0")
+    if division != keys.CLOSED:
+        notes.append(f"scaling.json ({factor:g}) is ignored: the rules scale closed results only")
+        return None
+    notes.append(f"the score is multiplied by the scaling_factor {float(factor)} of scaling.json")
     return float(factor)
-
-
-def _no_rules(benchmark: str, ruleset: str | None) -> str:
-    if ruleset is None:
-        return f"no rules are known for a benchmark '{benchmark}'"
-    return f"ruleset {ruleset} has no benchmark '{benchmark}'"
 
 
 def ruleset_of_round(folder: Path, benchmark: str) -> str | None:
@@ -281,11 +265,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _all(values: Iterable[bool | None]) -> bool | None:
-    known = [value for value in values if value is not None]
-    return all(known) if known else None
-
-
 def _geometric_mean(values: Iterable[float | None], notes: list[str]) -> float | None:
     known = [value for value in values if value is not None]
     if not known:
@@ -295,17 +274,6 @@ def _geometric_mean(values: Iterable[float | None], notes: list[str]) -> float |
     except (StatisticsError, OverflowError):
         notes.append("the final qualities have no geometric mean: one is not above 0 or not finite")
         return None
-
-
-def _applicable(factor: float | None, division: str, notes: list[str]) -> float | None:
-    """Return `factor` for a closed result. The summarizer scales open scores too, for which there is no rule."""
-    if factor is None:
-        return None
-    if division != keys.CLOSED:
-        notes.append(f"scaling.json ({factor:g}) is ignored: the rules scale closed results only")
-        return None
-    notes.append(f"the score is multiplied by the scaling_factor {factor} of scaling.json")
-    return factor
 
 
 def _remarks(

@@ -58,7 +58,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
     rows = [_row(one) for one in scores]
     if several:
         header = ["submitter", *header]
-        rows = [[_short(one.submitter), *row] for one, row in zip(scores, rows, strict=True)]
+        rows = [[shortened(one.submitter), *row] for one, row in zip(scores, rows, strict=True)]
     lines = columns(header, rows)
     if detailed:
         for one in scores:
@@ -133,8 +133,8 @@ def _row(one: Score) -> list[str]:
     scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
     interval = f"{one.interval[0] * scale:.3f} to {one.interval[1] * scale:.3f} {unit}" if one.interval else ""
     return [
-        _short(one.system),
-        _short(one.benchmark),
+        shortened(one.system),
+        shortened(one.benchmark),
         f"{len(finished)} of {len(one.runs)}",
         label(one),
         interval,
@@ -153,9 +153,10 @@ def _name(one: Score) -> str:
     return f"{printable(one.system)} {printable(one.benchmark)}"
 
 
-def _short(name: str) -> str:
+def shortened(name: str, width: int = MAX_NAME_WIDTH) -> str:
+    """Return `name` without control characters, cut to `width` characters."""
     shown = printable(name)
-    return shown if len(shown) <= MAX_NAME_WIDTH else shown[: MAX_NAME_WIDTH - 3] + "..."
+    return shown if len(shown) <= width else shown[: width - 3] + "..."
 
 
 def _cell(value: object) -> object:

@@ -14,7 +14,7 @@ import pytest
 from mlevents import keys
 from timedrun.cli import main
 from timedrun.errors import TimedrunError
-from timedrun.submission.packaging import package_layout, safe_files
+from timedrun.submission.packaging import package_layout
 from timedrun.submission.packaging.package import PackageError, PackageReport, package
 
 MakeSet = Callable[..., Path]
@@ -201,25 +201,3 @@ def test_a_log_that_changes_while_it_is_packaged_is_refused(
     with pytest.raises(PackageError, match="result_0.txt: was changed while the package was made"):
         _package([folder], tmp_path / "out", source)
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize("files", [0, 10])
-def test_a_full_disk_leaves_nothing(
-    tmp_path: Path, make_set: MakeSet, source: Path, monkeypatch: pytest.MonkeyPatch, files: int
-) -> None:
-    folder = make_set(tmp_path / "set", times=(1.0,))
-    before = sorted(tmp_path.iterdir())
-    written: list[Path] = []
-    write = safe_files.write
-
-    def until_full(to: Path, raw: bytes) -> None:
-        if len(written) == files:
-            raise OSError(errno.ENOSPC, "No space left on device", str(to))
-        written.append(to)
-        write(to, raw)
-
-    for module in (safe_files, package_layout):
-        monkeypatch.setattr(module, "write", until_full)
-    with pytest.raises(PackageError, match="not made .No space left"):
-        _package([folder], tmp_path / "new" / "out", source)
-    assert sorted(tmp_path.iterdir()) == before and len(written) == files

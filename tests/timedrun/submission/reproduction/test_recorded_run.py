@@ -13,7 +13,14 @@ from image_classification.configs import synthetic_smoke
 from mlevents import keys
 from mlevents.record import read
 from timedrun.config import digest, dump
-from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, digest_of, ranks_of, recorded_runs
+from timedrun.submission.reproduction.recorded_run import (
+    RecordedRun,
+    differences,
+    digest_of,
+    provenance_of,
+    recorded_ranks,
+    recorded_runs,
+)
 
 CONFIG = {"benchmark": "image_classification", "name": "smoke", "optimizer": {"peak_lr": 0.1}}
 SYSTEM = {"system_name": "box", "host_processor_model_name": "old processor", "framework": "PyTorch 2", "cooling": ""}
@@ -67,7 +74,7 @@ def test_a_set_in_a_race_and_its_package_is_found_once(results: Path) -> None:
     assert list(recorded_runs(race)) == ["set"]
     assert [one.number for one in recorded_runs(results)["set"]] == [0, 1]
     assert first(results).problem(read(first(results).log)) == ""
-    assert ranks_of(first(results)) == 2
+    assert recorded_ranks(provenance_of(first(results))) == 2
 
 
 def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:

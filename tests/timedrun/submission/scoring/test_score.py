@@ -89,23 +89,6 @@ def test_one_failed_run_is_the_dropped_slowest_and_two_are_no_score(
     assert one.score_minutes is None and one.reason and "only one may be dropped" in one.reason
 
 
-def test_a_lower_own_target_does_not_replace_the_benchmarks(tmp_path: Path, write_run: WriteRun) -> None:
-    for number in range(5):
-        write_run(tmp_path, number, quality_target=0.7, qualities=(0.71,) if number else (0.76,))
-    (one,) = scores.score([tmp_path])
-    assert one.runs == [pytest.approx(10), None, None, None, None] and one.target == 0.7
-    assert one.reason and one.reason.startswith("4 of its 5 runs did not reach")
-
-
-def test_fewer_runs_than_asked_for_have_no_score(tmp_path: Path, write_run: WriteRun) -> None:
-    for number in range(4):
-        write_run(tmp_path, number, minutes=10 + number)
-    (one,) = scores.score([tmp_path])
-    assert one.score_minutes is None and one.reason and "exactly 5" in one.reason
-    assert score_table.label(one) == "no score (unverified)"
-    assert one.mean is not None, "what was measured is told all the same"
-
-
 def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, write_run: WriteRun) -> None:
     digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.5, 0.96)}
     for number, minutes in enumerate([0.1, 0.2, 0.4]):
@@ -145,40 +128,8 @@ def test_runs_are_in_natural_order_and_named_twice_counted_once(tmp_path: Path, 
     assert one.runs == [pytest.approx(1), pytest.approx(2), pytest.approx(10)]
 
 
-def test_an_empty_log_belongs_to_the_set_of_its_folder(tmp_path: Path, write_run: WriteRun) -> None:
-    for number in range(4):
-        write_run(tmp_path, number, minutes=number + 1)
-    (tmp_path / "result_4.txt").write_bytes(b"")
-    (one,) = scores.score([tmp_path])
-    assert one.runs[-1] is None and one.score_minutes == pytest.approx(3.0)
-
-
 def test_an_unknown_benchmark_is_not_judged(tmp_path: Path, write_run: WriteRun) -> None:
     path = write_run(tmp_path, 0, benchmark="chess", dataset="games", quality_target=0.1)
     (one,) = scores.score([tmp_path])
     assert one.runs == [None] and one.reason == "no rules are known for a benchmark 'chess'"
     assert run_status.target(summarize(read(path))) == 0.1 and not run_status.reached(summarize(read(path)))
-
-
-def test_every_score_is_marked_as_unverified(tmp_path: Path, write_run: WriteRun) -> None:
-    for folder, runs in (("a", 5), ("b", 2)):
-        for number in range(runs):
-            write_run(tmp_path / folder, number, minutes=9.8 + number / 10, platform=f"sys-{folder}")
-    found = scores.score([tmp_path])
-    text = score_table.table(found)
-    lines = text.splitlines()
-    assert all("unverified" in line for line in lines[2:4])
-    assert lines[-1] == "Result not verified by MLCommons Association."
-    assert "sys-b resnet: no score: it has 2 runs" in text
-    told = json.loads(score_table.as_json(found))
-    assert [(one["verified"], one["notice"]) for one in told] == [(False, lines[-1])] * 2
-    assert told[0]["score_minutes"] == pytest.approx(10.0) and told[1]["score_minutes"] is None
-    assert str(tmp_path) not in score_table.as_json(found)
-
-
-def test_bad_arguments_are_refused(tmp_path: Path, write_run: WriteRun) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        scores.score([tmp_path / "nowhere"])
-    write_run(tmp_path, 0)
-    with pytest.raises(ValueError, match=r"9\.9\.9"):
-        scores.score([tmp_path], ruleset="9.9.9")

@@ -133,13 +133,6 @@ def test_a_benchmark_of_another_round_names_the_ruleset(tmp_path: Path, write_ru
     assert one.reason == "ruleset 6.1.0 has no benchmark 'resnet'" and one.runs == [None] * 5
 
 
-def test_a_copy_with_shifted_times_is_detected(tmp_path: Path, write_run: WriteRun) -> None:
-    (written(tmp_path, write_run) / "result_4.txt").unlink()
-    write_run(tmp_path, 4, minutes=MINUTES[0])
-    (one,) = score([tmp_path])
-    assert one.score_minutes is None and one.reason and "result_0.txt, result_4.txt" in one.reason
-
-
 def test_seeds_used_twice_are_remarked(tmp_path: Path, write_run: WriteRun) -> None:
     (one,) = score([written(tmp_path, write_run, seed=7)])
     assert one.score_minutes is not None and any("seed 7 is used by" in note for note in one.notes)
