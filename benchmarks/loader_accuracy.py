@@ -22,6 +22,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
 from image_classification.bench_cases import CONTESTANTS, STORES, choice
 from image_classification.configs import ImageRunConfig, imagenet_baseline
 from image_classification.model import ModelConfig
@@ -31,7 +35,7 @@ from timedrun.commands.show import print_table
 from timedrun.config import EvaluationConfig, OptimizerConfig, dump
 from timedrun.methods import ChannelsLast
 from timedrun.provenance import system
-from timedrun.storage.result_files import ResultPaths, write_json
+from timedrun.storage.result_files import ResultPaths, next_number, write_json
 from timedrun.training.schedule import Schedule
 
 TRAIN = ("pillow", "turbojpeg", "raw", "ffcv", "dali")
@@ -75,17 +79,15 @@ def config_of(name: str, store: str, given: argparse.Namespace, classes: int, se
 
 
 def subset(images: Path, folder: Path, classes: int) -> int:
-    """Copy the first classes of `images` to `folder`; return their number."""
+    """Link the first classes of `images` from `folder`; return their number."""
     names = sorted(entry.name for entry in (images / "train").iterdir() if entry.is_dir())[:classes]
     if len(names) < 2:
         raise SystemExit(f"{images}: no train/ folder with two classes or more.")
-    if not folder.is_dir():
-        draft = folder.with_name(folder.name + ".draft")
-        shutil.rmtree(draft, ignore_errors=True)
-        for split in ("train", "val"):
-            for name in names:
-                shutil.copytree(images / split / name, draft / split / name)
-        draft.rename(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    for split in ("train", "val"):
+        (folder / split).mkdir(parents=True)
+        for name in names:
+            (folder / split / name).symlink_to((images / split / name).resolve())
     return len(names)
 
 
@@ -105,24 +107,9 @@ def accuracy(config: ImageRunConfig, store: Path, paths: ResultPaths, threads: i
     return {"accuracy": log.final_quality, "minutes": log.minutes}
 
 
-def range_of_means(table: Sequence[Sequence[float]]) -> float:
-    """Return the largest minus the smallest column mean of `table` [seed][loader]."""
-    means = [statistics.fmean(column) for column in zip(*table, strict=True)]
-    return max(means) - min(means)
-
-
-def chance_of_range(table: Sequence[Sequence[float]]) -> float:
-    """Return the p-value of a permutation test with seeds as blocks (Good, Permutation Tests, 2000).
-
-    Under the null hypothesis loaders are exchangeable within each seed; the statistic is the range of means.
-    """
-    generator = random.Random(1)
-    observed = range_of_means(table)
-    as_far = sum(
-        range_of_means([generator.sample(list(row), len(row)) for row in table]) >= observed - 1e-12
-        for _ in range(SHUFFLINGS)
-    )
-    return (as_far + 1) / (SHUFFLINGS + 1)
+def range_of_means(*columns: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:
+    """Return the largest minus the smallest mean of `columns` along `axis`."""
+    return np.ptp([column.mean(axis=axis) for column in columns], axis=0)
 
 
 def compare(names: Sequence[str], table: Sequence[Sequence[float]]) -> dict[str, Any]:
@@ -140,17 +127,26 @@ def compare(names: Sequence[str], table: Sequence[Sequence[float]]) -> dict[str,
             "by_seed": pairs,
             "in_standard_errors": statistics.fmean(pairs) / error if error else None,
         }
-    chance = chance_of_range(table)
+    # Good, Permutation Tests (2000), with seeds as blocks: loaders are exchangeable within each under the hypothesis.
+    test = stats.permutation_test(
+        list(columns.values()),
+        range_of_means,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=SHUFFLINGS,
+        alternative="greater",
+        rng=1,
+    )
     return {
         "mean": {name: statistics.fmean(values) for name, values in columns.items()},
         "standard_deviation": deviations,
         "pooled_standard_deviation": pooled,
         "standard_error_of_a_difference": error,
         f"differences_from_{names[0]}": differences,
-        "range_of_means": range_of_means(table),
-        "chance_of_such_a_range": chance,
+        "range_of_means": float(test.statistic),
+        "chance_of_such_a_range": float(test.pvalue),
         "test": f"permutation of loaders within each seed, {SHUFFLINGS:,} shufflings, range of means",
-        "within_seed_noise": chance >= SIGNIFICANT,
+        "within_seed_noise": bool(test.pvalue >= SIGNIFICANT),
     }
 
 
@@ -161,10 +157,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, help="keep stores and results there")
     parser.add_argument("--loaders", nargs="+", choices=TRAIN, default=list(TRAIN))
-    parser.add_argument("--classes", type=int, default=20)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--threads", type=int, default=2)
+    for name, value in {"classes": 20, "seeds": 3, "epochs": 30, "threads": 2}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
     given = parser.parse_args()
     if given.seeds < 2:
         parser.error("--seeds: at least 2 are needed for a deviation")
@@ -188,8 +182,9 @@ def main() -> None:
             for name, store in shuffled.sample(ways, len(ways)):
                 results = work / "results" / f"{name}_{store}"
                 results.mkdir(parents=True, exist_ok=True)
+                paths = ResultPaths(results, next_number(results))
                 config = config_of(name, store, given, classes, seed)
-                numbers = accuracy(config, work / f"{store}_{given.classes}", fresh(results), given.threads)
+                numbers = accuracy(config, work / f"{store}_{given.classes}", paths, given.threads)
                 found[name, store] = numbers["accuracy"]
                 rows.append({"loader": name, "store": store, "seed": seed, **numbers})
                 print(f"seed {seed}, {name} on {store}: {numbers['accuracy']:.4f}", file=sys.stderr, flush=True)
@@ -209,14 +204,6 @@ def main() -> None:
         },
     )
     show(names, table, verdict, missing)
-
-
-def fresh(folder: Path) -> ResultPaths:
-    """Return the first run number in `folder` without a log."""
-    number = 0
-    while ResultPaths(folder, number).log.exists():
-        number += 1
-    return ResultPaths(folder, number)
 
 
 def show(names: Sequence[str], table: Sequence[Sequence[float]], verdict: dict[str, Any], missing: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from image_classification.bench_cases import CONTESTANTS, SEED, Contestant, Stores, choice, make_stores, opened
+from image_classification.bench_cases import SEED, Contestant, Stores, choice, contestants_of, make_stores, opened
 from timedrun.bench import process_memory
 from timedrun.bench.loader_benchmark import BenchOptions
 from timedrun.commands.show import print_table
@@ -33,20 +33,16 @@ FLAT_BYTES, FLAT_SHARE = 16 * MIB, 0.03
 
 
 def load_epochs(pipe: Connection, contestant: Contestant, stores: Stores, options: BenchOptions, epochs: int) -> None:
-    """Run `epochs` passes in a child process; report the end of each and wait until its memory was sampled."""
+    """Run `epochs` passes in a child process; send 0 once the loader is open and the number of images of each pass, and
+    wait after each until the memory was sampled."""
     torch.set_num_threads(1)
     samples = sampling.epoch_order(stores.images, SEED, 1)[: options.count]
-    try:
-        with opened(contestant, stores, samples, options, torch.device("cpu")) as batches:
-            for epoch in range(1, epochs + 1):
-                if epoch == 1:
-                    pipe.send(("opened", 0))
-                part = sampling.epoch_order(stores.images, SEED, epoch)[: options.count]
-                seen = sum(len(batch.labels) for batch in batches(part, epoch))
-                pipe.send(("epoch", seen))
-                pipe.recv()
-    except Exception as error:  # reported to the parent, which exits
-        pipe.send(("failed", f"{type(error).__name__}: {error}"))
+    with opened(contestant, stores, samples, options, torch.device("cpu")) as batches:
+        pipe.send(0)
+        for epoch in range(1, epochs + 1):
+            part = sampling.epoch_order(stores.images, SEED, epoch)[: options.count]
+            pipe.send(sum(len(batch.labels) for batch in batches(part, epoch)))
+            pipe.recv()
 
 
 def measure(contestant: Contestant, stores: Stores, options: BenchOptions, epochs: int) -> dict[str, Any]:
@@ -58,24 +54,23 @@ def measure(contestant: Contestant, stores: Stores, options: BenchOptions, epoch
     theirs.close()
     assert child.pid is not None
     began, opened_at = time.monotonic(), 0.0
+    columns = ["seconds", "anonymous", "shared", "mapped_files"]
     samples: list[list[float]] = []
     ends: list[dict[str, float]] = []
     try:
         while len(ends) < epochs:
-            event = ours.recv() if ours.poll(EVERY) else None
-            if event and event[0] == "failed":
-                raise SystemExit(f"{contestant}: {event[1]}")
+            seen = ours.recv() if ours.poll(EVERY) else None
             found = process_memory.memory(child.pid)
             if found is None:
                 raise SystemExit("memory of processes is unavailable; Linux 5.9 or later is required.")
             row = [time.monotonic() - began, found.anonymous, found.shared, found.mapped_files]
             samples.append(row)
-            if event and event[0] == "opened":
+            if seen == 0:
                 opened_at = row[0]
-            elif event:
-                if event[1] != min(options.count, stores.images):
-                    raise SystemExit(f"{contestant}: epoch {len(ends) + 1} had {event[1]} images.")
-                ends.append(dict(zip(("seconds", "anonymous", "shared", "mapped_files"), row, strict=True)))
+            elif seen is not None:
+                if seen != min(options.count, stores.images):
+                    raise SystemExit(f"{contestant}: epoch {len(ends) + 1} had {seen} images.")
+                ends.append(dict(zip(columns, row, strict=True)))
                 ours.send(None)
     except EOFError:
         child.join()
@@ -90,7 +85,7 @@ def measure(contestant: Contestant, stores: Stores, options: BenchOptions, epoch
         "loader": contestant.name,
         "store": contestant.store,
         "size": contestant.size,
-        "columns": ["seconds", "anonymous", "shared", "mapped_files"],
+        "columns": columns,
         "opened_at_seconds": opened_at,
         "samples": samples,
         "epoch_ends": ends,
@@ -136,17 +131,12 @@ def main() -> None:
     parser.add_argument("--images", nargs="+", type=Path, default=[])
     parser.add_argument("--stores", type=Path)
     parser.add_argument("--loaders", nargs="+", default=[])
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=3)
+    for name, value in {"count": 2000, "size": 224, "batch": 128, "workers": 2, "epochs": 3}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
     given = parser.parse_args()
     options = BenchOptions(images=tuple(given.images), count=given.count, batch=given.batch, workers=given.workers)
     chosen, missing = choice(given.loaders)
-    contestants = [
-        Contestant(name, CONTESTANTS[name][0], store, given.size) for name in chosen for store in CONTESTANTS[name][1]
-    ]
+    contestants = contestants_of(chosen, [given.size])
     with TemporaryDirectory(prefix="timedrun_bench_") as temporary:
         names = list(dict.fromkeys(one.store for one in contestants))
         stores = make_stores(given.stores or Path(temporary), names, options)

@@ -112,13 +112,12 @@ def main() -> None:
         "quartiles": [quartiles[0], quartiles[2]],
         "ratio_of_fastest": min(r["timed_seconds"] for r in rows) / min(r["bare_seconds"] for r in rows),
     }
-    print(f"{arguments.config}: bare {statistics.median(r['bare_seconds'] for r in rows):.3f} s,", end=" ")
-    print(f"timed {statistics.median(r['timed_seconds'] for r in rows):.3f} s (medians of {len(rows)})")
+    bare, timed = (statistics.median(row[name] for row in rows) for name in ("bare_seconds", "timed_seconds"))
     print(
-        f"timed / bare: median {result['median_ratio']:.4f}, quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f},",
-        end=" ",
+        f"{arguments.config}: bare {bare:.3f} s, timed {timed:.3f} s (medians of {len(rows)}); timed / bare: median"
+        f" {result['median_ratio']:.4f}, quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f},"
+        f" fastest / fastest {result['ratio_of_fastest']:.4f}"
     )
-    print(f"fastest / fastest {result['ratio_of_fastest']:.4f}")
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=2) + "\n")
 

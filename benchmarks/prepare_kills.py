@@ -117,18 +117,12 @@ def trial(
         seconds = random_.uniform(0.9 * first, whole)
         count = random_.choice([1, workers])
         if not killed(start(name, images, folder, count), seconds):
-            kills.append({"seconds": seconds, "workers": count, "was_done": True})
             break
         files = sum(path.is_file() for path in folder.rglob("*")) if folder.is_dir() else 0
         manifest = any(folder.glob("timedrun_images.json"))
         kills.append({"seconds": seconds, "workers": count, "files_left": files, "manifest_left": manifest})
     wait(start(name, images, folder, random_.choice([1, workers])))
     return {"kills": kills}
-
-
-def kills_of(found: dict[str, Any]) -> int:
-    """Return the number of kills that hit a running command."""
-    return sum("was_done" not in kill for kill in found["kills"])
 
 
 def main() -> None:
@@ -150,7 +144,7 @@ def main() -> None:
             random_ = random.Random(f"{given.seed} {name}")
             first, whole, expected = undisturbed(name, given.images, Path(temporary) / name, given.workers)
             trials: list[dict[str, Any]] = []
-            while sum(kills_of(one) for one in trials) < given.kills:
+            while sum(len(one["kills"]) for one in trials) < given.kills:
                 folder = Path(temporary) / f"{name}_{len(trials) + 1}"
                 found = trial(name, given.images, folder, given.workers, (first, whole), random_)
                 made = contents(folder)
@@ -158,7 +152,7 @@ def main() -> None:
                 trials.append(found | {"same_bytes": not different, "different": different})
                 shutil.rmtree(folder)
                 words = "same bytes" if not different else f"DIFFERENT: {', '.join(different[:5])}"
-                print(f"{name}, trial {len(trials)}: {kills_of(found)} kills, {words}", file=sys.stderr, flush=True)
+                print(f"{name}, trial {len(trials)}: {len(found['kills'])} kills, {words}", file=sys.stderr, flush=True)
             rows.append(
                 {
                     "format": name,
@@ -174,7 +168,7 @@ def main() -> None:
     write_json(given.out, settings | {"formats": rows, "all_same_bytes": everything, "environment": environment})
     table = []
     for row in rows:
-        kills = [kill for one in row["trials"] for kill in one["kills"] if "was_done" not in kill]
+        kills = [kill for one in row["trials"] for kill in one["kills"]]
         after = sum(kill["files_left"] > 0 for kill in kills)
         same = sum(one["same_bytes"] for one in row["trials"])
         cells = [f"{len(kills)}, {after} with files written", f"{same} of {len(row['trials'])}"]

@@ -1,4 +1,4 @@
-"""Kills a run with several ranks at random moments and resumes it: does each end as the run that nobody killed?
+"""Kill a run with several ranks at random moments, resume it, and compare its end with that of an undisturbed run.
 
 Usage: python benchmarks/soak.py --out FILE.json [--kills 50] [--ranks 2] [--seed 1] [--keep FOLDER]
        [-- CONFIG AND OPTIONS of `timedrun run`, default: image_classification methods --data digits ...]
@@ -20,7 +20,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +29,6 @@ import psutil
 
 from mlevents import keys, record
 from mlevents.checks.log_check import check
-from timedrun.commands.show import print_table
 from timedrun.errors import ExitCode
 from timedrun.provenance import system
 from timedrun.storage.result_files import ResultPaths, next_number, read_json, write_json
@@ -41,6 +39,7 @@ RUN = (
 )
 TARGETS = ("rank 0", "rank 1", "launcher", "all", "SIGTERM", "SIGSTOP of rank 1")
 WEIGHTS = (4, 4, 2, 3, 2, 1)
+ENDED = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
 GONE_SECONDS = 30.0
 """The promise: that long after a rank's death nothing of the run is left."""
 LIMIT_SECONDS = 600.0
@@ -142,17 +141,6 @@ def strike(target: str, launcher: subprocess.Popen[str]) -> None:
         ranks.get(int(target.removeprefix("rank ")), next(iter(ranks.values()))).kill()
 
 
-def wait_until_gone(launcher: subprocess.Popen[str], family: list[psutil.Process]) -> tuple[float, list[int]]:
-    """Return the seconds until `launcher` and all of `family` had ended, and the ids of those that had not after
-    `GONE_SECONDS` and were killed."""
-    began = time.monotonic()
-    launcher.wait(timeout=LIMIT_SECONDS)
-    _, alive = psutil.wait_procs(family, timeout=GONE_SECONDS)
-    for process in alive:
-        process.kill()
-    return time.monotonic() - began, [process.pid for process in alive]
-
-
 def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resume: bool) -> tuple[Kill, list[str]]:
     """Start or resume the run, kill `target` after `seconds`, and return how it ended and the problems."""
     kill = Kill(target, seconds)
@@ -167,7 +155,12 @@ def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resu
         except psutil.NoSuchProcess:
             family = []
         strike(target, process)
-        kill.gone_seconds, left = wait_until_gone(process, family)
+        began = time.monotonic()
+        process.wait(timeout=LIMIT_SECONDS)
+        _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)
+        for survivor in left:
+            survivor.kill()
+        kill.gone_seconds = time.monotonic() - began
         kill.words = process.communicate()[0]
         if left or kill.gone_seconds > GONE_SECONDS:
             problems.append(f"{len(left)} processes were left, the last ended after {kill.gone_seconds:.1f} s")
@@ -192,20 +185,12 @@ def unreadable(log: Path) -> list[str]:
     return []
 
 
-def evaluations(log: Path) -> list[tuple[Any, Any]]:
-    """Return place and value of every evaluation."""
-    events = record.read(log).all(keys.EVAL_ACCURACY)
-    return [(event.metadata.get("epoch_num"), event.value) for event in events]
-
-
-def errors(log: Path) -> list[str]:
-    """Return the rules that the strict checks find broken."""
-    return sorted({finding.rule for finding in check(log).findings if finding.level == "error"})
-
-
-def state(paths: ResultPaths) -> str:
-    """Return the SHA-256 of the trained state at the end of the run."""
-    return str(read_json(paths.provenance)["final_state"]["sha256"])
+def result(paths: ResultPaths) -> tuple[str, list[tuple[Any, Any]], list[str]]:
+    """Return the SHA-256 of the trained state, place and value of every evaluation, and the rules found broken."""
+    state = str(read_json(paths.provenance)["final_state"]["sha256"])
+    events = record.read(paths.log).all(keys.EVAL_ACCURACY)
+    errors = {finding.rule for finding in check(paths.log).findings if finding.level == "error"}
+    return state, [(event.metadata.get("epoch_num"), event.value) for event in events], sorted(errors)
 
 
 def trial(
@@ -222,14 +207,14 @@ def trial(
         kill, problems = disturbed(job, paths, chance.uniform(earliest, times[1]), target, resume=resume)
         found.kills.append(kill)
         found.problems += problems
-        if kill.exit_code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and record.read(paths.log).stopped is not None:
+        if kill.exit_code in ENDED and record.read(paths.log).stopped is not None:
             break
         before = paths.log.read_bytes() if paths.log.is_file() else b""
         resume = any(paths.checkpoints.glob("rank_*/*.pt"))
         if not resume:
             process = job.start(folder, paths.number, resume=True)
             words, _ = process.communicate(timeout=LIMIT_SECONDS)
-            kill.refused = process.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
+            kill.refused = process.returncode not in ENDED
             kill.left_alone = (paths.log.read_bytes() if paths.log.is_file() else b"") == before
             if not kill.refused or not kill.left_alone or "Traceback" in words:
                 found.problems.append(
@@ -239,7 +224,7 @@ def trial(
     while not (paths.log.is_file() and ended(paths.log)):
         process = job.start(folder, paths.number, resume=resume)
         words, _ = process.communicate(timeout=LIMIT_SECONDS)
-        if process.returncode in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
+        if process.returncode in ENDED:
             break
         # Killed while it saved its first checkpoint: not every rank has one.
         if resume and "cannot be resumed" in words and not found.kills[-1].refused:
@@ -249,9 +234,8 @@ def trial(
         found.problems.append(f"it did not end by itself but with exit code {process.returncode}: {words[-600:]}")
         return found
     found.problems += unreadable(paths.log)
-    found.same_state = state(paths) == state(whole)
-    found.same_evaluations = evaluations(paths.log) == evaluations(whole.log)
-    found.same_verdict = errors(paths.log) == errors(whole.log)
+    same = [mine == other for mine, other in zip(result(paths), result(whole), strict=True)]
+    found.same_state, found.same_evaluations, found.same_verdict = same
     resumptions = record.read(paths.log).all(keys.RESUMED)
     found.resumed = len(resumptions)
     lost = [event.metadata.get("steps_lost") for event in resumptions]
@@ -262,7 +246,7 @@ def trial(
 def ended(log: Path) -> bool:
     """Return True if the run of `log` ended by itself."""
     run = record.read(log)
-    reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else None
+    reason = run.stopped.metadata.get("reason") if run.stopped else None
     return run.status == keys.SUCCESS or reason == "target not reached"
 
 
@@ -290,9 +274,9 @@ def main() -> None:
             words, _ = (process := job.start(whole.folder, number)).communicate(timeout=LIMIT_SECONDS)
             started = record.read(ResultPaths(whole.folder, number).log).started
             took.append((started.time_ms / 1e3 - wall if started else 0.0, time.monotonic() - began))
-            if process.returncode not in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
+            if process.returncode not in ENDED:
                 raise SystemExit(f"the undisturbed run ended with exit code {process.returncode}:\n{words[-2000:]}")
-        if state(whole) != state(ResultPaths(whole.folder, 1)):
+        if result(whole)[0] != result(ResultPaths(whole.folder, 1))[0]:
             raise SystemExit("two undisturbed runs end in different weights; nothing can be compared.")
         print(f"undisturbed: clock started and run ended after {took} s, equal to the bit", flush=True)
         while sum(kill.hit for one in trials for kill in one.kills) < given.kills:
@@ -300,50 +284,25 @@ def main() -> None:
             trials.append(one)
             kills = "; ".join(f"{kill.target} at {kill.at_seconds:.1f} s" for kill in one.kills)
             print(f"{len(trials)}: {'equal' if one.passed else 'NOT EQUAL'} ({kills}) {one.problems or ''}", flush=True)
-    write_json(given.out, results(job, took, trials, given.seed))
-    summary(trials)
-    print(f"every number: {given.out.name}")
-    if not all(one.passed for one in trials):
-        sys.exit(1)
-
-
-def results(job: Job, took: list[tuple[float, float]], trials: list[Trial], seed: int) -> dict[str, Any]:
-    """Return all results as JSON, without paths of this machine."""
-    described = system.describe("", "", ranks=job.ranks, device="cpu")
-    return {
-        "command": f"python benchmarks/soak.py --kills N --ranks {job.ranks} --seed {seed}",
+    found = {
+        "command": f"python benchmarks/soak.py --kills N --ranks {job.ranks} --seed {given.seed}",
         "run": ["timedrun", "run", *job.arguments, "--checkpoint-minutes", str(job.checkpoint_minutes)],
         "source": system.provenance(Path(__file__).resolve().parent.parent),
-        "system": described,
+        "system": system.describe("", "", ranks=job.ranks, device="cpu"),
         "undisturbed_seconds_to_start_and_end": took,
         "passed": sum(one.passed for one in trials),
         "trials": [asdict(one) | {"passed": one.passed} for one in trials],
     }
-
-
-def summary(trials: list[Trial]) -> None:
-    """Print one row for each kind of kill."""
-    kills = [kill for one in trials for kill in one.kills if kill.hit]
-    rows = []
-    for target in TARGETS:
-        mine = [kill for kill in kills if kill.target == target]
-        gone = [kill.gone_seconds for kill in mine if kill.gone_seconds is not None]
-        codes = Counter(kill.exit_code for kill in mine)
-        rows.append(
-            [
-                target,
-                str(len(mine)),
-                f"{statistics.median(gone):.1f} ({max(gone):.1f})" if gone else "-",
-                ", ".join(f"{code}: {count}" for code, count in sorted(codes.items(), key=str)),
-                str(sum(kill.refused for kill in mine)),
-            ]
-        )
-    print_table(["killed", "kills", "s until gone, median (most)", "exit codes", "before a checkpoint"], rows)
+    write_json(given.out, found)
+    gone = [kill.gone_seconds for one in trials for kill in one.kills if kill.gone_seconds is not None]
     print(
-        f"{sum(one.passed for one in trials)} of {len(trials)} trials ({len(kills)} kills) ended as the undisturbed run"
+        f"{sum(one.passed for one in trials)} of {len(trials)} trials ({len(gone)} kills) ended as the undisturbed run"
         f" (weights and optimizer state, evaluations, verdict). {sum(one.resumed for one in trials)} resumptions,"
-        f" {sum(one.steps_lost for one in trials)} steps done twice."
+        f" {sum(one.steps_lost for one in trials)} steps done twice. Nothing was left of a run after a median of"
+        f" {statistics.median(gone):.1f} s and at most {max(gone):.1f} s."
     )
+    if not all(one.passed for one in trials):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -102,22 +102,15 @@ class ImageBatches:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """End threads and processes of both splits. A second call does nothing."""
-        try:
+        with closing(self.eval_source), closing(self.train_source):
             self._drop_ahead()
             if self._evaluating is not None:
                 self._evaluating.close()
-        finally:
-            try:
-                self.train_source.close()
-            finally:
-                self.eval_source.close()
 
     def train(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """Yield the batches of `epoch` (from 1) from `first_step` on, in an order that depends on (seed, epoch) only.

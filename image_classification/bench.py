@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -18,7 +19,7 @@ from image_classification.bench_cases import (
     Contestant,
     Stores,
     choice,
-    facts_of,
+    contestants_of,
     make_stores,
     opened,
     usable_cores,
@@ -36,6 +37,7 @@ from timedrun.bench.loader_benchmark import (
     measured_pass,
     ratios,
 )
+from timedrun.distributed.process_group import choose_device
 from timedrun.errors import DataError
 from timedrun.training import sampling
 
@@ -63,7 +65,7 @@ def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
         UsageError: an unknown name in --loaders, or stores of other settings or images. DataError: images are missing
             or broken, or no loader can run here.
     """
-    device = device_of(config)
+    device = choose_device(config.device)
     chosen, missing = choice(options.loaders)
     if not chosen:
         raise DataError("none of the loaders can run here:\n" + "\n".join(f"  {k}: {v}" for k, v in missing.items()))
@@ -80,25 +82,25 @@ def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
         goals=goals(rows),
         notes=[f"images: {stores.source}; {rows[0].first.samples:,} a pass; device {device.type}.", *NOTES],
         references=[("pillow", "jpeg"), ("ffcv_own", "beton_jpeg")],
-        facts={"images": stores.source, "stores": {name: facts_of(m) for name, m in stores.manifests.items()}},
+        facts={
+            "images": stores.source,
+            "stores": {
+                name: {
+                    "settings": asdict(manifest.settings),
+                    "images": manifest.splits["train"].images,
+                    "bytes": manifest.splits["train"].bytes,
+                    "source_sha256": manifest.source_sha256,
+                    "manifest_sha256": manifest.digest,
+                }
+                for name, manifest in stores.manifests.items()
+            },
+        },
     )
-
-
-def device_of(config: ImageRunConfig) -> torch.device:
-    """Return the config's device."""
-    if config.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(config.device)
 
 
 def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device: torch.device) -> list[LoaderRates]:
     """Return a row for each loader, store and size."""
-    contestants = [
-        Contestant(name, CONTESTANTS[name][0], store, size)
-        for size in options.sizes
-        for name in chosen
-        for store in CONTESTANTS[name][1]
-    ]
+    contestants = contestants_of(chosen, options.sizes)
     sums: dict[int, int] = {}
 
     def one_pass(contestant: Contestant, repeat: int) -> LoaderPass:

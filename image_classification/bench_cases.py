@@ -7,18 +7,18 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from image_classification.batches import open_source
 from image_classification.configs import ImageRunConfig, imagenet_baseline
 from image_classification.loaders.loader import LoadedBatch, Loader, LoaderName
+from image_classification.loaders.raw import RawLoader
 from image_classification.loaders.registry import LOADERS
 from image_classification.prepare import prepare
-from image_classification.settings import DataConfig
 from image_classification.stores.manifest import MANIFEST, ImageManifest, StoreConfig, read_manifest, store_problems
 from image_classification.synthetic_images import SyntheticImages, write_images
 from timedrun.bench.loader_benchmark import BenchOptions
@@ -73,6 +73,16 @@ def choice(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         if reason := LOADERS[CONTESTANTS[name][0]].unavailable():
             missing[name] = reason
     return [name for name in CONTESTANTS if name not in missing], missing
+
+
+def contestants_of(names: Sequence[str], sizes: Sequence[int]) -> list[Contestant]:
+    """Return the contestants of these names on each of their stores at each size."""
+    return [
+        Contestant(name, CONTESTANTS[name][0], store, size)
+        for size in sizes
+        for name in names
+        for store in CONTESTANTS[name][1]
+    ]
 
 
 @dataclass(frozen=True)
@@ -133,18 +143,6 @@ def config_of(store: StoreConfig, *, workers: int, loader: LoaderName | None = N
     return replace(base, data=replace(base.data, loader=readers[0], store=store, workers=workers))
 
 
-def facts_of(manifest: ImageManifest) -> dict[str, Any]:
-    """Return the facts of a store for the JSON report."""
-    train = manifest.splits["train"]
-    return {
-        "settings": asdict(manifest.settings),
-        "images": train.images,
-        "bytes": train.bytes,
-        "source_sha256": manifest.source_sha256,
-        "manifest_sha256": manifest.digest,
-    }
-
-
 Batches = Callable[[Indices, int], Iterator[LoadedBatch]]
 
 
@@ -159,8 +157,17 @@ def opened(
         yield own_pipeline(folder, min(workers, usable_cores()), size, batch)
         return
     data = replace(config_of(STORES[contestant.store], workers=workers, loader=contestant.loader).data, train_size=size)
-    if contestant.name == "raw_host":
-        source = host_part(data, folder, device)
+    source: Loader
+    if contestant.name == "raw_host":  # as it is used when a GPU crops and resizes
+        source = RawLoader(
+            folder,
+            train=True,
+            seed=SEED,
+            workers=workers,
+            device=device,
+            eval_resize=data.eval_resize,
+            on_device=True,
+        )
     else:
         source = open_source(data, folder, device, train=True, seed=SEED)
     try:
@@ -172,21 +179,6 @@ def opened(
 def parts_of(samples: Indices, batch: int) -> list[Indices]:
     """Split `samples` into batches; the last one may be short."""
     return [samples[begin : begin + batch] for begin in range(0, len(samples), batch)]
-
-
-def host_part(data: DataConfig, folder: Path, device: torch.device) -> Loader:
-    """Return the raw loader as it is used when a GPU crops and resizes."""
-    from image_classification.loaders.raw import RawLoader
-
-    return RawLoader(
-        folder,
-        train=True,
-        seed=SEED,
-        workers=data.workers,
-        device=device,
-        eval_resize=data.eval_resize,
-        on_device=True,
-    )
 
 
 @functools.cache

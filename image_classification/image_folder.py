@@ -130,25 +130,6 @@ def read_index(folder: Path) -> Index:
     return index
 
 
-def verify(folder: Path) -> Index:
-    """Compare the size of every file with the index and return it. Contents have no digest.
-
-    Raises:
-        DataError: files are missing or have another size; the message has their number and the first 20.
-    """
-    index = read_index(folder)
-    changed = [
-        name
-        for table in index.splits.values()
-        for name, size in zip(table.names(), table.rows["bytes"], strict=True)
-        if not (folder / name).is_file() or _size_of(folder / name, folder) != size
-    ]
-    if changed:
-        shown = "\n".join(f"  {name}" for name in changed[:20])
-        raise DataError(f"{folder}: {len(changed)} files are missing or changed since it was prepared:\n{shown}")
-    return index
-
-
 def _size_of(path: Path, folder: Path, unreadable: list[str] | None = None) -> int:
     try:
         return path.stat().st_size

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from timedrun.run.train_state import seed_everything
 
-_BatchNorm = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -139,32 +137,12 @@ def build_model(config: ModelConfig, seed: int) -> ResNet:
         raise ValueError(f"model has {len(config.layers)} stages in layers but {len(config.widths)} in widths")
     seed_everything(seed)
     model = ResNet(config)
-    if config.initialisation != "torch":
-        kaiming_normal(model)
+    if config.initialisation != "torch":  # torchvision's ResNet uses fan_out for convolutions, another rule for Linear
+        for layer in model.modules():
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                nn.init.kaiming_normal_(layer.weight)  # N(0, 2 / fan_in), He et al. 2015
     if config.initialisation == "kaiming_bn_uniform":
-        batch_norm_uniform(model)
+        for layer in model.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.uniform_(layer.weight)
     return model
-
-
-def kaiming_normal(model: nn.Module, generator: torch.Generator | None = None) -> int:
-    """Draw the weights of every Conv2d and Linear from N(0, 2 / fan_in) in place (He et al. 2015); return the number of
-    layers. Biases are not changed.
-
-    torchvision's own ResNet uses fan_out for convolutions and another rule for Linear.
-    """
-    layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
-    for layer in layers:
-        nn.init.kaiming_normal_(layer.weight, generator=generator)
-    return len(layers)
-
-
-def batch_norm_uniform(model: nn.Module, generator: torch.Generator | None = None) -> int:
-    """Draw the scales of every batch norm from U[0, 1) and set the shifts to 0, in place; return the number of layers.
-
-    As in MosaicML's ResNet-50 runs of MLPerf v2.0.
-    """
-    layers = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.affine]
-    for layer in layers:
-        nn.init.uniform_(layer.weight, generator=generator)
-        nn.init.zeros_(layer.bias)
-    return len(layers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from image_classification.configs import ImageRunConfig
 from image_classification.datasets import facts, require_folder
 from image_classification.preparation.builder import build_store
 from image_classification.preparation.formats import effective_settings, source_split
-from image_classification.preparation.inspection import CORRUPT, start_inspecting
+from image_classification.preparation.inspection import CORRUPT, first_lines, inspect_all
 from image_classification.preparation.sources import Source, of_index, open_source
 from image_classification.stores.manifest import (
     MANIFEST,
@@ -28,7 +29,7 @@ from timedrun.errors import DataError, UsageError
 from timedrun.storage.worker_pool import TaskProgress, results
 
 _IMAGES_PER_TASK = 64
-_LISTED = 20  # broken images in a message
+_LISTED = 20  # empty classes in a note
 
 
 def prepare(
@@ -77,16 +78,16 @@ def prepare(
                 "make a store with --data.store.format jpeg, raw or beton; nothing was prepared."
             )
     elif images:
-        return make_store(
+        return _make_store(
             config, folder, images, validation_labels=validation_labels, skip_broken=skip_broken, workers=workers
         )
     root = require_folder(config.data, folder)
     if config.data.store.format != "folder":
-        return check_store(config, root, decode=decode)
-    return list_folder(config, root, decode=decode, workers=workers)
+        return _check_store(config, root, decode=decode)
+    return _list_folder(config, root, decode=decode, workers=workers)
 
 
-def make_store(
+def _make_store(
     config: ImageRunConfig,
     folder: Path | None,
     images: Sequence[Path],
@@ -95,32 +96,21 @@ def make_store(
     skip_broken: bool,
     workers: int,
 ) -> dict[str, Any]:
-    """Make the store of `config` in `folder`, or the missing part of it.
-
-    Raises:
-        DataError, UsageError: as in `prepare`.
-    """
     if folder is None:
         raise UsageError("--images needs --data-folder, the folder of the new store; nothing was prepared.")
     built = build_store(
-        lambda cache: open_source(images, validation_labels, cache, to_standard_error),
+        lambda cache: open_source(images, validation_labels, cache, _to_standard_error),
         folder,
         effective_settings(config.data.store, config.data.eval_resize),
         workers=workers,
         skip_broken=skip_broken,
-        report=to_standard_error,
+        report=_to_standard_error,
     )
     rate = {"images_per_second": round(built.images_made / built.seconds)} if built.images_made else {}
-    return store_facts(config, folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
+    return _store_facts(config, folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
 
 
-def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
-    """Check that the store in `folder` is the one of `config` and its files have their sizes; with `decode`, their
-    digests too.
-
-    Raises:
-        DataError: the store differs; every difference is named.
-    """
+def _check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[str, Any]:
     if not (folder / MANIFEST).exists() and all((folder / sub).is_dir() for sub in image_folder.SPLITS.values()):
         raise DataError(
             f"{folder}: images in train/ and val/, and no store of format {config.data.store.format}; nothing was "
@@ -130,15 +120,14 @@ def check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[s
     manifest = verify(folder) if decode else read_manifest(folder)
     if found := store_problems(folder, config.data.store, config.data.eval_resize):
         raise DataError("\n".join(found))
-    return store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
+    return _store_facts(config, folder, manifest) | ({"verified_files": len(manifest.files)} if decode else {})
 
 
-def store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
-    """Return the facts of a store as plain values."""
+def _store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
     values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format}
     values |= _counts(manifest.classes, manifest.splits)
     values |= {f"found {kind}": len(names) for kind, names in manifest.findings.items()}
-    notes = remarks(config, manifest.classes, manifest.splits)
+    notes = _remarks(config, manifest.classes, manifest.splits)
     if left_out := manifest.findings.get(CORRUPT):
         notes.append(
             f"{len(left_out):,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
@@ -147,7 +136,7 @@ def store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -
     return values | {"sha256": manifest.digest}
 
 
-def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> list[str]:
+def _remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> list[str]:
     """Return notes on likely mistakes: another number of classes than the config's, empty classes."""
     notes = []
     if len(classes) != config.model.classes:
@@ -163,44 +152,35 @@ def remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str,
     return notes
 
 
-def list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
-    """Write the index of a folder of images; with `decode`, decode every image first.
-
-    Raises:
-        DataError: the layout is wrong, or images cannot be decoded; they are named and no index was written.
-    """
+def _list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
     unreadable: list[str] = []
     index = image_folder.make_index(folder, unreadable)
     if unreadable:
         raise DataError(_about(unreadable, f"{len(unreadable):,} images cannot be read"))
-    kinds = decode_all(of_index(index, folder), workers) if decode else {}
+    kinds = _decode_all(of_index(index, folder), workers) if decode else {}
     image_folder.write_index(index, folder)
     found = {f"found {kind}": count for kind, count in sorted(kinds.items())}
     values = {"source": "image_folder", **_counts(index.classes, index.facts), **found}
-    return values | _reported(remarks(config, index.classes, index.facts)) | {"sha256": index.digest}
+    return values | _reported(_remarks(config, index.classes, index.facts)) | {"sha256": index.digest}
 
 
-def decode_all(source: Source, workers: int) -> Mapping[str, int]:
-    """Decode every image in `workers` processes, with progress lines, and count those that are not RGB JPEG by kind.
-
-    Raises:
-        DataError: images cannot be decoded; the message names them.
-    """
+def _decode_all(source: Source, workers: int) -> Mapping[str, int]:
+    """Decode every image in `workers` processes; count those that are not plain RGB JPEG by kind."""
     items = [item for split in source.splits.values() for item in split]
     tasks = [items[begin : begin + _IMAGES_PER_TASK] for begin in range(0, len(items), _IMAGES_PER_TASK)]
     kinds: Counter[str] = Counter()
     broken: list[str] = []
-    progress = TaskProgress(to_standard_error, unit="images", tasks="groups")
-    for task, found in results(
+    progress = TaskProgress(_to_standard_error, unit="images", tasks="groups")
+    for task, (counted, unusable) in results(
         tasks,
-        start_inspecting,
-        (),
+        partial,
+        (inspect_all,),
         workers=workers,
         name=lambda task: f"{len(task)} images ({task[0].name} to {task[-1].name})",
         remedy="no index was written; run the same command again, with fewer workers",
     ):
-        kinds.update(found.kinds)
-        broken += found.broken
+        kinds.update(counted)
+        broken += unusable
         progress.add(len(task), True, (progress.amount + len(task)) / len(items))
     progress.line()
     if broken:
@@ -208,21 +188,19 @@ def decode_all(source: Source, workers: int) -> Mapping[str, int]:
     return kinds
 
 
-def to_standard_error(line: str) -> None:
-    """Print a line of progress."""
+def _to_standard_error(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
 def _about(broken: Sequence[str], what: str) -> str:
-    shown = "\n".join(f"  {line}" for line in sorted(broken)[:_LISTED])
-    more = f"\n  and {len(broken) - _LISTED:,} more" if len(broken) > _LISTED else ""
-    return f"{what}; no index was written. Replace or remove them and run the same command again:\n{shown}{more}"
+    again = "no index was written. Replace or remove them and run the same command again"
+    return f"{what}; {again}:\n{first_lines(sorted(broken))}"
 
 
 def _reported(lines: Sequence[str]) -> dict[str, Any]:
     """Print `lines` to standard error, and return them as they are in the result."""
     for line in lines:
-        to_standard_error(line)
+        _to_standard_error(line)
     return {"notes": list(lines)} if lines else {}
 
 

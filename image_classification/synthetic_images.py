@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from timedrun.storage import worker_pool
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 EXPONENT = 1.15
 """Decay of amplitude with frequency; photographs have about 1. With CONTRAST, 500x375 pixels at quality 90 take about
@@ -50,13 +45,13 @@ def write_images(folder: Path, settings: SyntheticImages, *, workers: int) -> No
     shutil.rmtree(draft, ignore_errors=True)
     for split in ("train", "val"):
         for label in range(settings.classes):
-            (draft / split / class_name(label)).mkdir(parents=True)
+            (draft / split / f"class_{label:02d}").mkdir(parents=True)
     total = settings.train + settings.evaluation
     tasks = (range(begin, min(begin + TASK, total)) for begin in range(0, total, TASK))
     done = worker_pool.results(
         tasks,
-        image_writer,
-        (draft, settings),
+        partial,
+        (_write, draft, settings),
         workers=workers,
         name=lambda task: f"synthetic images {task.start} to {task.stop - 1}",
         remedy="no synthetic images were made. Run it again, with fewer --workers if memory was short.",
@@ -66,32 +61,18 @@ def write_images(folder: Path, settings: SyntheticImages, *, workers: int) -> No
     draft.rename(folder)
 
 
-def class_name(label: int) -> str:
-    """Return the name of the class's folder."""
-    return f"class_{label:02d}"
-
-
-def image_writer(folder: Path, settings: SyntheticImages) -> Callable[[range], None]:
-    """Return the writer of a range of image numbers; the first `settings.train` are for training."""
-    return partial(_write, folder, settings)
-
-
 def _write(folder: Path, settings: SyntheticImages, numbers: range) -> None:
-    for number in numbers:
-        split = "train" if number < settings.train else "val"
-        path = folder / split / class_name(number % settings.classes) / f"{number:07d}.jpg"
-        synthetic_image(settings, number).save(path, "JPEG", quality=settings.quality)
-
-
-def synthetic_image(settings: SyntheticImages, number: int) -> Image.Image:
-    """Return image `number`, of class `number` modulo the number of classes; each class has its colour."""
     from PIL import Image
 
-    return Image.fromarray(pixels(settings, number))
+    for number in numbers:
+        split = "train" if number < settings.train else "val"
+        path = folder / split / f"class_{number % settings.classes:02d}" / f"{number:07d}.jpg"
+        Image.fromarray(pixels(settings, number)).save(path, "JPEG", quality=settings.quality)
 
 
 def pixels(settings: SyntheticImages, number: int) -> NDArray[np.uint8]:
-    """Return noise (height, width, 3) uint8 with an amplitude of frequency^-EXPONENT around the class's colour."""
+    """Return image `number`, of class `number` modulo the number of classes: noise (height, width, 3) uint8 with an
+    amplitude of frequency^-EXPONENT around the class's colour."""
     generator = np.random.default_rng([settings.seed, number])
     height, width = settings.height, settings.width
     rows, columns = np.fft.fftfreq(height) * height, np.fft.rfftfreq(width) * width

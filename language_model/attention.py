@@ -40,11 +40,8 @@ class Layout:
 
     @classmethod
     def of(cls, batch: MaskedBatch, row_multiple: int = 1) -> Layout:
-        """Return the layout of `batch`. Raises ValueError unless a padded batch has B * longest rows."""
-        rows, count = batch.tokens.numel(), batch.lengths.numel()
-        if batch.padded and rows != count * batch.longest:
-            raise ValueError(f"a padded batch of {count} sequences has {rows} rows, not {count} * {batch.longest}")
-        return cls(rows, batch.offsets, batch.lengths, batch.longest, batch.padded, row_multiple)
+        """Return the layout of `batch`."""
+        return cls(batch.tokens.numel(), batch.offsets, batch.lengths, batch.longest, batch.padded, row_multiple)
 
 
 def boundaries(layout: Layout) -> Tensor:

@@ -133,7 +133,10 @@ def measure(
                     f"{store} has {available} training sequences, fewer than a batch of {batch}; nothing was"
                     " measured; use a smaller batch"
                 )
-        configs = {loader: _with_layout(config, loader, batch) for loader in loaders}
+        common = replace(config, device="cpu", global_batch=batch, micro_batch=batch)
+        configs = {
+            loader: replace(common, speed=replace(config.speed, unpadding=loader == "unpadded")) for loader in loaders
+        }
         spawn = multiprocessing.get_context("spawn")  # a process forked with torch's threads may hang
         processes = [stack.enter_context(ProcessPoolExecutor(1, spawn)) for _ in range(workers)]
         opened_with = configs[loaders[0]]
@@ -151,11 +154,6 @@ def measure(
         LoaderRates(loader, name, config.data.longest, "sequences", workers, cores, first, counted)
         for loader, (first, counted) in zip(loaders, passes, strict=True)
     ]
-
-
-def _with_layout(config: BertRunConfig, loader: str, batch: int) -> BertRunConfig:
-    speed = replace(config.speed, unpadding=loader == "unpadded")
-    return replace(config, device="cpu", global_batch=batch, micro_batch=batch, speed=speed)
 
 
 @cache

@@ -56,12 +56,13 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
         initial_weights = weights_sha256(weights)
     model.to(device)
     optimizer = build_optimizer(config.optimizer, model, fused=config.speed.fused_optimizer and not dry_run)
-    try:
-        attention = attention_backend(config, ranks.device, precision)
-    except UsageError:
-        if not dry_run:  # preflight reports it
-            raise
-        attention = config.speed.attention
+    attention = config.speed.attention
+    if config.implementation == "timedrun":
+        try:
+            attention = choose(attention, ranks.device, precision.dtype or torch.float32, config.architecture.dropout)
+        except UsageError:
+            if not dry_run:  # preflight reports it
+                raise
     return Parts(ranks, facts, model, optimizer, stack(*config.methods), precision, batch, attention, initial_weights)
 
 
@@ -77,14 +78,3 @@ def build_model(config: BertRunConfig, device: torch.device | None = None) -> Be
     if config.implementation == "timedrun":
         return build_bert(config.architecture, config.seed, config.speed)
     return build_reference(config.architecture, config.seed, reference)
-
-
-def attention_backend(config: BertRunConfig, device: torch.device, precision: Precision) -> str:
-    """Return the name of the attention backend on `device`, with "auto" resolved.
-
-    Raises:
-        UsageError: the backend is unavailable.
-    """
-    if config.implementation == "transformers":
-        return config.speed.attention
-    return choose(config.speed.attention, device, precision.dtype or torch.float32, config.architecture.dropout)

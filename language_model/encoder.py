@@ -146,20 +146,17 @@ class Bert(nn.Module):
         self.layers = nn.ModuleList(Layer(architecture, speed_ups) for _ in range(architecture.layers))
         self.head = Head(architecture)
 
-    def attention_backend(self, device: torch.device) -> str:
-        """Return the attention backend on `device` under the current autocast. Raises UsageError; see `choose`."""
-        dtype = self.embeddings.word.weight.dtype
-        if torch.is_autocast_enabled(device.type):
-            dtype = torch.get_autocast_dtype(device.type)
-        return choose(self.speed_ups.attention, device, dtype, self.architecture.dropout)
-
     def hidden(self, batch: MaskedBatch) -> Tensor:
         """Return (T, hidden) states after the last layer; with `last_layer_subset` (M, hidden), at masked rows."""
         device, low_precision = batch.tokens.device, self.speed_ups.low_precision_residual
-        attend = BACKENDS[self.attention_backend(device)](Layout.of(batch, self.speed_ups.row_multiple))
+        dtype = self.embeddings.word.weight.dtype
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
+        backend = choose(self.speed_ups.attention, device, dtype, self.architecture.dropout)
+        attend = BACKENDS[backend](Layout.of(batch, self.speed_ups.row_multiple))
         hidden = self.embeddings(batch)
-        if low_precision and torch.is_autocast_enabled(device.type):
-            hidden = hidden.to(torch.get_autocast_dtype(device.type))
+        if low_precision:
+            hidden = hidden.to(dtype)
         hidden = layer_norm(hidden, self.embeddings.norm, low_precision)
         hidden = functional.dropout(hidden, self.architecture.dropout, self.training)
         for layer in self.layers[:-1]:

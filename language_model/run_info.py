@@ -16,8 +16,6 @@ from timedrun.run.run_info import RunInfo
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.schedule import StepSchedule
 
-Hyperparameters = dict[str, str | int | float | bool]
-
 
 def run_info(config: BertRunConfig, parts: Parts) -> RunInfo:
     """Return the metadata that the log records before the clock starts."""
@@ -55,7 +53,7 @@ def optimization(
     batch: BatchPlan,
     *,
     beta1: float,
-) -> Hyperparameters:
+) -> dict[str, str | int | float | bool]:
     """Return the hyper-parameters of the optimization under MLPerf's names, where it has them."""
     settings = config.optimizer
     return {

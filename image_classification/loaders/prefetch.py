@@ -7,7 +7,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 import torch
@@ -16,19 +15,12 @@ from torch import Tensor
 from image_classification.loaders.loader import LoadedBatch
 
 
-@dataclass(frozen=True)
-class _Ready:
-    images: Tensor
-    labels: Tensor
-    copied: torch.cuda.Event | None
-
-
 @dataclass
 class _Buffer:
     """State shared by thread and consumer. The thread holds no reference to the consumer, so dropping it can end it."""
 
     depth: int
-    ready: deque[_Ready] = field(default_factory=deque)
+    ready: deque[tuple[Tensor, Tensor, torch.cuda.Event | None]] = field(default_factory=deque)
     error: BaseException | None = None
     ended: bool = False
     """True if nothing will be added."""
@@ -77,15 +69,15 @@ class Prefetched:
                 if error is not None:
                     raise error
                 raise StopIteration
-            item = buffer.ready.popleft()
+            images, labels, copied = buffer.ready.popleft()
             buffer.changed.notify_all()
-        if item.copied is not None:
+        if copied is not None:
             stream = torch.cuda.current_stream(self._device)
-            stream.wait_event(item.copied)
+            stream.wait_event(copied)
             # Allocated on the copy stream, which must not reuse the memory before this stream is done with it.
-            item.images.record_stream(stream)
-            item.labels.record_stream(stream)
-        return item.images, item.labels
+            images.record_stream(stream)
+            labels.record_stream(stream)
+        return images, labels
 
     def close(self) -> None:
         """End the thread, after the batch that it is loading. A second call has no effect."""
@@ -98,9 +90,7 @@ class Prefetched:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -109,10 +99,8 @@ def _fill(buffer: _Buffer, batches: Iterator[LoadedBatch], device: torch.device)
     try:
         if device.type == "cuda":
             torch.cuda.set_device(device)
-            with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
-                _fill_on_stream(buffer, batches, device)
-        else:
-            _fill_on_stream(buffer, batches, device)
+            torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]  # of this thread
+        _fill_until_closed(buffer, batches, device)
     except BaseException as caught:
         error = caught
     try:
@@ -125,7 +113,7 @@ def _fill(buffer: _Buffer, batches: Iterator[LoadedBatch], device: torch.device)
         buffer.changed.notify_all()
 
 
-def _fill_on_stream(buffer: _Buffer, batches: Iterator[LoadedBatch], device: torch.device) -> None:
+def _fill_until_closed(buffer: _Buffer, batches: Iterator[LoadedBatch], device: torch.device) -> None:
     while True:
         with buffer.changed:
             buffer.changed.wait_for(lambda: len(buffer.ready) < buffer.depth or buffer.closing)
@@ -141,7 +129,7 @@ def _fill_on_stream(buffer: _Buffer, batches: Iterator[LoadedBatch], device: tor
             copied.record()
         with buffer.changed:
             if not buffer.closing:
-                buffer.ready.append(_Ready(images, labels, copied))
+                buffer.ready.append((images, labels, copied))
                 buffer.changed.notify_all()
         del batch, images, labels  # otherwise one more batch would be held while waiting
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from image_classification.preparation.formats import FORMATS, source_split, splits_of
+from image_classification.preparation.inspection import first_lines
 from image_classification.preparation.shard_writer import (
     RECORDS,
     RULES,
@@ -43,7 +44,6 @@ SHARD_IMAGES = 1024
 SHARD_BYTES = 128 << 20
 """Limits of a shard: images, and bytes of their source files."""
 PLAN = f"{WORK}/plan.json"
-_LISTED = 20  # broken images in a message
 _SPARE = 1.02  # factor of the estimated disk space, for indices and records
 
 
@@ -322,12 +322,10 @@ def _split_of(file: str) -> str:
 def _about_broken(broken: Sequence[str], out: Path) -> str:
     names = out / WORK / "corrupt.txt"
     _write(names, "".join(f"{line}\n" for line in broken).encode(errors="surrogateescape"))
-    shown = "\n".join(f"  {line}" for line in broken[:_LISTED])
-    more = f"\n  and {len(broken) - _LISTED:,} more, all in {names}" if len(broken) > _LISTED else ""
     return (
         f"{len(broken):,} images cannot be decoded or read; the store is incomplete, shards without such images are "
         f"kept. Replace or remove them, or leave them out with --skip-broken, and run the same command "
-        f"again:\n{shown}{more}"
+        f"again:\n{first_lines(broken, f', all in {names}')}"
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from image_classification.stores.store_format import SourceImage, SourceItem, UnreadableFile
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 CORRUPT = "corrupt"
+_LISTED = 20
 _ORIENTATION = 0x0112  # EXIF's tag
 _MODES = {
     "RGB": (),
@@ -31,6 +31,12 @@ _MODES = {
     "RGBa": ("alpha",),
     "CMYK": ("cmyk",),
 }
+
+
+def first_lines(broken: Sequence[str], where: str = "") -> str:
+    """Return the first 20 lines of `broken` for a message, and the number of the others, with `where` they are."""
+    more = f"\n  and {len(broken) - _LISTED:,} more{where}" if len(broken) > _LISTED else ""
+    return "\n".join(f"  {line}" for line in broken[:_LISTED]) + more
 
 
 class CorruptImage(DataError):
@@ -74,23 +80,13 @@ def kinds_of(image: Image.Image) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-@dataclass(frozen=True)
-class Inspected:
-    """Findings in a group of images."""
+def inspect_all(items: Sequence[SourceItem]) -> tuple[Counter[str], list[str]]:
+    """Decode every image; return the number of images that are not plain RGB JPEG by kind, and for each image that
+    cannot be read or decoded a line with the reason.
 
-    kinds: dict[str, int]
-    """Number of images that are not plain RGB JPEG, by kind."""
-    broken: tuple[str, ...]
-    """Images that cannot be read or decoded, each with the reason."""
-
-
-def start_inspecting() -> Callable[[Sequence[SourceItem]], Inspected]:
-    """Return the function of a worker process."""
-    return inspect_all
-
-
-def inspect_all(items: Sequence[SourceItem]) -> Inspected:
-    """Decode every image; raise DataError if the disk or archive cannot be read, or a file changed."""
+    Raises:
+        DataError: the disk or archive cannot be read, or a file changed.
+    """
     kinds: Counter[str] = Counter()
     broken = []
     for position, item in enumerate(items):
@@ -98,4 +94,4 @@ def inspect_all(items: Sequence[SourceItem]) -> Inspected:
             kinds.update(inspect(item, position, item.read()).kinds)
         except (CorruptImage, UnreadableFile) as error:
             broken.append(str(error))
-    return Inspected(dict(kinds), tuple(broken))
+    return kinds, broken

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import tarfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
-
-import numpy as np
 
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import write_file
 
-VERSION = 1
+VERSION = 2
 _EVERY = 10.0  # seconds between two lines of progress
 _BLOCK = 512  # of a tar
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\x00": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
@@ -51,7 +47,7 @@ def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Mem
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     key = json.dumps([VERSION, str(path.resolve()), status.st_size, status.st_mtime_ns])
-    cached = cache / f"listing-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.npz"
+    cached = cache / f"listing-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.json"
     found = _load(cached, key)
     if found is None:
         began = last = time.monotonic()
@@ -63,7 +59,7 @@ def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Mem
                 share = (member.offset + member.size) / status.st_size
                 left = (last - began) * (1 - share) / max(share, 1e-9) / 60
                 report(f"listing {path.name}: {share:6.1%}  {len(found):,} files  {left:.1f} min left")
-        _save(cached, key, found)
+        write_file(cached, json.dumps({"key": key, "members": [astuple(member) for member in found]}).encode())
     return found
 
 
@@ -126,29 +122,9 @@ def _safe(member: tarfile.TarInfo, where: object) -> str:
     return path.as_posix()
 
 
-def _save(path: Path, key: str, members: list[Member]) -> None:
-    buffer = io.BytesIO()
-    names = "\n".join(f"{member.inner}\t{member.name}" for member in members)  # names contain neither
-    np.savez(
-        buffer,
-        key=np.frombuffer(key.encode(), dtype=np.uint8),
-        names=np.frombuffer(names.encode(), dtype=np.uint8),
-        offsets=np.array([member.offset for member in members], dtype=np.int64),
-        sizes=np.array([member.size for member in members], dtype=np.int64),
-    )
-    write_file(path, buffer.getvalue())
-
-
 def _load(path: Path, key: str) -> list[Member] | None:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if arrays["key"].tobytes().decode() != key:
-                return None
-            names = arrays["names"].tobytes().decode()
-            offsets, sizes = arrays["offsets"].tolist(), arrays["sizes"].tolist()
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
+        values = json.loads(path.read_bytes())
+        return [Member(*row) for row in values["members"]] if values["key"] == key else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    pairs = [line.split("\t") for line in names.split("\n")] if names else []
-    return [
-        Member(inner, name, offset, size) for (inner, name), offset, size in zip(pairs, offsets, sizes, strict=True)
-    ]

@@ -63,17 +63,11 @@ class BetonTables:
     allocations: NDArray[np.void]
     """(n,) `ALLOCATION`"""
 
-    @property
-    def jpeg_images(self) -> int:
-        """Number of images stored as JPEG."""
-        return int((self.samples["mode"] == JPEG).sum())
-
 
 class BetonImages(ResizedImages):
     """File and index of a split ("train", "evaluation") of a store of format beton."""
 
     def __init__(self, folder: Path, split: str) -> None:
-        self.folder, self.split = folder, split
         files = require_split(folder, "beton", split).files
         name = beton_name(split)
         if name not in files:
@@ -83,14 +77,6 @@ class BetonImages(ResizedImages):
         self.index = SampleIndex.open(folder, split, files, ROW)
         self.index.check_shards(folder / index_files(split)[0], [files[name].bytes])
         self.index.check_sizes(folder / index_files(split)[0])
-
-    def __reduce__(self) -> tuple[type[BetonImages], tuple[Path, str]]:
-        return type(self), (self.folder, self.split)
-
-    @property
-    def files(self) -> list[Path]:
-        """The .beton file."""
-        return [self.path]
 
 
 def beton_name(split: str) -> str:
@@ -230,8 +216,7 @@ def finish_file(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Ma
     for column in ("label", "height", "width"):
         samples[column] = index.rows[column]
     samples["data_ptr"] = found
-    if shards:
-        samples["mode"] = np.concatenate([shard.rows[:, COLUMNS.index("mode")] for shard in shards])
+    samples["mode"] = np.concatenate([shard.rows[:, COLUMNS.index("mode")] for shard in shards])
     allocations = np.zeros(count, dtype=ALLOCATION)
     allocations["sample_id"], allocations["ptr"], allocations["size"] = np.arange(count), found, sizes
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from image_classification import image_folder
 from image_classification.stores.manifest import (
@@ -25,44 +21,16 @@ from image_classification.stores.sample_index import (
     IndexedImages,
     SampleIndex,
     index_files,
-    index_of_shards,
     shard_name,
+    write_index,
 )
-from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
+from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
 from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile
 
 SUFFIX = "jpegs"
 COLUMNS = ("height", "width")
 HELD_OPEN = 256
 """Shards of a split that stay open; others are opened for each read. Many systems allow a process 1,024 files."""
-
-
-class EncodedImages(Protocol):
-    """Split of encoded images. `read` is thread-safe and works after a fork."""
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """(n,)"""
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> bytes:
-        """Return the encoded file of image `index`.
-
-        Raises:
-            DataError: it cannot be read or changed since preparation; the message names it.
-        """
-
-    def name(self, index: int) -> str:
-        """Return train/<class>/<file> or val/<class>/<file>."""
-
-    def file_of(self, index: int) -> Path:
-        """Return the file that holds the image, for messages."""
-
-    @property
-    def files(self) -> list[Path]:
-        """Every file that `read` reads from."""
 
 
 class FolderImages(IndexedImages):
@@ -92,13 +60,8 @@ class FolderImages(IndexedImages):
         return data
 
     def file_of(self, index: int) -> Path:
-        """Return the image's file."""
+        """Return the image's file, for messages."""
         return self.folder / self.index.name(index)
-
-    @property
-    def files(self) -> list[Path]:
-        """Every image's file."""
-        return [self.folder / name for name in self.index.names()]
 
 
 class JpegShards(IndexedImages):
@@ -114,11 +77,6 @@ class JpegShards(IndexedImages):
 
     def __reduce__(self) -> tuple[type[JpegShards], tuple[Path, str]]:
         return type(self), (self.folder, self.split)
-
-    @property
-    def sizes(self) -> NDArray[np.int32]:
-        """(n, 2) height and width."""
-        return self.index.pair("height", "width")
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read."""
@@ -151,6 +109,10 @@ class JpegShards(IndexedImages):
         finally:
             if not held:
                 os.close(handle)
+
+
+EncodedImages = FolderImages | JpegShards
+"""Split of encoded images. `read` is thread-safe and works after a fork."""
 
 
 def open_encoded(folder: Path, split: str) -> EncodedImages:
@@ -189,15 +151,10 @@ def encode_file(image: SourceImage, settings: StoreConfig, split: str) -> Encode
     return EncodedImage(image.data, (height, width))
 
 
-def finish_shards(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Mapping[str, StoredFile]:
-    """Write the index of a split."""
-    return index_of_shards(shards, COLUMNS).write(folder, split)
-
-
 def _close(handles: dict[int, int]) -> None:
     for handle in handles.values():
         os.close(handle)
     handles.clear()
 
 
-FORMAT = StoreFormat(encode=encode_file, finish=finish_shards, columns=COLUMNS, suffix=SUFFIX)
+FORMAT = StoreFormat(encode=encode_file, finish=partial(write_index, columns=COLUMNS), columns=COLUMNS, suffix=SUFFIX)

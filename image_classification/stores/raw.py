@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,9 @@ from image_classification.centre_crop import resized
 from image_classification.stores.encoded import open_shards
 from image_classification.stores.manifest import RESIZED, StoreConfig
 from image_classification.stores.mmap_file import map_file
-from image_classification.stores.sample_index import ResizedImages, index_files, index_of_shards
-from image_classification.stores.store_format import EncodedImage, FinishedShard, SourceImage, StoreFormat
+from image_classification.stores.sample_index import ResizedImages, index_files, write_index
+from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
 from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile
 
 SUFFIX = "rgb"
 COLUMNS = ("height", "width", "original_height", "original_width")
@@ -25,38 +24,25 @@ class RawImages(ResizedImages):
     """Split ("train", "evaluation_<resize>") of a store of format raw. Opening it reads no pixels."""
 
     def __init__(self, folder: Path, split_name: str) -> None:
-        self.folder, self.split_name = folder, split_name
-        self.index, self.files = open_shards(folder, split_name, "raw", SUFFIX)
+        self.index, files = open_shards(folder, split_name, "raw", SUFFIX)
         rows, path = self.index.rows, folder / index_files(split_name)[0]
         area = rows["height"].astype(np.uint64) * rows["width"]
         if bool(((area != rows["bytes"] // 3) | (rows["bytes"] % 3 != 0)).any()):  # area * 3 could overflow
             raise DataError(f"{path}: sizes and bytes disagree; prepare it again.")
         self.index.check_sizes(path)
-        self._shards = [map_file(path) for path in self.files]
+        self.shards = [map_file(path) for path in files]
         self._rows = rows[["shard", "offset", "bytes", "height", "width"]]
-
-    def __reduce__(self) -> tuple[type[RawImages], tuple[Path, str]]:
-        return type(self), (self.folder, self.split_name)
 
     def image(self, index: int) -> NDArray[np.uint8]:
         """Return a read-only view (height, width, 3) of the mapped file; pages are read on first access."""
         shard, offset, size, height, width = self._rows[index].item()
-        pixels: NDArray[np.uint8] = self._shards[shard][offset : offset + size].reshape(height, width, 3)
+        pixels: NDArray[np.uint8] = self.shards[shard][offset : offset + size].reshape(height, width, 3)
         return pixels
-
-    @property
-    def shards(self) -> list[NDArray[np.uint8]]:
-        """The bytes of each shard."""
-        return self._shards
 
     def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return shard, byte offset in it, and pixels per row of k images, (k, 3)."""
         rows = self._rows[indices]
         return np.stack([rows[name].astype(np.int64) for name in ("shard", "offset", "width")], axis=1)
-
-    def file_of(self, index: int) -> Path:
-        """Return the image's shard."""
-        return self.files[int(self._rows["shard"][index])]
 
 
 def stored_size(height: int, width: int, settings: StoreConfig, split: str) -> tuple[int, int]:
@@ -84,11 +70,6 @@ def encode_raw(image: SourceImage, settings: StoreConfig, split: str) -> Encoded
     return EncodedImage(pixels.tobytes(), (height, width, original_height, original_width))
 
 
-def finish_shards(folder: Path, split: str, shards: Sequence[FinishedShard]) -> Mapping[str, StoredFile]:
-    """Write the index of a split."""
-    return index_of_shards(shards, COLUMNS).write(folder, split)
-
-
 def bytes_per_image(settings: StoreConfig, split: str, source: float) -> float:
     """Estimate the bytes of an image of ImageNet's mean aspect ratio, 4:3."""
     if split == "train" and settings.shape == "square":
@@ -98,5 +79,9 @@ def bytes_per_image(settings: StoreConfig, split: str, source: float) -> float:
 
 
 FORMAT = StoreFormat(
-    encode=encode_raw, finish=finish_shards, columns=COLUMNS, suffix=SUFFIX, bytes_per_image=bytes_per_image
+    encode=encode_raw,
+    finish=partial(write_index, columns=COLUMNS),
+    columns=COLUMNS,
+    suffix=SUFFIX,
+    bytes_per_image=bytes_per_image,
 )

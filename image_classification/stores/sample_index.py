@@ -185,18 +185,22 @@ def index_files(prefix: str) -> tuple[str, str]:
 
 def index_of_shards(shards: Sequence[FinishedShard], columns: Sequence[str]) -> SampleIndex:
     """Return the index of all images of `shards`, whose rows have these `columns`; those not in `ROW` are dropped."""
-    if not shards:
-        return SampleIndex.of((), {}, ROW)
+    rows = np.concatenate([shard.rows for shard in shards])
     values = {
         "label": np.concatenate([shard.labels for shard in shards]),
         "offset": np.concatenate([shard.offsets[:-1] for shard in shards]),
         "bytes": np.concatenate([np.diff(shard.offsets) for shard in shards]),
         "shard": np.repeat([shard.number for shard in shards], [len(shard.names) for shard in shards]),
     }
-    if columns:
-        rows = np.concatenate([shard.rows for shard in shards])
-        values |= {column: rows[:, number] for number, column in enumerate(columns) if column in (ROW.names or ())}
+    values |= {column: rows[:, number] for number, column in enumerate(columns) if column in (ROW.names or ())}
     return SampleIndex.of((name for shard in shards for name in shard.names), values, ROW)
+
+
+def write_index(
+    folder: Path, split: str, shards: Sequence[FinishedShard], *, columns: Sequence[str]
+) -> Mapping[str, StoredFile]:
+    """Write the index of a split whose shards are files of the store; a `StoreFormat.finish`."""
+    return index_of_shards(shards, columns).write(folder, split)
 
 
 def shard_name(split: str, number: int, suffix: str) -> str:

@@ -51,7 +51,7 @@ class SourceItem:
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe would block
             try:
-                data = _read(handle, self.offset, self.size)
+                data = os.pread(handle, self.size, self.offset)
             finally:
                 os.close(handle)
         except OSError as error:
@@ -64,16 +64,6 @@ class SourceItem:
                 "was listed. Run prepare again."
             )
         return data
-
-
-def _read(handle: int, offset: int, size: int) -> bytes:
-    data = os.pread(handle, size, offset)
-    while len(data) < size:  # pread may return less, at most 2 GiB per call
-        more = os.pread(handle, size - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,7 @@ from typing import Literal
 import cattrs
 import numpy as np
 
-from language_model.gpt.encoding import (
-    PIECE_BYTES,
-    BytePairs,
-    Characters,
-    Encoding,
-    Tokens,
-    encode_pieces,
-    read_text,
-)
+from language_model.gpt.encoding import PIECE_BYTES, BytePairs, Characters, Encoding, Tokens, encode_pieces, read_text
 from timedrun.errors import DataError, UsageError
 from timedrun.storage.atomic_file import FileWriter, write_file
 

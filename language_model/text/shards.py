@@ -25,7 +25,6 @@ from language_model.text.settings import TextSettings
 from language_model.text.store import COLUMNS, Split, token_type
 from language_model.text.vocabulary import Vocabulary, read_vocabulary
 from language_model.text.wordpiece import Encoder
-from timedrun.errors import DataError
 from timedrun.storage.atomic_file import write_file
 from timedrun.training.sampling import stream_seed
 
@@ -106,11 +105,7 @@ class PartContent:
 
 
 def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, encoder: Encoder) -> PartContent:
-    """Tokenize the documents of `part` and build its sequences, masked in the evaluation split.
-
-    Raises:
-        DataError: a sequence is longer than the settings allow.
-    """
+    """Tokenize the documents of `part` and build its sequences, masked in the evaluation split."""
     documents, skipped = _tokenized(part.documents, encoder)
     kind, special = token_type(len(vocabulary)), vocabulary.special
     tokens, masked, labels, index = array("I"), array("H"), array("I"), array("H")
@@ -118,11 +113,6 @@ def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, enc
     random_masks = Random(stream_seed(settings.seed, "masks", part.number))
     for _ in range(settings.duplicates if part.split == "train" else 1):
         for sequence, first in sequences(documents, settings, special, random):
-            if len(sequence) > settings.max_length:
-                raise DataError(
-                    f"shard {part.number} has a sequence of {len(sequence)} tokens, longer than "
-                    f"{settings.max_length}; it was not written"
-                )
             index.extend((len(sequence), first))
             if part.split == "train":
                 tokens += sequence

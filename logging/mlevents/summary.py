@@ -77,7 +77,13 @@ class RunSummary:
 def summarize(record: RunRecord) -> RunSummary:
     """Return the summary of `record`."""
     batch = record.value(keys.GLOBAL_BATCH_SIZE)
-    pace = _throughputs(record)
+    rates = [e.value.get(keys.THROUGHPUT) for e in record.all(keys.TRACKED_STATS) if isinstance(e.value, dict)]
+    pace = [float(rate) for rate in rates if is_number(rate) and rate > 0]
+    stop, cleared, resident = (
+        record.last(keys.INIT_STOP),
+        record.value(keys.CACHE_CLEAR),
+        record.value(keys.PAGE_CACHE_RESIDENT),
+    )
     target = record.value(keys.QUALITY_TARGET)
     seeds = (event.value for event in record.all(keys.SEED))
     return RunSummary(
@@ -108,18 +114,13 @@ def summarize(record: RunRecord) -> RunSummary:
         sketch=_sketch(record),
         events=len(record.events),
         final_parts=record.final_parts,
-        gap_minutes=_gap_minutes(record),
+        gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,
         # The median of seconds per sample, as in `cold_start`; for an even number not the mean of the middle rates.
         later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
-        caches_dropped=_caches_dropped(record),
-        page_cache_resident=_page_cache_resident(record),
+        caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
+        page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
     )
-
-
-def _gap_minutes(record: RunRecord) -> float | None:
-    stop = record.last(keys.INIT_STOP)
-    return None if stop is None or record.started is None else (record.started.time_ms - stop.time_ms) / 60_000
 
 
 def _first_epoch_share(record: RunRecord) -> float | None:
@@ -149,21 +150,6 @@ def _intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tup
         elif event.key == stop_key and start is not None:
             yield _units(start, event), event.time_ms - start.time_ms - evaluated
             start = None
-
-
-def _throughputs(record: RunRecord) -> list[float]:
-    found = [e.value.get(keys.THROUGHPUT) for e in record.all(keys.TRACKED_STATS) if isinstance(e.value, dict)]
-    return [float(one) for one in found if is_number(one) and one > 0]
-
-
-def _caches_dropped(record: RunRecord) -> bool | None:
-    event = record.last(keys.CACHE_CLEAR)
-    return event.value in (True, 1) if event is not None and isinstance(event.value, bool | int) else None
-
-
-def _page_cache_resident(record: RunRecord) -> float | None:
-    share = record.value(keys.PAGE_CACHE_RESIDENT)
-    return float(share) if is_number(share) and 0 <= share <= 1 else None
 
 
 def _units(start: Event, stop: Event) -> float:

@@ -1,7 +1,8 @@
 """Small image data of one rank, comparison of batches, and the prefetching threads."""
 
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from image_classification.stores.manifest import StoreConfig
 from timedrun.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
+PATIENCE = 10.0  # seconds
 ALONE = ProcessGroup(0, 1, 0, CPU)
 FOLDER = replace(
     imagenet_methods().data,
@@ -51,3 +53,11 @@ def same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
 def threads() -> list[threading.Thread]:
     """Return the live prefetching threads."""
     return [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until `condition` holds."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "did not happen"
+        time.sleep(0.001)

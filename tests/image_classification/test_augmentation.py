@@ -123,11 +123,6 @@ def test_training_crops_depend_on_seed_epoch_and_sample_alone_and_half_are_mirro
         assert 0.4 < (other_flips != flips).mean() < 0.6
 
 
-def test_flips_are_independent_of_crops() -> None:
-    boxes, flips = train_crops(0, 1, np.arange(4000), np.full((4000, 2), 400))
-    assert stats.ks_2samp(boxes[flips, 2] * boxes[flips, 3], boxes[~flips, 2] * boxes[~flips, 3]).pvalue > 1e-3
-
-
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_scaled_boxes_cover_the_same_share_of_a_stored_image_to_half_a_pixel(data: st.DataObject) -> None:

@@ -1,6 +1,5 @@
 """Batches of one rank: exact counts, prefetching across epochs, and no thread left after closing."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,11 +14,9 @@ from image_classification import batches
 from image_classification.batches import ImageBatches, open_source
 from image_classification.configs import synthetic_smoke
 from image_classification.loaders.loader import LoadedBatch
-from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, data_of, same, threads
+from tests.image_classification.small_image_data import ALONE, CPU, FOLDER, data_of, eventually, same, threads
 from timedrun.errors import DataError, UsageError
 from timedrun.training import sampling
-
-PATIENCE = 10.0  # seconds
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -37,15 +34,6 @@ def test_every_sample_is_trained_and_evaluated_once_over_all_ranks(world_size: i
     expected = data._normalize(next(whole.batches([np.arange(50)], 1, 16)).images)
     assert torch.equal(images.flatten(1).sort(0).values, expected.flatten(1).sort(0).values)
     assert (len(images), counted, evaluated) == (50, 50, 31)
-
-
-def test_an_epoch_can_be_entered_at_any_step() -> None:
-    data = data_of(synthetic_smoke().data, None, 0, 1, global_batch=64)
-    whole = list(data.train(epoch=3))
-    rest = list(data.train(epoch=3, first_step=5))
-    assert len(whole) == 8
-    assert len(rest) == 3
-    assert all(torch.equal(a.images, b.images) for a, b in zip(whole[5:], rest, strict=True))
 
 
 class Recorded:
@@ -79,13 +67,6 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[bool, Recorded]:
     return loaders
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "did not happen"
-        time.sleep(0.001)
-
-
 def recorded_data(prefetch: int = 2, last_epoch: int = 9, sizes: Callable[[int], int] | None = None) -> ImageBatches:
     config = replace(FOLDER, prefetch=prefetch)
     return ImageBatches(config, None, ALONE, global_batch=5, seed=1, size_at=sizes, last_epoch=last_epoch)
@@ -116,13 +97,6 @@ def test_no_epoch_after_the_last_is_prefetched(recorded: dict[bool, Recorded]) -
         assert recorded[True].asked == [(1, 16), (2, 16)]
 
 
-def test_without_a_last_epoch_no_other_epoch_is_prefetched(recorded: dict[bool, Recorded]) -> None:
-    with recorded_data(last_epoch=0) as opened:
-        for epoch in (1, 2, 5):
-            assert len(list(opened.train(epoch))) == 4
-    assert recorded[True].asked == [(1, 16), (2, 16), (5, 16)]
-
-
 def test_a_jump_to_another_epoch_or_step_drops_the_prefetched_batches(recorded: dict[bool, Recorded]) -> None:
     with recorded_data() as opened:
         first = list(opened.train(1))
@@ -131,17 +105,6 @@ def test_a_jump_to_another_epoch_or_step_drops_the_prefetched_batches(recorded: 
         assert not same(fourth, first)
         assert len(threads()) == 1
     assert [epoch for epoch, _ in recorded[True].asked if epoch in (1, 4)] == [1, 1, 4]
-
-
-def test_an_epoch_left_early_can_be_continued(recorded: dict[bool, Recorded]) -> None:
-    with recorded_data() as opened:
-        whole = list(opened.train(1))
-    with recorded_data() as opened:
-        for begun, batch in zip(opened.train(1), whole, strict=False):
-            assert same([begun], [batch])
-            break
-        assert same(list(opened.train(1, first_step=1)), whole[1:])
-        assert list(opened.train(1, first_step=4)) == []
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
@@ -153,18 +116,6 @@ def test_an_error_of_prefetching_is_raised_in_its_own_epoch(recorded: dict[bool,
             with pytest.raises(DataError, match="epoch 2: cannot be read"):
                 list(opened.train(2))
         assert len(list(opened.train(3))) == 4
-    assert threads() == []
-
-
-def test_a_failed_run_leaves_no_thread_and_closes_both_splits(recorded: dict[bool, Recorded]) -> None:
-    with pytest.raises(KeyError), recorded_data() as opened:
-        for _ in opened.train(1):
-            raise KeyError("in the step")
-    assert threads() == []
-    assert (recorded[True].closed, recorded[False].closed) == (1, 1)
-    with pytest.raises(KeyError), recorded_data() as opened:
-        for _ in opened.evaluation():
-            raise KeyError("in the evaluation")
     assert threads() == []
 
 

@@ -162,13 +162,3 @@ def test_goals_follow_from_the_rates() -> None:
 
 def test_a_goal_without_its_loaders_is_undecided() -> None:
     assert [goal.met for goal in goals([row("pillow", "jpeg", 100)])] == [None, None, None]
-
-
-PAIR = {"pillow": 100.0, "turbojpeg": 0.0}  # 0: as many images a second as pixels
-
-
-def test_goals_are_judged_at_each_size() -> None:
-    rows = [
-        row(name, "jpeg", rate, size) for size in (224, 88) for name, rate in (("pillow", 100), ("turbojpeg", size))
-    ]
-    assert [goal.met for goal in goals(rows)] == [None, None, True, None, None, False]

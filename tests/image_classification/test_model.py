@@ -5,7 +5,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from torch import nn
 
 from image_classification.model import (
     RESNET18,
@@ -13,9 +12,7 @@ from image_classification.model import (
     RESNET101,
     ModelConfig,
     ResNet,
-    batch_norm_uniform,
     build_model,
-    kaiming_normal,
 )
 
 
@@ -76,27 +73,18 @@ def test_stages_and_widths_that_do_not_agree_are_refused() -> None:
         build_model(replace(RESNET18, layers=(1, 1, 1)), seed=0)
 
 
-def network() -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(64, 128, 3), nn.BatchNorm2d(4096), nn.GroupNorm(2, 4), nn.Linear(400, 300))
-
-
-def test_weights_are_normal_with_variance_two_over_fan_in() -> None:
-    model = network()
-    bias = model[3].bias.detach().clone()
-    assert kaiming_normal(model, torch.Generator().manual_seed(0)) == 2
-    for layer, fan_in in ((model[0], 64 * 9), (model[3], 400)):
-        assert layer.weight.std().item() == pytest.approx((2 / fan_in) ** 0.5, rel=0.02)
-        assert layer.weight.mean().item() == pytest.approx(0, abs=1e-3)
-        assert layer.weight.abs().max() > 3.5 * layer.weight.std()  # a uniform of that variance ends at 1.73
-    assert torch.equal(model[3].bias, bias)
-
-
-def test_batch_norm_scales_are_uniform_and_shifts_zero() -> None:
-    model = network()
-    nn.init.ones_(model[1].bias)
-    assert batch_norm_uniform(model, torch.Generator().manual_seed(0)) == 1
-    scale = model[1].weight
-    assert 0 <= scale.min() < 0.01 and 0.99 < scale.max() < 1
-    assert scale.mean().item() == pytest.approx(0.5, abs=0.02)
-    assert not model[1].bias.any()
-    assert (model[2].weight == 1).all()  # a group norm is no batch norm
+def test_weights_are_normal_and_batch_norm_scales_uniform() -> None:
+    model = build_model(RESNET18, seed=0)
+    for layer, fan_in in ((model.get_submodule("layer4.1.conv2"), 512 * 9), (model.fc, 512)):
+        weight = layer.weight
+        assert isinstance(weight, torch.Tensor)
+        assert weight.std().item() == pytest.approx((2 / fan_in) ** 0.5, rel=0.02)
+        assert weight.mean().item() == pytest.approx(0, abs=1e-3)
+        assert weight.abs().max() > 3.5 * weight.std()  # a uniform of that variance ends at 1.73
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    scales = torch.cat([norm.weight.detach() for norm in norms])
+    assert 0 <= scales.min() < 0.01 and 0.99 < scales.max() < 1
+    assert scales.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert not any(norm.bias.any() for norm in norms)
+    plain = build_model(replace(RESNET18, initialisation="kaiming"), seed=0)
+    assert (plain.bn1.weight == 1).all() and torch.equal(plain.conv1.weight, model.conv1.weight)

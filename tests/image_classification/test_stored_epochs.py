@@ -8,42 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from image_classification import image_folder
 from image_classification.batches import ImageBatches
-from image_classification.configs import imagenet_methods
-from image_classification.datasets import facts
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoaderName
-from image_classification.prepare import prepare
 from image_classification.stores.manifest import Format
 from tests.image_classification.small_image_data import ALONE, FOLDER, LOADERS, data_of, same, threads
 from timedrun.errors import DataError
-
-
-def test_an_image_folder_is_indexed_decoded_and_counted(image_tree: Path) -> None:
-    config = replace(imagenet_methods(), data=FOLDER)
-    found = prepare(config, image_tree, decode=True, workers=1)
-    assert (found["classes"], found["train"], found["evaluation"]) == (2, 12, 6)
-    known = facts(FOLDER, image_tree)
-    assert (known.train_samples, known.eval_samples, known.classes) == (12, 6, 2)
-    with data_of(FOLDER, image_tree, 0, 1, global_batch=5) as opened:
-        batches = list(opened.train(epoch=1))
-        assert [len(batch.labels) for batch in batches] == [5, 5, 2]
-        assert batches[0].images.shape == (5, 3, 16, 16)
-        assert sum(len(batch.labels) for batch in opened.evaluation()) == 6
-        assert same(batches, list(opened.train(epoch=1)))
-
-
-def test_a_corrupt_image_is_named_by_a_run(image_tree: Path) -> None:
-    image_folder.write_index(image_folder.make_index(image_tree), image_tree)
-    path = image_tree / "train" / "bee" / "3.png"
-    path.write_bytes(b"\x89PNG\r\n\x1a\nnot an image".ljust(path.stat().st_size, b"."))
-    with (
-        data_of(FOLDER, image_tree, 0, 1, global_batch=12) as opened,
-        pytest.raises(DataError, match=r"bee/3\.png: cannot be decoded"),
-    ):
-        list(opened.train(epoch=1))
-    assert threads() == []
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])

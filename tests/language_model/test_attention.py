@@ -90,12 +90,6 @@ def test_kernels_get_every_row_in_exactly_one_piece() -> None:
     assert boundaries(layout([4, 2], 6, padded=True)).tolist() == [0, 4, 6, 8, 12, 12]
 
 
-def test_a_padded_batch_of_wrong_size_is_refused(make_batch, tiny) -> None:
-    batch = make_batch(tiny, [24, 5], padded=True, filler=1)
-    with pytest.raises(ValueError, match="has 49 rows, not 2"):
-        Layout.of(batch)
-
-
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=7), st.sampled_from([0.0, 50.0, 800.0, 1e9]))
 @settings(max_examples=40, deadline=None)
 def test_groups_are_the_cheapest_of_all_ways_to_cut_the_sorted_lengths(lengths: list[int], call_cost: float) -> None:

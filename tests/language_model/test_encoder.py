@@ -16,7 +16,6 @@ from language_model.encoder import Bert, build_bert
 from language_model.model import ReferenceBert, build_reference
 from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps
 from language_model.weights import ALIASES, from_own
-from timedrun.errors import UsageError
 
 LENGTHS = [24, 3, 7, 7, 15, 24, 4]
 ALL_ON = replace(ALL_SPEED_UPS, row_multiple=8)
@@ -157,12 +156,6 @@ def test_executed_flop_match_the_formula(tiny, make_batch, masked_only: bool) ->
     linear = 2 * tokens * tiny.layers * (4 * width**2 + 2 * width * inner)
     attention = 4 * width * tiny.layers * 5 * 24**2
     assert counter.get_total_flops() == linear + attention + 2 * predicted * (width**2 + width * tiny.vocabulary)
-
-
-def test_an_unavailable_attention_is_an_error_before_any_computation(tiny, make_batch) -> None:
-    model = build_bert(tiny, 0, SpeedUps(attention="varlen"))
-    with pytest.raises(UsageError, match="needs a CUDA device.*'sdpa_grouped'"):
-        model(make_batch(tiny, LENGTHS, padded=False))
 
 
 def test_the_whole_model_is_one_graph_for_every_number_of_rows(tiny, make_batch, lively) -> None:

@@ -10,16 +10,7 @@ import torch
 from language_model.encoder import Bert
 from language_model.model import ReferenceBert
 from language_model.settings import SpeedUps
-from language_model.weights import (
-    ALIASES,
-    IGNORED,
-    WORD,
-    check,
-    from_own,
-    initial_weights,
-    load_safetensors,
-    shapes,
-)
+from language_model.weights import ALIASES, IGNORED, WORD, check, from_own, initial_weights, load_safetensors, shapes
 from timedrun.errors import DataError
 
 MLM_BIAS = "cls.predictions.bias"

@@ -67,6 +67,11 @@ def good_records(seed: int = 1, dataset: str | None = None, accuracies: tuple[fl
     return records
 
 
+def put(records: Records, key: str, value: object) -> None:
+    """Change the value of the first record of `key`."""
+    next(record for record in records if record["key"] == key)["value"] = value
+
+
 def lines_of(records: Records) -> list[str]:
     """The records as mlperf_logging itself encodes them; fields a record lacks stay away."""
     lines = []

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from tests.mlevents.conftest import good_records, lines_of
+
 MARK: Final = ":::MLLOG "
-START_MS: Final = 1_650_000_000_000
 TRAINED: Final = ("block_start", "epoch_start", "block_stop", "epoch_stop")
 
 Change = Callable[[str], str]
-LaunchEnv = tuple[str | tuple[str, ...], int]  # key, or keys, and which of the events: the file's line of that record
+Place = tuple[str | tuple[str, ...], int]  # key, or keys, and which of the events: the file's line of that record
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Mutation:
     """One change of a good log. `rule` is found at `level`, on the line of the record `at`; None: about no line.
 
@@ -27,51 +28,13 @@ class Mutation:
     strict: Literal["pass", "fail"]
     official: Literal["pass", "fail", "breaks off"]
     rule: str | None = None
-    at: LaunchEnv | None = None
+    at: Place | None = None
     level: Literal["error", "warning", "note"] = "error"
 
 
 def good_log() -> str:
-    """A complete log of an open resnet run of three epochs, with what a framework prints between the records."""
-    lines, clock = ["starting", ""], START_MS
-
-    def add(key: str, value: object = None, kind: str = "POINT_IN_TIME", wait: int = 0, **metadata: object) -> None:
-        nonlocal clock
-        clock += wait
-        record = {"namespace": "", "time_ms": clock, "event_type": kind, "key": key, "value": value}
-        record["metadata"] = {"file": "train.py", "lineno": len(lines), **metadata}
-        lines.append(MARK + json.dumps(record))
-
-    add("cache_clear", True)
-    add("init_start", kind="INTERVAL_START", wait=5)
-    for key, value in (
-        ("submission_benchmark", "resnet"),
-        ("submission_division", "open"),
-        ("submission_org", "Nobody"),
-        ("submission_platform", "laptop"),
-        ("submission_status", "onprem"),
-        ("submission_poc_name", "No One"),
-        ("submission_poc_email", "no@one.example"),
-        ("seed", 7),
-        ("global_batch_size", 2048),
-        ("gradient_accumulation_steps", 1),
-        ("train_samples", 1281167),
-        ("eval_samples", 50000),
-    ):
-        add(key, value)
-    add("init_stop", kind="INTERVAL_END", wait=30_000)
-    add("run_start", kind="INTERVAL_START", wait=10)
-    for epoch, accuracy in enumerate((0.4, 0.71, 0.7612), start=1):
-        add("block_start", kind="INTERVAL_START", wait=3, first_epoch_num=epoch, epoch_count=1)
-        add("epoch_start", kind="INTERVAL_START", epoch_num=epoch)
-        lines.append(f"epoch {epoch}: loss 2.{epoch}")
-        add("epoch_stop", kind="INTERVAL_END", wait=57_011, epoch_num=epoch)
-        add("eval_start", kind="INTERVAL_START", epoch_num=epoch)
-        add("eval_accuracy", accuracy, wait=3_007, epoch_num=epoch)
-        add("eval_stop", kind="INTERVAL_END", epoch_num=epoch)
-        add("block_stop", kind="INTERVAL_END", first_epoch_num=epoch)
-    add("run_stop", kind="INTERVAL_END", wait=2, status="success")
-    return "\n".join(lines) + "\n"
+    """Return the log of an open resnet run of three epochs, with what a framework prints before it."""
+    return "\n".join(["starting", "", *lines_of(good_records(seed=7, accuracies=(0.4, 0.71, 0.7612)))]) + "\n"
 
 
 def key_of(line: str) -> str | None:
@@ -82,7 +45,7 @@ def key_of(line: str) -> str | None:
         return None
 
 
-def line_of(text: str, place: LaunchEnv) -> int:
+def line_of(text: str, place: Place) -> int:
     """The number, from 1, of the line that holds the record `place`."""
     wanted, which = place
     names = (wanted,) if isinstance(wanted, str) else wanted
@@ -131,7 +94,7 @@ def each(*changes: Change) -> Change:
     return mutate
 
 
-def line_edit(place: LaunchEnv, change: Callable[[str], str]) -> Change:
+def line_edit(place: Place, change: Callable[[str], str]) -> Change:
     """Change the text of the line of a record."""
 
     def mutate(text: str) -> str:
@@ -142,7 +105,7 @@ def line_edit(place: LaunchEnv, change: Callable[[str], str]) -> Change:
     return mutate
 
 
-def move(place: LaunchEnv, behind: LaunchEnv) -> Change:
+def move(place: Place, behind: Place) -> Change:
     """Move a record behind another."""
 
     def mutate(text: str) -> str:
@@ -150,29 +113,6 @@ def move(place: LaunchEnv, behind: LaunchEnv) -> Change:
         moved = lines.pop(line_of(text, place) - 1)
         lines.insert(line_of("\n".join(lines), behind), moved)
         return "\n".join(lines)
-
-    return mutate
-
-
-def join(first: LaunchEnv, second: LaunchEnv) -> Change:
-    """Two records on one line, as two unsynchronised processes write them."""
-
-    def mutate(text: str) -> str:
-        lines, number = text.split("\n"), line_of(text, first) - 1
-        record = lines.pop(number)
-        target = line_of("\n".join(lines), second) - 1
-        lines[target] = record + lines[target]
-        return "\n".join(lines)
-
-    return mutate
-
-
-def copy_time(source: str, target: str) -> Change:
-    """Give the record of `target` the time of `source`'s."""
-
-    def mutate(text: str) -> str:
-        record = json.loads(text.split("\n")[line_of(text, (source, 0)) - 1].rpartition(MARK)[2])
-        return edit(target, lambda other: other.update(time_ms=record["time_ms"]))(text)
 
     return mutate
 
@@ -193,26 +133,6 @@ def renumbered(text: str) -> str:
     return edit("block_start", lambda record: record["metadata"].update(first_epoch_num=0), [0])(text)
 
 
-def _missing(key: str) -> Mutation:
-    return Mutation(name=f"no {key}", change=drop(key), strict="fail", official="fail", rule="required-key")
-
-
-def _spare(key: str) -> Mutation:
-    return Mutation(name=f"no {key}", change=drop(key), strict="pass", official="pass")
-
-
-def _named(
-    name: str,
-    change: Change,
-    strict: Literal["pass", "fail"],
-    official: Literal["pass", "fail", "breaks off"],
-    rule: str | None = None,
-    at: LaunchEnv | None = None,
-    level: Literal["error", "warning", "note"] = "error",
-) -> Mutation:
-    return Mutation(name=name, change=change, strict=strict, official=official, rule=rule, at=at, level=level)
-
-
 ACCURACY: Final = "eval_accuracy"
 LAST: Final = (-1,)
 FIRST_ACCURACY: Final = (ACCURACY, 0)
@@ -224,67 +144,60 @@ REQUIRED: Final = (
     *("train_samples", "eval_samples", "cache_clear", "init_start", "init_stop", "run_start", "run_stop", ACCURACY),
 )
 MUTATIONS: Final[tuple[Mutation, ...]] = (
-    *map(_missing, REQUIRED),
-    *map(_spare, ("global_batch_size", "gradient_accumulation_steps", "submission_poc_name", "submission_poc_email")),
-    _named("no seed", drop("seed"), "pass", "pass", "seed", level="warning"),
-    _named("no epochs", drop("epoch_start", "epoch_stop"), "pass", "pass"),
-    _named("no blocks", drop("block_start", "block_stop"), "pass", "pass"),
-    _named("no marks of evaluations", drop("eval_start", "eval_stop"), "pass", "pass"),
-    _named("no epochs, no blocks", drop(*TRAINED), "fail", "fail", "required-key"),
-    _named(
-        "no marks of evaluations, no blocks",
-        drop("eval_start", "eval_stop", "block_start", "block_stop"),
-        *("fail", "fail", "required-key"),
-    ),
-    _named(
+    *(Mutation(f"no {key}", drop(key), "fail", "fail", "required-key") for key in REQUIRED),
+    Mutation("no global_batch_size", drop("global_batch_size"), "pass", "pass"),
+    Mutation("no seed", drop("seed"), "pass", "pass", "seed", level="warning"),
+    Mutation("no epochs", drop("epoch_start", "epoch_stop"), "pass", "pass"),
+    Mutation("no blocks", drop("block_start", "block_stop"), "pass", "pass"),
+    Mutation("no marks of evaluations", drop("eval_start", "eval_stop"), "pass", "pass"),
+    Mutation("no epochs, no blocks", drop(*TRAINED), "fail", "fail", "required-key"),
+    Mutation(
         "aborted",
         edit("run_stop", lambda record: record["metadata"].update(status="aborted")),
         *("fail", "pass", "status-success", STOP),
     ),
-    _named(
+    Mutation(
         "no status",
         edit("run_stop", lambda record: record["metadata"].pop("status")),
         *("fail", "fail", "required-metadata", STOP),
     ),
-    _named("never near the target", put(ACCURACY, 0.01), "fail", "pass", "target-reached", LAST_ACCURACY),
-    _named("target missed at last", put(ACCURACY, 0.7589, LAST), "fail", "pass", "target-reached", LAST_ACCURACY),
-    _named("percent", put(ACCURACY, 75.9), "fail", "fail", "quality-range", FIRST_ACCURACY),
-    _named("percent at last", put(ACCURACY, 76.1, LAST), "fail", "pass", "quality-range", LAST_ACCURACY),
-    _named("null", put(ACCURACY, None), "fail", "breaks off", "quality-range", FIRST_ACCURACY),
-    _named("null at last", put(ACCURACY, None, LAST), "fail", "breaks off", "quality-range", LAST_ACCURACY),
-    _named("not a number at last", put(ACCURACY, float("nan"), LAST), "fail", "pass", "record-number", LAST_ACCURACY),
-    _named("accuracy as text", put(ACCURACY, "0.77"), "fail", "breaks off", "quality-range", FIRST_ACCURACY),
-    _named(
+    Mutation("never near the target", put(ACCURACY, 0.01), "fail", "pass", "target-reached", LAST_ACCURACY),
+    Mutation("target missed at last", put(ACCURACY, 0.7589, LAST), "fail", "pass", "target-reached", LAST_ACCURACY),
+    Mutation("percent", put(ACCURACY, 75.9), "fail", "fail", "quality-range", FIRST_ACCURACY),
+    Mutation("null", put(ACCURACY, None), "fail", "breaks off", "quality-range", FIRST_ACCURACY),
+    Mutation("not a number at last", put(ACCURACY, float("nan"), LAST), "fail", "pass", "record-number", LAST_ACCURACY),
+    Mutation("accuracy as text", put(ACCURACY, "0.77"), "fail", "breaks off", "quality-range", FIRST_ACCURACY),
+    Mutation(
         "no epoch of the accuracy",
         edit(ACCURACY, lambda record: record["metadata"].pop("epoch_num")),
         *("fail", "fail", "required-metadata", FIRST_ACCURACY),
     ),
     *(
-        _named(
+        Mutation(
             f"status {status}",
             put("submission_status", status),
             *("fail", "fail", "vocabulary", ("submission_status", 0)),
         )
         for status in ("Available on-premise", "rdi")
     ),
-    _named(
+    Mutation(
         "benchmark resnet50",
         put("submission_benchmark", "resnet50"),
         *("fail", "breaks off", "vocabulary", ("submission_benchmark", 0)),
     ),
     # Right by itself; that it lies in a folder of resnet is for the check of a submission to find.
-    _named("benchmark bert", put("submission_benchmark", "bert"), "pass", "pass"),
-    _named(
+    Mutation("benchmark bert", put("submission_benchmark", "bert"), "pass", "pass"),
+    Mutation(
         "division after init_stop",
         move(("submission_division", 0), ("init_stop", 0)),
         *("fail", "fail", "submission-order", ("submission_division", 0)),
     ),
-    _named(
+    Mutation(
         "init of 241 minutes",
         each(*(shift(key, -241 * 60_000) for key in ("init_start", "cache_clear"))),
         *("fail", "fail", "init-limit", ("init_stop", 0)),
     ),
-    _named(
+    Mutation(
         "init of 31 minutes, closed",
         each(
             put("submission_division", "closed"),
@@ -292,93 +205,72 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         ),
         *("fail", "fail", "init-limit", ("init_stop", 0)),
     ),
-    _named(
+    Mutation(
         "gap after init",
         each(*(shift(key, -20_000) for key in ("cache_clear", "init_start", "init_stop"))),
         *("pass", "pass", "init-gap", ("run_start", 0), "note"),
     ),
-    _named(
+    Mutation(
         "run_start after the first block",
         move(("run_start", 0), ("block_start", 0)),
         *("fail", "fail", "before-run-start", (TRAINED, 0)),
     ),
-    _named(
+    Mutation(
         "run_stop right after run_start",
         move(STOP, ("run_start", 0)),
         *("fail", "pass", "target-reached", STOP),
     ),
-    _named("run_stop before run_start in time", shift("run_stop", -1e10), "fail", "pass", "clock-order", STOP),
-    _named("run_stop before run_start in the file", move(STOP, ("init_start", 0)), "fail", "fail", "clock-order", STOP),
-    _named("run_stop made earlier", shift("run_stop", -50_000), "fail", "pass", "clock-order", STOP),
-    _named("run_start made later", shift("run_start", 100_000), "fail", "pass", "clock-order", ("run_start", 0)),
-    _named("no time passes", copy_time("run_start", "run_stop"), "fail", "pass", "clock-order", STOP),
-    _named(
+    Mutation("run_stop before run_start in time", shift("run_stop", -1e10), "fail", "pass", "clock-order", STOP),
+    Mutation(
+        "run_stop before run_start in the file", move(STOP, ("init_start", 0)), "fail", "fail", "clock-order", STOP
+    ),
+    Mutation("run_stop made earlier", shift("run_stop", -50_000), "fail", "pass", "clock-order", STOP),
+    Mutation("run_start made later", shift("run_start", 100_000), "fail", "pass", "clock-order", ("run_start", 0)),
+    Mutation(
         "cache cleared after run_stop",
         move(("cache_clear", 0), STOP),
         *("fail", "pass", "cache-clear", ("cache_clear", 0)),
     ),
-    _named(
+    Mutation(
         "organization twice, alike",
         twice("submission_org"),
         *("pass", "pass", "one-occurrence", ("submission_org", 1), "warning"),
     ),
-    _named(
+    Mutation(
         "organization twice, different",
         twice("submission_org", "Somebody"),
         *("fail", "fail", "one-occurrence", ("submission_org", 1)),
     ),
-    _named("run_start twice", twice("run_start"), "fail", "pass", "one-occurrence", ("run_start", 1)),
-    _named("run_stop twice", twice("run_stop"), "fail", "pass", "one-occurrence", ("run_stop", 1)),
-    _named("init_stop twice", twice("init_stop"), "fail", "pass", "one-occurrence", ("init_stop", 1)),
-    _named("prefix of a rank", lambda text: text.replace(MARK, f"[rank0]: 0: {MARK}"), "pass", "pass"),
-    _named(
-        "text after a record",
-        line_edit(("seed", 0), lambda line: f"{line} done"),
-        *("fail", "fail", "record-alone", ("train_samples", 0)),
-    ),
-    _named(
-        "half a record",
-        line_edit(("seed", 0), lambda line: line[:-9]),
-        *("fail", "fail", "record-json", ("train_samples", 0)),
-    ),
-    _named(
-        "two records on a line, one spare",
-        join(("seed", 0), ("train_samples", 0)),
-        *("fail", "pass", "one-record-a-line", ("train_samples", 0)),
-    ),
-    _named(
-        "two records on a line, both needed",
-        join(("train_samples", 0), ("eval_samples", 0)),
-        *("fail", "fail", "one-record-a-line", ("eval_samples", 0)),
-    ),
-    _named(
+    Mutation("run_start twice", twice("run_start"), "fail", "pass", "one-occurrence", ("run_start", 1)),
+    Mutation("prefix of a rank", lambda text: text.replace(MARK, f"[rank0]: 0: {MARK}"), "pass", "pass"),
+    Mutation(
         "no metadata",
         edit("seed", lambda record: record.pop("metadata")),
         *("fail", "breaks off", "record-metadata", ("seed", 0)),
     ),
-    _named(
+    Mutation(
         "time as text",
         edit("seed", lambda record: record.update(time_ms=str(record["time_ms"]))),
         *("pass", "pass", "record-time", ("seed", 0), "warning"),
     ),
-    _named("seed that is no number", put("seed", float("nan")), "fail", "pass", "record-number", ("seed", 0)),
-    _named(
+    Mutation("seed that is no number", put("seed", float("nan")), "fail", "pass", "record-number", ("seed", 0)),
+    Mutation(
         "a value twice in a record",
         line_edit(LAST_ACCURACY, lambda line: line.replace('"value":', '"value": 0.1, "value":')),
         *("fail", "pass", "record-repeats", LAST_ACCURACY),
     ),
-    _named("epochs from 0", renumbered, "pass", "pass", "epoch-numbering", ("epoch_start", 0), "warning"),
-    _named(
+    Mutation("epochs from 0", renumbered, "pass", "pass", "epoch-numbering", ("epoch_start", 0), "warning"),
+    Mutation(
         "epochs step back",
         edit("epoch_start", lambda record: record["metadata"].update(epoch_num=0), LAST),
         *("fail", "pass", "epoch-numbering", ("epoch_start", -1)),
     ),
-    _named(
+    Mutation(
         "evaluation never stops",
         line_edit(("eval_stop", -1), lambda _: ""),
         *("fail", "pass", "pairs", ("eval_start", -1)),
     ),
-    _named("byte order mark", lambda text: "\ufeff" + text, "pass", "pass"),
-    _named("carriage returns and line feeds", lambda text: text.replace("\n", "\r\n"), "pass", "pass"),
-    _named("empty", lambda _: "", "fail", "fail", "log-empty"),
+    Mutation("byte order mark", lambda text: "\ufeff" + text, "pass", "pass"),
+    Mutation("carriage returns and line feeds", lambda text: text.replace("\n", "\r\n"), "pass", "pass"),
+    Mutation("empty", lambda _: "", "fail", "fail", "log-empty"),
 )

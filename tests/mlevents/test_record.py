@@ -86,15 +86,12 @@ def test_no_content_makes_reading_or_checking_fail(tmp_path_factory, lines, sepa
     [
         b"",
         b"\x00" * 5000,
-        b":::MLLOG " + b"[" * 200_000,
-        b":::MLLOG " + b'{"a":' * 900 + b"1" + b"}" * 900,
-        b":::MLLOG " + b"9" * 10_000,
         GOOD.replace("0.5", "[" * 300 + "]" * 300).encode(),
         GOOD.replace("1000", "1" + "0" * 400).encode(),
         GOOD.replace("0.5", '"' + "x" * 3_000_000 + '"').encode(),
         GOOD.encode("utf-16"),
     ],
-    ids=["empty", "zeros", "deep list", "deep object", "long number", "deep value", "far time", "huge line", "utf-16"],
+    ids=["empty", "zeros", "deep value", "far time", "huge line", "utf-16"],
 )
 def test_extreme_content_is_reported_and_not_raised(tmp_path, content):
     path = tmp_path / "result_0.txt"
@@ -140,14 +137,6 @@ def test_text_of_any_encoding_is_kept(tmp_path):
     for encoding in ("utf-8", "latin-1"):
         text = GOOD.replace("0.5", '"Zürich"').encode(encoding)
         assert read_text(tmp_path, text).value("eval_accuracy") == "Zürich"
-
-
-def test_a_file_without_records_says_so(tmp_path):
-    assert rules_of(read_text(tmp_path, "hello\n")) == [("log-empty", None)]
-
-
-def test_utf_16_is_named_for_what_it_is(tmp_path):
-    assert "UTF-16" in read_text(tmp_path, GOOD.encode("utf-16")).problems[0].message
 
 
 @settings(max_examples=150, deadline=None)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,15 +31,6 @@ def written(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(":::MLLOG ")) for line in path.read_text().splitlines()]
 
 
-def logged_by_mllogger(event_type: str, key: str, value: object, metadata: dict[str, object], time_ms: int) -> str:
-    stream = io.StringIO()
-    logger = logging.Logger("comparison", logging.INFO)
-    logger.addHandler(logging.StreamHandler(stream))
-    theirs = mllog.MLLogger(logger, root_dir=str(Path(__file__).parent))
-    theirs._log_helper(event_type, key, value, metadata, time_ms=time_ms)
-    return stream.getvalue()
-
-
 @given(value=VALUES, note=VALUES)
 def test_a_line_equals_mlloggers_own_but_for_the_line_number(tmp_path_factory, value, note):
     path = tmp_path_factory.mktemp("log") / "result_0.txt"
@@ -52,27 +41,6 @@ def test_a_line_equals_mlloggers_own_but_for_the_line_number(tmp_path_factory, v
     metadata = {"file": Path(__file__).name, "lineno": json.loads(ours[9:])["metadata"]["lineno"], "note": note}
     theirs = mllog._encode_log("", 1700000000123, "POINT_IN_TIME", "anything", value, metadata)
     assert ours == theirs.encode() + b"\n"
-
-
-def test_a_whole_log_equals_mlloggers_own(tmp_path):
-    path = tmp_path / "result_0.txt"
-    log = RunLog(path, root=Path(__file__).parent, clock=lambda: 1700000000.5)
-    log.start(keys.RUN_START)
-    log.event(keys.EVAL_ACCURACY, 0.7594, epoch_num=3)
-    log.end(keys.RUN_STOP, status="success")
-    log.close()
-    expected = [
-        logged_by_mllogger("INTERVAL_START", "run_start", None, {}, 1700000000500),
-        logged_by_mllogger("POINT_IN_TIME", "eval_accuracy", 0.7594, {"epoch_num": 3}, 1700000000500),
-        logged_by_mllogger("INTERVAL_END", "run_stop", None, {"status": "success"}, 1700000000500),
-    ]
-    ours = path.read_text().splitlines(keepends=True)
-    for our_line, their_line in zip(ours, expected, strict=True):
-        ours_parsed, theirs_parsed = (json.loads(line[9:]) for line in (our_line, their_line))
-        assert ours_parsed["metadata"].pop("lineno") != 0
-        theirs_parsed["metadata"].pop("lineno"), theirs_parsed["metadata"].pop("file")
-        assert ours_parsed["metadata"].pop("file") == "test_runlog.py"
-        assert list(ours_parsed.items()) == list(theirs_parsed.items())
 
 
 def test_an_existing_result_is_neither_overwritten_nor_appended_to(tmp_path):

@@ -88,39 +88,11 @@ def test_the_scripts_of_a_package_quote_every_expansion(tmp_path: Path) -> None:
     assert not [expansion for script in scripts for expansion in unquoted(script)]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "rm $1",
-        "rm $@",
-        'rm "$1" ${2}',
-        "rm $(cat x)",
-        'rm "$(cat $1)"',
-        "rm `cat x`",
-        "rm ${1:+$1}",
-        'rm "a"$1',
-        "for x in $list; do echo; done",
-        "if [ -n $x ]; then exit; fi",
-    ],
-)
-def test_an_expansion_without_quotes_is_found(text: str) -> None:
-    assert unquoted(f"set -e\n{text}\n")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'rm "$1"',
-        'exec timedrun run "$@"',
-        'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
-        "x=$(cat y)",
-        "x=$1",
-        'rm ${1:+--data-folder "$1"}',
-        "exit $?",
-        "echo '$1' # it's $1",
-        r"echo \$1",
-        ': "${1:?usage: x}"',
-    ],
-)
-def test_a_quoted_expansion_is_let_through(text: str) -> None:
-    assert not unquoted(f"set -e\n{text}\n")
+def test_an_expansion_without_quotes_is_found_and_a_quoted_one_is_not() -> None:
+    bare = ("rm $1", 'rm "$1" ${2}', "rm $(cat x)", 'rm "$(cat $1)"', "rm `cat x`", "rm ${1:+$1}", 'rm "a"$1')
+    for text in (*bare, "for x in $list; do echo; done", "if [ -n $x ]; then exit; fi"):
+        assert unquoted(f"set -e\n{text}\n"), text
+    quoted = ('rm "$1"', 'exec timedrun run "$@"', "x=$(cat y)", "x=$1", 'rm ${1:+--data-folder "$1"}', "exit $?")
+    here = 'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"'
+    for text in (*quoted, here, "echo '$1' # it's $1", r"echo \$1", ': "${1:?usage: x}"'):
+        assert not unquoted(f"set -e\n{text}\n"), text

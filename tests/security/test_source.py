@@ -25,7 +25,6 @@ FORBIDDEN_CALLS = {
     "torch.hub.load",
     "torch.jit.load",
 }
-UNPACKING = ("extract", "extractall", "unpack_archive")
 # Of Python objects between ranks: they are pickled, by ranks that trust each other, and in one module alone.
 PICKLED_BETWEEN_RANKS = {
     f"torch.distributed.{name}"
@@ -141,18 +140,3 @@ def test_no_file_turns_data_into_code() -> None:
 )
 def test_each_rule_finds_what_breaks_it(text: str) -> None:
     assert list(violations(text, "timedrun/x.py"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import torch\ntorch.load('x', weights_only=True)",
-        "import numpy as np\nnp.load('x', allow_pickle=False)",
-        "import yaml\nyaml.safe_load(text)",
-        "import subprocess\nsubprocess.run(['x'])",
-        "import tarfile\ntarfile.open('x').extractall(filter='data')",
-        "model.eval()",
-    ],
-)
-def test_the_safe_forms_are_let_through(text: str) -> None:
-    assert not list(violations(text, "timedrun/x.py"))

@@ -170,11 +170,8 @@ def interleaved(
     seed: int = 1,
 ) -> list[tuple[LoaderPass, tuple[LoaderPass, ...]]]:
     """Run a warm-up pass (repeat 0) and `repeats` counted passes of each contestant. Every repeat runs all of them in a
-    new random order, so that changes of the machine affect all alike.
-
-    Raises:
-        DataError: a pass loaded a different number of samples than the first one.
-    """
+    new random order, so that changes of the machine affect all alike. Raise DataError if a pass loaded a different
+    number of samples than the first one."""
     shuffled = random.Random(seed)
     taken: list[list[LoaderPass]] = [[] for _ in contestants]
     expected: int | None = None

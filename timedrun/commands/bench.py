@@ -26,11 +26,7 @@ _PLACES = ("images", "stores", "data_folder", "out")
 
 
 def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Measure every loader of the benchmark, print the table and write the measurements to `--out`.
-
-    Raises:
-        UsageError: a named item does not exist, or the benchmark has no loaders to measure.
-    """
+    """Measure every loader of the benchmark, print the table and write the measurements to `--out`."""
     arguments.only, arguments.without = [], []
     benchmark, config = settings_of(arguments, rest)
     try:

@@ -45,10 +45,7 @@ class CheckResult:
 
 def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: bool) -> list[CheckResult]:
     """Check every log below `paths`, every folder of logs as a set, and every package; one log is in memory at a time.
-
-    Raises:
-        UsageError: a path or ruleset does not exist, or a path holds no result.
-    """
+    Raise UsageError if a path or ruleset does not exist, or a path holds no result."""
     require_ruleset(ruleset)
     folders: dict[Path, dict[Path, None]] = {}
     whole: set[Path] = set()

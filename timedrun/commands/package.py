@@ -34,12 +34,8 @@ def package(arguments: argparse.Namespace) -> ExitCode:
 
 
 def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
-    """Return the `given` submitter, else the one organization that the logs name.
-
-    Raises:
-        UsageError: the logs name none or several.
-        PackageError: a log is not a regular file, too large or unreadable.
-    """
+    """Return the `given` submitter, else the one organization that the logs name; raise UsageError if they name none or
+    several, PackageError if a log is not a regular file, too large or unreadable."""
     if given:
         return given
     named = set()

@@ -79,11 +79,7 @@ def examine(
     answers: Answers | None,
     folder: Path,
 ) -> PreflightReport:
-    """Run every check of `config` that is possible before a run; `folder` is that of the results.
-
-    Raises:
-        UsageError: no such ruleset.
-    """
+    """Run every check of `config` that is possible before a run; `folder` is that of the results."""
     spec = benchmark.spec
     rules, runs = rules_of(spec, ruleset)
     findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
@@ -120,11 +116,7 @@ def findings_of(level: Level, rule: str, messages: Iterable[str]) -> list[Findin
 
 def rules_of(spec: BenchmarkSpec, ruleset: str | None) -> tuple[Ruleset, int]:
     """Return the ruleset to check by and the runs of a set, the latter from the spec's own round if `ruleset` does not
-    have the benchmark.
-
-    Raises:
-        UsageError: no such ruleset, or no rules for the benchmark.
-    """
+    have the benchmark. Raise UsageError if there is no such ruleset, or no rules for the benchmark."""
     result_files.require_ruleset(ruleset)
     result_files.require_ruleset(spec.ruleset)
     rules, own = RULESETS[ruleset or spec.ruleset], RULESETS[spec.ruleset]

@@ -92,14 +92,9 @@ def interleaved(names: Sequence[str], rounds: int) -> list[list[str]]:
 def run_all(
     arguments: argparse.Namespace, names: Sequence[str], folder: Path
 ) -> tuple[dict[str, list[RunSummary]], bool]:
-    """Run every config in every round, each run in a process of its own.
-
-    Returns:
-        The finished runs by config, in the order of `names`, and whether SIGINT interrupted the race.
-
-    Raises:
-        TimedrunError: a run failed. One that does not reach its target is a result, and the race continues.
-    """
+    """Run every config in every round, each run in a process of its own; return the finished runs by config, in the
+    order of `names`, and whether SIGINT interrupted the race. Raise TimedrunError if a run failed; one that does not
+    reach its target is a result, and the race continues."""
     finished: dict[str, list[RunSummary]] = {name: [] for name in names}
     interrupted = False
     for number, order in enumerate(interleaved(names, arguments.runs)):

@@ -100,11 +100,8 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
 
 
 def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label: str) -> tuple[str, bool]:
-    """Repeat `one` in a process of its own, with its result in `folder`.
-
-    Returns:
-        Why that failed, or "", and whether SIGINT interrupted it.
-    """
+    """Repeat `one` in a process of its own, with its result in `folder`; return why that failed, or "", and whether
+    SIGINT interrupted it."""
     settings = read_json(one.config)
     ranks = arguments.ranks or recorded_ranks(provenance_of(one))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:

@@ -66,11 +66,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
 
 
 def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
-    """Return the benchmark and the config, with overrides, of a command line.
-
-    Raises:
-        UsageError: a name on it does not exist.
-    """
+    """Return the benchmark and the config, with overrides, of a command line; raise UsageError for unknown names."""
     benchmark = find(arguments.benchmark)
     if arguments.config.endswith(".json"):
         if rest:
@@ -82,12 +78,8 @@ def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchma
 
 
 def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
-    """Load a config from a JSON file, which need not be trusted.
-
-    Raises:
-        UsageError: the file holds no config of this benchmark, or its name, which becomes a folder's, has other
-            characters than letters, digits and _ . + -.
-    """
+    """Load a config from a JSON file, which need not be trusted. Raise UsageError unless it is a config of this
+    benchmark with a name, which becomes a folder's, of letters, digits and _ . + - only."""
     values = result_files.read_json(path)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: not a JSON object, so not a config; `timedrun show --json` prints one.")
@@ -106,11 +98,8 @@ def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
 
 
 def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
-    """Return the launch environment, and True if this process starts ranks instead of being one.
-
-    Raises:
-        UsageError: the options contradict the environment of a launcher.
-    """
+    """Return the launch environment, and True if this process starts ranks instead of being one. Raise UsageError if
+    the options contradict the environment of a launcher."""
     env = LaunchEnv.detect(arguments.ranks, arguments.launcher, arguments.nodes, arguments.node_rank, arguments.master)
     starts_ranks = arguments.ranks > 1 or arguments.restarts > 0
     if starts_ranks and arguments.ranks == 1 and env.kind != "none":

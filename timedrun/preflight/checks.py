@@ -27,24 +27,14 @@ from timedrun.run.worker import LaunchOptions
 from timedrun.storage.result_files import ResultPaths
 from timedrun.training.batch_plan import BatchPlan
 
-LEAST_FREE_BYTES = 64 * 2**20
-"""For a log and its side files, with a margin; checkpoints come on top."""
-
+LEAST_FREE_BYTES = 64 * 2**20  # for a log and its side files, with a margin; checkpoints come on top
 OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "muon": 2}
 """Numbers that an optimizer keeps for each parameter; muon: at most."""
 
-MOST_THREADS = 1024
-"""Of a rank. Far above it OpenMP ends the process when it cannot start its threads."""
-
-MOST_SEED = 2**63 - 1
-"""The largest that all random generators take."""
-
-COARSEST_CLOCK = 1e-3
-"""Seconds: the resolution of logs."""
-
-EARLIEST_TIME = 1_577_836_800.0
-"""2020-01-01: an earlier wall clock was never set."""
-
+MOST_THREADS = 1024  # of a rank; far above it OpenMP ends the process when it cannot start its threads
+MOST_SEED = 2**63 - 1  # the largest that all random generators take
+COARSEST_CLOCK = 1e-3  # seconds: the resolution of logs
+EARLIEST_TIME = 1_577_836_800.0  # 2020-01-01: an earlier wall clock was never set
 SLOW_CLOCK_SOURCES = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
 """Linux's names of sources that are coarse or take microseconds to read; the fallbacks for an untrusted processor
 counter."""

@@ -18,7 +18,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.preflight.hints import with_hint
+from timedrun.preflight.hints import hint
 from timedrun.preflight.plan import Plan
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo
@@ -151,8 +151,6 @@ def log_errors(spec: BenchmarkSpec, settings: RunConfig) -> list[str]:
         write_log(spec, settings, plan, log, settings.submission.platform or "any", SimulatedClock())
         found = log_check.check(log, spec.ruleset).findings
     rules = ruleset(spec.ruleset)
-    return [
-        with_hint(one, settings, spec.mlperf_benchmark, rules)
-        for one in found
-        if one.level == "error" and one.rule not in NEED_MODEL
-    ]
+    errors = [one for one in found if one.level == "error" and one.rule not in NEED_MODEL]
+    hints = [hint(one, settings, spec.mlperf_benchmark, rules) for one in errors]
+    return [f"{one.message}: {text}" if text else one.message for one, text in zip(errors, hints, strict=True)]

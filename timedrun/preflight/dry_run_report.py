@@ -83,7 +83,7 @@ def report(
             package_findings, package_verdicts = _package(packed, folder / "package", named, rules, answers)
             findings += package_findings
             official += package_verdicts
-        findings = _merged(findings, f"{folder}/")
+        findings = _merged(findings, re.escape(f"{folder}/"))
     strict = verdict(findings)
     findings += _official_findings(official)
     verdicts = [one.verdict for one in official]
@@ -128,22 +128,16 @@ def _can_be_dumped(config: RunConfig) -> bool:
     return True
 
 
-def _merged(findings: Iterable[Finding], place: str) -> list[Finding]:
-    """Return each finding once, without the temporary `place`: logs of one dry run differ in fractions only."""
-    found: dict[tuple[str, str, str], Finding] = {}
+def _merged(findings: Iterable[Finding], pattern: str) -> list[Finding]:
+    """Return each finding once, without `pattern` and its place: logs of one dry run differ in fractions only."""
+    found: dict[str, Finding] = {}
     for one in findings:
-        message = _shortened(one.message.replace(place, ""))
-        key = (one.level, one.rule, _without_fractions(message))
+        message = re.sub(pattern, "", one.message)
+        if len(message) > LONGEST_MESSAGE:
+            message = f"{message[:LONGEST_MESSAGE]} ..."
+        key = re.sub(r"\d+\.\d+", "", message)
         found.setdefault(key, replace(one, message=message, path=None, line=None))
     return list(found.values())
-
-
-def _without_fractions(message: str) -> str:
-    return re.sub(r"\d+\.\d+", "", message)
-
-
-def _shortened(message: str) -> str:
-    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]} ..."
 
 
 def _package(
@@ -168,10 +162,9 @@ def _package(
 
 def _official_findings(verdicts: Iterable[mlcommons.OfficialVerdict]) -> list[Finding]:
     """Return each message of the tools once; a tool that gave no verdict on a dry run is an error too."""
-    found: dict[str, Finding] = {}
-    for one in verdicts:
-        for finding in official_findings(one):
-            message = _shortened(re.sub(r"^\S*result_\d+\.txt: ", "", finding.message))
-            level = "error" if one.verdict == "not run" else finding.level
-            found.setdefault(_without_fractions(message), replace(finding, level=level, message=message))
-    return list(found.values())
+    found = [
+        replace(finding, level="error") if one.verdict == "not run" else finding
+        for one in verdicts
+        for finding in official_findings(one)
+    ]
+    return _merged(found, r"^\S*result_\d+\.txt: ")

@@ -44,9 +44,3 @@ def hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) ->
     if finding.rule in VALUE_RULES:
         return next((f"use {option}" for key, option in OPTIONS.items() if finding.message.startswith(key)), "")
     return ""
-
-
-def with_hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) -> str:
-    """Return the finding's message with its hint."""
-    found = hint(finding, config, benchmark, rules)
-    return f"{finding.message}: {found}" if found else finding.message

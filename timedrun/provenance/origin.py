@@ -21,12 +21,8 @@ IMAGE_DIGEST = "TIMEDRUN_IMAGE_DIGEST"
 
 
 def image_digest() -> str | None:
-    """Return the digest of the container image, None if TIMEDRUN_IMAGE_DIGEST is not set. A registry's name before it
-    is dropped: it may be that of an internal host.
-
-    Raises:
-        UsageError: the variable holds no digest.
-    """
+    """Return the digest of the container image, None if TIMEDRUN_IMAGE_DIGEST is not set; raise UsageError if it holds
+    no digest. A registry's name before it is dropped: it may be that of an internal host."""
     given = os.environ.get(IMAGE_DIGEST, "").strip()
     if not given:
         return None
@@ -40,11 +36,7 @@ def image_digest() -> str | None:
 
 
 def at_start(root: Path, ranks: int, device: str) -> dict[str, Any]:
-    """Return the origin that is known before training: the source at `root`, ranks, compute threads and image.
-
-    Raises:
-        UsageError: TIMEDRUN_IMAGE_DIGEST holds no digest.
-    """
+    """Return the origin that is known before training: the source at `root`, ranks, compute threads and image."""
     started = {"ranks": ranks, "threads": computing_threads(device), "image_digest": image_digest()}
     return {**system.provenance(root), **started}
 

@@ -63,11 +63,8 @@ class Answers:
     override: Mapping[str, str]
 
     def applied(self, description: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `description` with the answers, its keys in their order.
-
-        Raises:
-            UsageError: answers that are not under "override" contradict detected values; the message lists them all.
-        """
+        """Return `description` with the answers, its keys in their order. Raise UsageError, which lists them all, if
+        answers that are not under "override" contradict detected values."""
         contradictions = [
             f"{key} was detected as {description[key]!r}, the answer is {answer!r}"
             for key, answer in self.given.items()
@@ -83,11 +80,7 @@ class Answers:
 
 def read_answers(path: Path) -> Answers:
     """Read the answers in the JSON file `path`: text by key, "" for an open question; "override" holds answers that
-    replace detected values.
-
-    Raises:
-        UsageError: the file is unreadable or has invalid keys or answers; the message lists them all.
-    """
+    replace detected values. Raise UsageError, which lists all invalid keys and answers, or names an unreadable file."""
     try:
         content = json.loads(read_text(path, LARGEST), object_pairs_hook=_once)
     except (OSError, ValueError, RecursionError) as error:
@@ -114,11 +107,8 @@ def open_keys(description: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def write_questions(path: Path, description: Mapping[str, Any]) -> None:
-    """Write an answers file with every open key of `description`, required ones first, each with "".
-
-    Raises:
-        UsageError: `path` exists, and so may hold answers, or cannot be written.
-    """
+    """Write an answers file with every open key of `description`, required ones first, each with "". Raise UsageError
+    if `path` exists, and so may hold answers, or cannot be written."""
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path} exists and is not overwritten; choose a new file.")
     needed, other = open_keys(description)

@@ -18,7 +18,6 @@ class Block:
 
     @property
     def count(self) -> int:
-        """Units in the block."""
         return self.last - self.first + 1
 
 
@@ -44,7 +43,6 @@ class Outcome(Enum):
 
     @property
     def exit_code(self) -> ExitCode:
-        """The command's exit status."""
         if self is Outcome.REACHED:
             return ExitCode.OK
         return ExitCode.STOPPED_RESUMABLE if self is Outcome.STOPPED else ExitCode.TARGET_NOT_REACHED

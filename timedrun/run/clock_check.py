@@ -23,24 +23,18 @@ class ClockCheck:
     Args:
         saved: the `state` of an interrupted process. On the same boot of the same machine, the clocks are compared
             over the gap as well; elsewhere monotonic clocks have nothing in common.
-        boot: identifies one boot of one machine (default: `boot_id`).
     """
 
-    def __init__(
-        self,
-        log: RunLog,
-        monotonic: Callable[[], float],
-        saved: dict[str, Any] | None = None,
-        boot: str | None = None,
-    ) -> None:
+    def __init__(self, log: RunLog, monotonic: Callable[[], float], saved: dict[str, Any] | None = None) -> None:
         self._log, self._monotonic = log, monotonic
-        self._boot = boot_id() if boot is None else boot
-        self.spans_gap = saved is not None and bool(self._boot) and saved["boot"] == self._boot
+        self._boot = boot_id()
+        self._first = self._last = (log.clock(), monotonic())
+        self._logged = 0.0
+        self.spans_gap = False
         """True if the time between the two processes is compared too."""
-        now = (log.clock(), monotonic())
-        self._first: tuple[float, float] = tuple(saved["first"]) if saved and self.spans_gap else now
-        self._last: tuple[float, float] = tuple(saved["last"]) if saved and self.spans_gap else now
-        self._logged: float = saved["told"] if saved and self.spans_gap else 0.0
+        if saved is not None and self._boot and saved["boot"] == self._boot:
+            self.spans_gap = True
+            self._first, self._last, self._logged = tuple(saved["first"]), tuple(saved["last"]), saved["told"]
 
     def check(self, step: int) -> None:
         """Log the seconds by which the clock was set since the last check, negative for back, after optimizer step

@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -22,8 +21,6 @@ from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
 from timedrun.distributed.process_group import ProcessGroup
 
-WRITER = "/usr/bin/tee"
-"""Copies its standard input to a file: in every image, where sysctl often is not."""
 DROP_FILE = Path("/proc/sys/vm/drop_caches")
 DROP_ALL = "3\n"
 """Page cache, directory entries and inodes (Linux, Documentation/admin-guide/sysctl/vm.rst)."""
@@ -60,21 +57,17 @@ def drop_file(mounts: Path = Path("/proc/self/mountinfo")) -> Path:
     return DROP_FILE
 
 
-def clear(command: Sequence[str] = ()) -> tuple[bool, str]:
-    """Drop this node's caches; return True or False and, if False, the reason for the log.
+def clear(file: Path | None = None) -> tuple[bool, str]:
+    """Flush this node's dirty pages to disk and drop its caches through `file` (default: `drop_file()`).
 
-    command: the program and its arguments, by default WRITER; its standard input is DROP_ALL.
+    Return True, or False and the reason for the log.
     """
-    command = command or (WRITER, str(drop_file()))
+    os.sync()  # a dirty page cannot be dropped
     try:
-        subprocess.run(["/bin/sync"], check=True, timeout=120)
-        done = subprocess.run(list(command), input=DROP_ALL, capture_output=True, text=True, timeout=120)
-    except (OSError, subprocess.SubprocessError) as error:
-        return False, f"{command[0].rsplit('/', 1)[-1]} failed: {type(error).__name__}"
-    if done.returncode == 0:
-        return True, ""
-    complaint = (done.stderr or done.stdout).strip().splitlines()
-    return False, complaint[-1] if complaint else f"exit code {done.returncode}"
+        (file or drop_file()).write_text(DROP_ALL)
+    except OSError as error:
+        return False, f"{type(error).__name__}: {error.strerror}"
+    return True, ""
 
 
 def clear_on_every_node(ranks: ProcessGroup, clear: Callable[[], tuple[bool, str]] = clear) -> tuple[bool, str]:
@@ -90,17 +83,15 @@ def clear_on_every_node(ranks: ProcessGroup, clear: Callable[[], tuple[bool, str
     return True, ""
 
 
-def obstacle(command: Path = Path(WRITER), file: Path | None = None) -> str:
+def obstacle(file: Path | None = None) -> str:
     """Return why this process cannot drop caches, as far as permissions show it; "" if it can."""
     file = file or drop_file()
-    if not os.access(command, os.X_OK):
-        return f"{command} is not there or cannot be run"
-    if not os.access(file, os.W_OK):
-        return (
-            f"{file} is not writable: it takes root, and in a container also --privileged, or"
-            " -v /proc/sys/vm/drop_caches:/drop_caches"
-        )
-    return ""
+    if os.access(file, os.W_OK):
+        return ""
+    return (
+        f"{file} is not writable: it takes root, and in a container also --privileged, or"
+        " -v /proc/sys/vm/drop_caches:/drop_caches"
+    )
 
 
 @dataclass(frozen=True)

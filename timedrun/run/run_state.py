@@ -45,17 +45,18 @@ class RunState:
         self.ranks, self.log, self.checkpoints = ranks, log, checkpoints
         self.train_state = TrainState()
         self.replicas = Replicas(ranks, self.train_state.parts)
-        self.position = TrainProgress(**resume_from["position"]) if resume_from else TrainProgress()
-        self.throughput = Throughput(**(resume_from["throughput"] if resume_from else {}))
+        saved = resume_from or {"position": {}, "throughput": {}}
+        self.position = TrainProgress(**saved["position"])
+        self.throughput = Throughput(**saved["throughput"])
         self.is_resumed = resume_from is not None
         self.minutes_before = log.rollback.since_start_seconds / 60 if log.rollback is not None else 0.0
         """On the clock before training continued in this process; known to rank 0."""
-        self._identity: str | None = resume_from["run"] if resume_from else None
-        self._saved: dict[str, Any] | None = resume_from["state"] if resume_from else None
-        self._info: dict[str, object] | None = resume_from["announced"] if resume_from else None
+        self._identity: str | None = saved.get("run")
+        self._saved: dict[str, Any] | None = saved.get("state")
+        self._info: dict[str, object] | None = saved.get("announced")
         self.wall_clock: ClockCheck | None = None
         """Rank 0's, from `check_clock` on."""
-        self._clock_saved: dict[str, Any] | None = resume_from["clock"] if resume_from else None
+        self._clock_saved: dict[str, Any] | None = saved.get("clock")
         self._monotonic = monotonic
         self._begun = monotonic()
 

@@ -124,7 +124,7 @@ class TimedRun:
             if self._started is not None:
                 if self.outcome is not Outcome.STOPPED:  # a stopped run continues
                     self.state.log_cold_start(self._started)
-                self._end_read_ahead()
+                self._log_read_ahead(stop=True)
         else:
             no_memory = out_of_memory(error, self.config, self.ranks, self.position.step)
             shown = no_memory or error
@@ -297,7 +297,7 @@ class TimedRun:
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
             self.outcome = Outcome.REACHED
-            self._end_read_ahead()
+            self._log_read_ahead(stop=True)
             known = {}
             if self._started is not None:
                 self.state.log_cold_start(self._started)
@@ -354,12 +354,9 @@ class TimedRun:
             self.progress.say(f"checkpoint at step {step} NOT saved ({reason}); the run continues")
         self._interval.synced(step, slowest, self._monotonic())
 
-    def _log_read_ahead(self) -> None:
-        if self._read_ahead is not None and self._read_ahead.ended:
-            self._end_read_ahead()
-
-    def _end_read_ahead(self) -> None:
-        if self._read_ahead is not None:
+    def _log_read_ahead(self, *, stop: bool = False) -> None:
+        """Log the read-ahead once it has ended, or stop it."""
+        if self._read_ahead is not None and (stop or self._read_ahead.ended):
             self._read_ahead.log_end(self.log)
             self._read_ahead = None
 

@@ -192,9 +192,7 @@ def open_log(
         try:
             if resume_from is not None:
                 result_files.hold(options.paths)
-                log = RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
-                status_files.report_begun(options.paths.number)
-                return log
+                return RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
             return claim(settings, options, ranks, platform)
         except OSError as error:
             where = error.filename or options.paths.folder

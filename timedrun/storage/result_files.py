@@ -21,24 +21,21 @@ from timedrun.storage.atomic_file import replace_text
 
 @dataclass(frozen=True)
 class ResultPaths:
-    """Paths of run number `number` in the results folder `folder`."""
+    """Paths of run number `number` in the results folder `folder`: its log and, in `side`, its other files."""
 
     folder: Path
     number: int
 
     @property
     def log(self) -> Path:
-        """The MLPerf log."""
         return self.folder / f"result_{self.number}.txt"
 
     @property
     def side(self) -> Path:
-        """The folder of the run's other files."""
         return self.folder / f"run_{self.number}"
 
     @property
     def config(self) -> Path:
-        """The run's whole config."""
         return self.side / "config.json"
 
     @property
@@ -53,7 +50,6 @@ class ResultPaths:
 
     @property
     def provenance(self) -> Path:
-        """Source commit and command of the run."""
         return self.side / "provenance.json"
 
     @property

@@ -45,32 +45,26 @@ def plot_quality(sets: Mapping[str, Sequence[RunSummary]], out: Path) -> None:
     records = [record for runs in sets.values() for record in runs]
     benchmark = _one_benchmark(sets, records)
     with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
-        _draw(Figure, sets, records, benchmark, out)
-
-
-def _draw(
-    kind: Any, sets: Mapping[str, Sequence[RunSummary]], records: Sequence[RunSummary], benchmark: str, out: Path
-) -> None:
-    figure = kind(figsize=(8.0, 4.8), dpi=160, layout="constrained")
-    axes = figure.add_subplot()
-    longest = max(record.quality[-1].minutes for record in records if record.quality)
-    scale, unit = (60.0, "seconds") if longest < SHORT_MINUTES else (1.0, "minutes")
-    for colour, (name, runs) in zip(COLOURS, sets.items(), strict=False):
-        _draw_set(axes, name, runs, colour, scale, unit)
-    for wanted in sorted({found for record in records if (found := target(record)) is not None}):
-        axes.axhline(wanted, color="#555555", linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
-        axes.annotate(
-            f"target {wanted:.1%}" if wanted < 1 else f"target {wanted:g}",
-            xy=(0.0, wanted),
-            xycoords=("axes fraction", "data"),
-            xytext=(6, 4),
-            textcoords="offset points",
-            fontsize=8.5,
-            color="#555555",
-        )
-    _label(axes, benchmark, records, unit)
-    figure.supxlabel(NOTICE, fontsize=7.5, color="#777777", x=0.99, ha="right")
-    _save(figure, out)
+        figure = Figure(figsize=(8.0, 4.8), dpi=160, layout="constrained")
+        axes = figure.add_subplot()
+        longest = max(record.quality[-1].minutes for record in records if record.quality)
+        scale, unit = (60.0, "seconds") if longest < SHORT_MINUTES else (1.0, "minutes")
+        for colour, (name, runs) in zip(COLOURS, sets.items(), strict=False):
+            _draw_set(axes, name, runs, colour, scale, unit)
+        for wanted in sorted({found for record in records if (found := target(record)) is not None}):
+            axes.axhline(wanted, color="#555555", linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
+            axes.annotate(
+                f"target {wanted:.1%}" if wanted < 1 else f"target {wanted:g}",
+                xy=(0.0, wanted),
+                xycoords=("axes fraction", "data"),
+                xytext=(6, 4),
+                textcoords="offset points",
+                fontsize=8.5,
+                color="#555555",
+            )
+        _label(axes, benchmark, records, unit)
+        figure.supxlabel(NOTICE, fontsize=7.5, color="#777777", x=0.99, ha="right")
+        _save(figure, out)
 
 
 def _one_benchmark(sets: Mapping[str, Sequence[RunSummary]], records: Sequence[RunSummary]) -> str:

@@ -33,10 +33,6 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
     Args:
         files: at least one.
         ruleset: default: each log's own; the set is checked by that of `ruleset_of`.
-
-    Raises:
-        OSError: a log cannot be read.
-        ValueError: no such ruleset.
     """
     logs = [check(file, ruleset) for file in files]
     return logs, check_set([one.summary for one in logs], ruleset or ruleset_of(logs))

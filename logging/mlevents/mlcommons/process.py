@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 CHILD: Final = Path(__file__).with_name("child.py")
 
@@ -39,9 +39,9 @@ class Answer:
 
     unanswered: str | None = None
     exit: object = 0
-    log: tuple[tuple[str, str], ...] = ()
-    printed: tuple[str, ...] = ()
-    errors: tuple[str, ...] = ()
+    log: Sequence[tuple[str, str]] = ()
+    printed: Sequence[str] = ()
+    errors: Sequence[str] = ()
     raised: str | None = None
     missing: bool = False
     returned: dict[str, bool] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Workplace:
                         how = f"signal {-status}" if status < 0 else f"exit status {status}"
                         yield Answer(unanswered=f"{job.tool}'s process ended with {how}{last and f': {last}'}")
                         return
-                    yield _answer(json.loads(line))
+                    yield Answer(**json.loads(line))
             finally:
                 child.kill()
                 child.wait()
@@ -153,11 +153,6 @@ class _Lines:
         line = bytes(self._held[:stop])
         del self._held[: stop + 1]
         return line
-
-
-def _answer(fields: dict[str, Any]) -> Answer:
-    lists = {name: tuple(fields[name]) for name in ("printed", "errors")}
-    return Answer(**{**fields, **lists, "log": tuple((level, message) for level, message in fields["log"])})
 
 
 def installed() -> list[str] | None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch
+from tests.image_classification.small_image_data import eventually
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
@@ -33,13 +34,6 @@ def _batch(fill: Callable[[Indices, torch.Tensor], None] = _numbers) -> Callable
     return lambda part: ImageBatch(part, LABELS, memory.take(len(part), 5), fill)
 
 
-def _eventually(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.005)
-    return condition()
-
-
 def _parts(count: int, size: int = 10) -> list[Indices]:
     return [np.arange(begin * size, (begin + 1) * size) for begin in range(count)]
 
@@ -61,11 +55,6 @@ def test_batches_come_in_order_whatever_thread_is_quick(threads: DecodePool) -> 
         assert (batch.images.flatten(1) == batch.images[:, :1, 0, 0]).all()
 
 
-def test_images_are_channels_last(threads: DecodePool) -> None:
-    (batch,) = threads.batches(_parts(1), _batch())
-    assert batch.images.is_contiguous(memory_format=torch.channels_last)
-
-
 def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them(threads: DecodePool) -> None:
     begun: list[int] = []
 
@@ -74,11 +63,11 @@ def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them
 
     made = threads.batches(_parts(10), _batch(note))
     next(made)
-    assert _eventually(lambda: len(begun) == 30)  # the one handed over and two ahead
+    eventually(lambda: len(begun) == 30)  # the one handed over and two ahead
     time.sleep(0.05)
     assert sorted(begun) == list(range(30))
     next(made)
-    assert _eventually(lambda: len(begun) == 40)
+    eventually(lambda: len(begun) == 40)
 
 
 def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: DecodePool) -> None:
@@ -131,7 +120,7 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
 
     made = threads.batches(_parts(10), _batch(wait))
     next(made)
-    assert _eventually(lambda: len(begun) == 3 + 3)  # a slice in each of three threads
+    eventually(lambda: len(begun) == 3 + 3)  # a slice in each of three threads
     closer = threading.Thread(target=made.close)  # type: ignore[attr-defined]
     closer.start()
     closer.join(0.05)
@@ -167,15 +156,6 @@ def test_memory_is_reused_once_no_view_refers_to_it() -> None:
     third = memory.take(3, 6)  # a smaller batch fits, too
     assert third.data_ptr() == address
     assert third.shape == (3, 3, 6, 6)
-
-
-def test_memory_does_not_grow_with_the_number_of_batches(threads: DecodePool) -> None:
-    memory = BatchBuffers(pin=False)
-    addresses = set()
-    for batch in threads.batches(_parts(60), lambda part: ImageBatch(part, LABELS, memory.take(10, 40), _numbers)):
-        addresses.add(batch.images.data_ptr())
-        del batch
-    assert len(addresses) <= 2 + 2  # under way, handed over, and the one that comes after it
 
 
 @pytest.mark.gpu

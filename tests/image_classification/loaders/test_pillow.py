@@ -71,17 +71,6 @@ def test_evaluation_images_are_torchvisions_resize_and_centre_crop(folder: Path,
         )
 
 
-def test_batches_are_8_bit_and_channels_last_with_the_labels_of_the_folder(folder: Path) -> None:
-    with _open(folder) as loader:
-        assert len(loader) == 30
-        (batch,) = loader.batches([np.array([0, 15, 29])], 1, 33)
-    assert batch.images.shape == (3, 3, 33, 33)
-    assert batch.images.dtype == torch.uint8
-    assert batch.images.is_contiguous(memory_format=torch.channels_last)
-    assert batch.labels.tolist() == [0, 1, 1]
-    assert batch.labels.dtype == torch.int64
-
-
 @pytest.mark.processes
 def test_a_batch_is_the_same_for_any_workers_order_of_calls_and_store(folder: Path, tmp_path: Path) -> None:
     parts = [np.array([3, 29, 3]), np.arange(20), np.array([7])]

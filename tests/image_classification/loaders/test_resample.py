@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from image_classification.loaders import resample as module
-from image_classification.loaders.resample import resample, triangle_weights
+from image_classification.loaders.resample import resample
 
 Pixels = NDArray[np.uint8]
 
@@ -76,28 +76,6 @@ def test_a_plain_area_keeps_its_level_and_white_does_not_wrap(value: int, dtype:
         assert (resampled(images, boxes, flips, size, dtype) == value).all()
 
 
-def test_a_box_of_one_pixel_fills_the_image_with_it() -> None:
-    images, _, _ = drawn(3, 2, 5, 6)
-    made = resampled(images, np.array([[4, 5, 1, 1], [0, 0, 1, 1]]), np.array([True, False]), 9)
-    assert (made[0] == images[0, 4, 5]).all()
-    assert (made[1] == images[1, 0, 0]).all()
-
-
-def test_a_box_of_the_output_size_is_copied_or_mirrored() -> None:
-    images, _, _ = drawn(4, 2, 20, 30)
-    made = resampled(images, np.array([[3, 7, 16, 16], [4, 14, 16, 16]]), np.array([False, True]), 16)
-    assert (made[0] == images[0, 3:19, 7:23]).all()
-    assert (made[1] == images[1, 4:20, 14:30][:, ::-1]).all()
-
-
-def test_pixels_outside_a_box_have_no_effect() -> None:
-    images, boxes, flips = drawn(5, 8, 40, 50)
-    others = 255 - images
-    for image, other, (top, left, height, width) in zip(images, others, boxes, strict=True):
-        other[top : top + height, left : left + width] = image[top : top + height, left : left + width]
-    assert (resampled(images, boxes, flips, 23) == resampled(others, boxes, flips, 23)).all()
-
-
 def test_working_in_slices_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     images, boxes, flips = drawn(6, 7, 40, 50)
     whole = resampled(images, boxes, flips, 23)
@@ -108,18 +86,6 @@ def test_working_in_slices_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_images_are_channels_last_in_memory() -> None:
     images, boxes, flips = (torch.from_numpy(values) for values in drawn(8, 3, 9, 9))
     assert resample(images, boxes, flips, 5).is_contiguous(memory_format=torch.channels_last)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 60), st.integers(1, 60), st.integers(0, 20), st.integers(1, 80))
-def test_weights_are_inside_the_box_symmetric_and_sum_to_one(start: int, length: int, beyond: int, size: int) -> None:
-    line = torch.tensor([start]), torch.tensor([length]), start + length + beyond, size
-    weights = triangle_weights(*line)[0]
-    inside = weights[:, start : start + length]
-    assert torch.allclose(weights.sum(1), torch.ones(size))
-    assert torch.count_nonzero(weights) == torch.count_nonzero(inside)
-    assert torch.allclose(inside, inside.flip(0, 1), atol=1e-5)
-    assert torch.equal(triangle_weights(*line, torch.tensor([True]))[0], weights.flip(0))
 
 
 @pytest.mark.gpu

@@ -4,9 +4,7 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,13 +23,13 @@ SETTINGS = {
 }
 
 
-def build(folder: Path, store: Path, settings: StoreConfig, workers: int) -> None:
+def build(folder: Path, store: Path, settings: StoreConfig) -> None:
     """Build from the tars in `folder`, 4 images per shard."""
     build_store(
         lambda cache: open_source([folder / "tars"], None, cache, lambda _: None),
         store,
         effective_settings(settings, 16),
-        workers=workers,
+        workers=1,
         skip_broken=False,
         report=lambda _: None,
         shard_images=4,
@@ -77,9 +75,8 @@ class Moments:
             os.killpg(0, signal.SIGKILL)
 
 
-def in_child(work: Callable[[], int], kill_after: float = 0) -> int | None:
-    """Run `work` in a forked process group; return its exit code, or None if it was killed, by itself or after
-    `kill_after` seconds."""
+def in_child(work: Callable[[], int]) -> int | None:
+    """Run `work` in a forked process group; return its exit code, or None if it killed itself."""
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
@@ -88,10 +85,6 @@ def in_child(work: Callable[[], int], kill_after: float = 0) -> int | None:
             code = work()
         finally:
             os._exit(code)
-    if kill_after:
-        time.sleep(kill_after)
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     return None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
@@ -101,7 +94,7 @@ def killed_by_moments(folder: Path, name: str, points: int, random: Random) -> l
 
     def counted() -> int:
         moments = Moments(folder / f"{name}_whole", None)
-        build(folder, folder / f"{name}_whole", SETTINGS[name], 1)
+        build(folder, folder / f"{name}_whole", SETTINGS[name])
         (folder / "moments").write_text(f"{moments.count} {moments.half_manifest}")
         return 0
 
@@ -119,47 +112,23 @@ def killed_by_moments(folder: Path, name: str, points: int, random: Random) -> l
         for last in kills:
             ends.append(in_child(lambda last=last, store=store: _killed(folder, store, name, last)))  # type: ignore[misc]
             manifests.append((store / MANIFEST).exists())
-        done = in_child(lambda store=store: build(folder, store, SETTINGS[name], 1) or 0)  # type: ignore[misc]
+        done = in_child(lambda store=store: build(folder, store, SETTINGS[name]) or 0)  # type: ignore[misc]
         same = fingerprint(store) == whole
         found.append({"kills": kills, "of": count, "ends": ends, "manifests": manifests, "done": done, "same": same})
     return found
 
 
-def killed_by_time(folder: Path, name: str, points: int, random: Random) -> list[dict[str, Any]]:
-    """Kill a build by two worker processes at random times."""
-    whole = fingerprint(folder / f"{name}_whole")
-
-    def work(store: Path) -> int:
-        build(folder, store, SETTINGS[name], 2)
-        return 0
-
-    began = time.monotonic()
-    done = in_child(lambda: work(folder / f"{name}_two"))
-    took = time.monotonic() - began
-    found: list[dict[str, Any]] = [{"done": done, "same": fingerprint(folder / f"{name}_two") == whole}]
-    for point in range(points):
-        store = folder / f"{name}_two_{point}"
-        after = took * random.uniform(0.4, 1.0)  # before that the workers import
-        end = in_child(lambda store=store: work(store), after)  # type: ignore[misc]
-        shards = len(list(store.rglob("*.npz")))
-        done = in_child(lambda store=store: build(folder, store, SETTINGS[name], 1) or 0)  # type: ignore[misc]
-        found.append({"end": end, "after": after, "files": shards, "done": done, "same": fingerprint(store) == whole})
-    return found
-
-
 def _killed(folder: Path, store: Path, name: str, last: int) -> int:
     Moments(store, last)
-    build(folder, store, SETTINGS[name], 1)
+    build(folder, store, SETTINGS[name])
     return 0
 
 
 def main() -> None:
-    """Arguments: folder with tars, seed, points of each format, points with two workers. Prints JSON."""
-    folder, seed, points, points_two = Path(sys.argv[1]), *map(int, sys.argv[2:])
+    """Arguments: folder with tars, seed, points of each format. Prints JSON."""
+    folder, seed, points = Path(sys.argv[1]), *map(int, sys.argv[2:])
     os.fsync = lambda _: None  # type: ignore[assignment]  # a killed process loses nothing that it gave to the system
     import PIL.JpegImagePlugin
     import PIL.PngImagePlugin  # noqa: F401
 
-    found = {name: killed_by_moments(folder, name, points, Random(f"{seed} {name}")) for name in SETTINGS}
-    found["two_workers"] = killed_by_time(folder, "raw", points_two, Random(seed))
-    print(json.dumps(found))
+    print(json.dumps({name: killed_by_moments(folder, name, points, Random(f"{seed} {name}")) for name in SETTINGS}))

@@ -83,9 +83,9 @@ def test_many_are_counted_by_kind_and_the_corrupt_listed(tmp_path: Path) -> None
     files = {"1.jpg": encoded(RGB), "2.jpg": encoded(RGB.convert("L")), "3.jpg": b"x", "4.jpg": encoded(RGB, "PNG")}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    found = inspect_all([item_of(tmp_path / name, f"val/ant/{name}") for name in files])
-    assert found.kinds == {"grayscale": 1, "png": 1}
-    assert [line.partition(":")[0] for line in found.broken] == ["val/ant/3.jpg"]
+    kinds, broken = inspect_all([item_of(tmp_path / name, f"val/ant/{name}") for name in files])
+    assert kinds == {"grayscale": 1, "png": 1}
+    assert [line.partition(":")[0] for line in broken] == ["val/ant/3.jpg"]
 
 
 def test_a_file_that_shrank_or_is_gone_is_named(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.image_classification.preparation.samples import image_folder, tars_of
 
 SEED = int(os.environ.get("TIMEDRUN_TEST_SEED", "5"))
-POINTS, POINTS_TWO_WORKERS = 20, 2
+POINTS = 20
 PROGRAM = "from tests.image_classification.preparation.interruption import main; main()"
 
 
@@ -21,20 +21,16 @@ def test_a_preparation_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path) ->
     tars_of(image_folder(tmp_path / "images", train=6, evaluation=3), tmp_path / "tars", nested_validation=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), str(SEED), str(POINTS), str(POINTS_TWO_WORKERS)],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), str(SEED), str(POINTS)],
         env=environment,
         capture_output=True,
         text=True,
         timeout=90,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    two_workers = found.pop("two_workers")
-    for name, points in found.items():
+    for name, points in json.loads(done.stdout).items():
         for point in points:
             assert point["same"] and point["done"] == 0, f"{name}, TIMEDRUN_TEST_SEED={SEED}: {point}\n{done.stderr}"
         assert all(point["ends"][0] is None for point in points), f"{name}: not killed"
         assert sum(not point["manifests"][0] for point in points) > POINTS / 2
         assert len({point["kills"][0] for point in points}) > POINTS / 2
-    for point in two_workers:
-        assert point["same"] and point["done"] == 0, f"two workers, TIMEDRUN_TEST_SEED={SEED}: {point}\n{done.stderr}"

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from image_classification.image_folder import make_index
 from image_classification.preparation.sources import Source, open_source
-from image_classification.stores.store_format import UnreadableFile
 from tests.image_classification.preparation.samples import CLASSES, encoded, image_folder, pixels, tars_of
 from timedrun.errors import DataError, TimedrunError, UsageError
 
@@ -113,28 +111,3 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, images: Path) -> No
             add(outer, f"{name}.tar", buffer.getvalue())
     with pytest.raises(DataError, match=r"contains train/n01440764/1.JPEG twice"):
         opened(tmp_path, train, validation, labels=labels)
-
-
-def test_unreadable_files_are_all_named_and_still_listed(tmp_path: Path, images: Path) -> None:
-    ant, loop = images / "train" / CLASSES[0] / "gone.JPEG", images / "val" / CLASSES[1] / "loop.JPEG"
-    ant.symlink_to(tmp_path / "nowhere")
-    loop.symlink_to(loop)
-    lines: list[str] = []
-    make_index(images, lines)
-    assert [line.partition(": ")[0] for line in lines] == [
-        f"train/{CLASSES[0]}/gone.JPEG",
-        f"val/{CLASSES[1]}/loop.JPEG",
-    ]
-    source = opened(tmp_path, images)
-    items = [item for split in source.splits.values() for item in split]
-    assert len(items) == 44
-    unreadable = [item for item in items if item.size == 0]
-    assert {item.path for item in unreadable} == {str(ant), str(loop)}
-    for item in unreadable:
-        with pytest.raises(UnreadableFile, match=item.name):
-            item.read()
-    ant.unlink()
-    loop.unlink()
-    assert {item.name for item in items if item.size} == {
-        item.name for split in opened(tmp_path, images).splits.values() for item in split
-    }

@@ -24,12 +24,6 @@ def test_a_folder_with_something_else_is_not_touched(tmp_path: Path, original: P
     assert list(fingerprint(tmp_path / "store")) == ["precious"]
 
 
-def test_a_source_that_cannot_be_used_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        build(tmp_path / "none", tmp_path / "a" / "store", JPEG)
-    assert not (tmp_path / "a" / "store").exists()
-
-
 def test_too_little_room_is_found_before_anything_is_written(
     tmp_path: Path, original: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

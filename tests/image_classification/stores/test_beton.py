@@ -1,7 +1,6 @@
 """Store of format beton: tables, images, damage, and interoperability with FFCV."""
 
 import os
-import pickle
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,7 +59,7 @@ def test_every_image_is_there_as_pixels_or_as_jpeg_near_to_them(tmp_path: Path) 
     assert found.samples["label"].tolist() == opened.labels.tolist() == [image.label for image in images]
     assert opened.original_sizes.tolist() == [list(size) for size in SIZES * 3]
     assert [opened.name(place) for place in range(len(opened))] == [image.name for image in images]
-    assert 0 < found.jpeg_images < len(images)
+    assert 0 < (found.samples["mode"] == JPEG).sum() < len(images)
     for place, (image, (mode, data)) in enumerate(zip(images, held(opened.path), strict=True)):
         height, width = opened.sizes[place].tolist()
         original_height, original_width = opened.original_sizes[place].tolist()
@@ -151,10 +150,8 @@ def test_damaged_tables_are_named(tmp_path: Path, damage: object, words: str) ->
         read_tables(path)
 
 
-def test_a_file_of_another_size_is_refused_on_opening_and_a_copied_reader_opens_again(tmp_path: Path) -> None:
+def test_a_file_of_another_size_is_refused_on_opening(tmp_path: Path) -> None:
     make_store(tmp_path, MIXED, {"train": given(SIZES)})
-    packed = pickle.dumps(BetonImages(tmp_path, "train"))
-    assert len(packed) < 500 and len(pickle.loads(packed)) == 8
     os.truncate(tmp_path / "train.beton", 1000)
     with pytest.raises(DataError, match=r"train\.beton: truncated"):
         BetonImages(tmp_path, "train")
@@ -225,18 +222,3 @@ def test_ffcv_reads_every_image_and_label(tmp_path: Path, os_cache: bool) -> Non
             assert np.abs(difference).max() <= 12 and np.abs(difference).mean() < 1.5  # FFCV takes the fast DCT
         else:
             assert np.array_equal(found, np.asarray(decoded(image)))
-
-
-def test_ffcv_reads_the_same_tables(tmp_path: Path) -> None:
-    pytest.importorskip("ffcv", reason="needs FFCV (pip install 'timedrun[ffcv]')")
-    from ffcv.reader import Reader
-
-    make_store(tmp_path, MIXED, {"train": given(SIZES)})
-    opened = BetonImages(tmp_path, "train")
-    reader, ours = Reader(str(opened.path)), read_tables(opened.path)
-    image, label = (reader.metadata[name] for name in reader.metadata.dtype.names)
-    assert list(reader.handlers) == ["image", "label"]
-    assert label.tolist() == opened.labels.tolist()
-    assert np.stack([image["height"], image["width"]], 1).tolist() == opened.sizes.tolist()
-    assert image["mode"].tolist() == ours.samples["mode"].tolist()
-    assert reader.alloc_table.tobytes() == ours.allocations.tobytes()

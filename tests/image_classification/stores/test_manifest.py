@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from image_classification.stores.manifest import (
     MANIFEST,
     StoreConfig,
-    count_split,
     read_manifest,
     require_split,
     verify,
@@ -74,7 +72,3 @@ def test_a_store_of_another_format_or_without_a_split_is_refused(store: Path) ->
         require_split(store, "jpeg", "test")
     with pytest.raises(DataError, match="no evaluation images of short side 256 .* only of none. Add them"):
         require_split(store, "jpeg", "evaluation_256")
-
-
-def test_classes_without_images_are_counted_as_zero() -> None:
-    assert count_split(np.array([0, 2, 2]), 5, 10).per_class == (1, 0, 2, 0, 0)

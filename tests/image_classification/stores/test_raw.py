@@ -1,8 +1,6 @@
 """Store of format raw: pixels of the reference's resize, read through a memory map from any thread."""
 
 import os
-import pickle
-from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,21 +82,6 @@ def test_every_mode_becomes_rgb_as_pillow_converts_it(tmp_path: Path, mode: str)
     image = Given("train/ant/x", 0, picture(9, 14, kind=kind, mode=mode))
     make_store(tmp_path, StoreConfig(format="raw", size=32), {"train": [image]})
     assert np.array_equal(RawImages(tmp_path, "train").image(0), np.asarray(decoded(image)))
-
-
-def test_views_are_read_only_and_the_same_in_every_thread_and_copy(tmp_path: Path) -> None:
-    images = given(SIZES)
-    make_store(tmp_path, StoreConfig(format="raw", size=12), {"train": images})
-    opened = RawImages(tmp_path, "train")
-    with pytest.raises(ValueError, match="read-only"):
-        opened.image(0)[0] = 1
-    packed = pickle.dumps(opened)
-    assert len(packed) < 500
-    copy = pickle.loads(packed)
-    order = np.random.default_rng(0).integers(0, len(images), 200).tolist()
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(opened.image, order))
-    assert all(np.array_equal(copy.image(place), image) for place, image in zip(order, found, strict=True))
 
 
 def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: Path) -> None:

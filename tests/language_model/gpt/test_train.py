@@ -37,6 +37,7 @@ CPU = torch.device("cpu")
 ALONE = ProcessGroup(0, 1, 0, CPU)
 FOUR = BatchPlan.of(4, 0, 1)
 Small = Callable[..., GptRunConfig]
+Losses = Callable[..., list[float]]
 
 
 def run_of(config: GptRunConfig, store: TokenStore, log: RunLog | None = None, **options: Any) -> TimedRun:
@@ -44,49 +45,49 @@ def run_of(config: GptRunConfig, store: TokenStore, log: RunLog | None = None, *
     return TimedRun(config, SPEC, ALONE, log or RunLog(None), **options)
 
 
-def losses_of(config: GptRunConfig, store: TokenStore, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[float]:
-    """Return the loss of every training step of a run."""
-    seen: list[float] = []
-    original: Callable[..., None] = TimedRun.step_done
-    with monkeypatch.context() as patch:
+@pytest.fixture
+def losses_of(store: TokenStore, step_losses: list[float]) -> Callable[..., list[float]]:
+    """Return a function that runs a config and returns the loss of every step."""
 
-        def step_done(self: TimedRun, samples: int, loss: torch.Tensor) -> None:
-            seen.append(float(loss))
-            original(self, samples, loss)
-
-        patch.setattr(TimedRun, "step_done", step_done)
+    def losses(config: GptRunConfig, **options: Any) -> list[float]:
+        step_losses.clear()
         with run_of(config, store, **options) as run:
             train(config, run)
-    return seen
+        return list(step_losses)
+
+    return losses
 
 
-def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(
-    small: Small, store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without = losses_of(small({"dropout": 0.1}, warm_up_steps=0), store, monkeypatch)
+def test_the_losses_of_a_run_are_the_same_with_and_without_warm_up(small: Small, losses_of: Losses) -> None:
+    without = losses_of(small({"dropout": 0.1}, warm_up_steps=0))
     assert len(without) == 12
-    assert without == losses_of(small({"dropout": 0.1}, warm_up_steps=3), store, monkeypatch)
+    assert without == losses_of(small({"dropout": 0.1}, warm_up_steps=3))
 
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
 def test_a_run_starts_at_the_loss_of_random_guessing_and_learns(
-    small: Small, store: TokenStore, monkeypatch: pytest.MonkeyPatch, implementation: str
+    small: Small, losses_of: Losses, store: TokenStore, implementation: str
 ) -> None:
-    losses = losses_of(small({"implementation": implementation}), store, monkeypatch)
+    losses = losses_of(small({"implementation": implementation}))
     assert losses[0] == pytest.approx(math.log(store.manifest.vocabulary), abs=0.1)
     assert losses[-1] < losses[0] - 0.3
 
 
 @pytest.mark.parametrize("implementation", ["gpt2", "modern"])
 def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
-    small: Small, store: TokenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, implementation: str
+    small: Small,
+    losses_of: Losses,
+    store: TokenStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    implementation: str,
 ) -> None:
     warmup = SequenceLengthWarmup(steps=12, duration=0.5, min_length=4, max_length=16, step_size=4)
     optimizer = small().optimizer if implementation == "gpt2" else shakespeare_modern().optimizer
     config = small(
         {"implementation": implementation, "dropout": 0.1}, methods=(warmup,), optimizer=optimizer, warm_up_steps=1
     )
-    whole = losses_of(config, store, monkeypatch)
+    whole = losses_of(config)
     stop = ShutdownRequest()
     original: Callable[..., None] = TimedRun.step_done
 
@@ -101,17 +102,15 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
     assert run.outcome is Outcome.STOPPED
     state = load(tmp_path / "rank_0" / "step_00000005.pt")
     torch.manual_seed(99)
-    assert losses_of(config, store, monkeypatch, resume_from=state) == whole[5:]
+    assert losses_of(config, resume_from=state) == whole[5:]
 
 
-def test_accumulation_gives_the_losses_of_the_whole_batch(
-    small: Small, store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = losses_of(small(), store, monkeypatch)
-    assert losses_of(small(micro_batch=3), store, monkeypatch) == pytest.approx(whole, rel=1e-5)
+def test_accumulation_gives_the_losses_of_the_whole_batch(small: Small, losses_of: Losses) -> None:
+    whole = losses_of(small())
+    assert losses_of(small(micro_batch=3)) == pytest.approx(whole, rel=1e-5)
 
 
-def test_gradients_are_clipped_together(small: Small, store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_clipped_together(small: Small, losses_of: Losses, monkeypatch: pytest.MonkeyPatch) -> None:
     norms: list[float] = []
     original: Callable[..., Any] = torch.optim.AdamW.step
 
@@ -121,10 +120,10 @@ def test_gradients_are_clipped_together(small: Small, store: TokenStore, monkeyp
         return original(self, *arguments)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", step)
-    losses_of(small(clip_norm=0.01, warm_up_steps=0), store, monkeypatch)
+    losses_of(small(clip_norm=0.01, warm_up_steps=0))
     assert norms == pytest.approx([0.01] * 12, rel=1e-3)
     norms.clear()
-    losses_of(small(clip_norm=0.0, warm_up_steps=0), store, monkeypatch)
+    losses_of(small(clip_norm=0.0, warm_up_steps=0))
     assert min(norms) > 0.1
 
 

@@ -1,6 +1,5 @@
 """Parts hold every document once, in order; a finished part is used only for what it was made from."""
 
-from array import array
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from language_model.text import shards
 from language_model.text.corpus import Document
 from language_model.text.settings import TextSettings
-from language_model.text.shards import Part, PartBuilder, part_path, start_making
+from language_model.text.shards import Part, PartBuilder, start_making
 from tests.language_model.text_samples import plain_text, write_vocabulary
-from timedrun.errors import DataError
 
 SETTINGS = TextSettings(max_length=64, max_predictions=10, seed=5)
 DOCUMENTS = tuple(
@@ -59,13 +56,3 @@ def test_a_part_is_made_once_for_the_same_settings(tmp_path: Path) -> None:
     ]
     assert [again for _, again in made] == [True, False, True, True]
     assert len({wordpieces for wordpieces, _ in made}) == 1
-
-
-def test_a_sequence_longer_than_allowed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("tokenizers", reason="needs the extra 'language'")
-    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
-    monkeypatch.setattr(shards, "sequences", lambda *_: iter([(array("I", [2] * 65), 3)]))
-    part = Part("train", 0, DOCUMENTS)
-    with pytest.raises(DataError, match="shard 0 has a sequence of 65 tokens, longer than 64"):
-        start_making(tmp_path, SETTINGS, vocabulary)((part, 1.0))
-    assert not part_path(tmp_path, "train", 0).exists()

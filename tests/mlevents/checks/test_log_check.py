@@ -64,40 +64,23 @@ def test_a_good_demonstration_passes_and_is_named_one(demonstration, write):
 
 
 BROKEN: dict[str, tuple[Callable, str]] = {
-    "no run_stop": (drop("run_stop"), "required-key"),
-    "no organization": (drop("submission_org"), "required-key"),
     "empty platform": (put("submission_platform", ""), "value-filled"),
     "no train_samples value": (put("train_samples", None), "value-filled"),
-    "status of another vocabulary": (put("submission_status", "Available on-premise"), "vocabulary"),
     "unknown division": (put("submission_division", "ajar"), "vocabulary"),
     "benchmark without rules here": (put("submission_benchmark", "resnet50"), "benchmark-known"),
-    "misnamed benchmark": (put("submission_benchmark", "resnet50"), "vocabulary"),
-    "two organizations": (again("submission_org", value="Somebody"), "one-occurrence"),
-    "second run_start": (again("run_start"), "one-occurrence"),
     "block without its count": (lambda r: named(r, "block_start")["metadata"].pop("epoch_count"), "required-metadata"),
-    "no block or epoch": (drop("block_start", "block_stop", "epoch_start", "epoch_stop"), "required-key"),
-    "aborted": (note("run_stop", status="aborted", reason="stopped"), "status-success"),
-    "no status": (lambda r: named(r, "run_stop")["metadata"].pop("status"), "status-success"),
-    "target missed": (put("eval_accuracy", 0.7589, 1), "target-reached"),
     "target reached, then lost": (
         lambda r: (put("eval_accuracy", 0.77)(r), put("eval_accuracy", 0.7, 1)(r)),
         "target-reached",
     ),
     "no evaluation in the timed region": (lambda r: [move_last("eval_accuracy")(r) for _ in (0, 1)], "target-reached"),
-    "percent": (put("eval_accuracy", 76.0, 1), "quality-range"),
-    "null accuracy": (put("eval_accuracy", None), "quality-range"),
-    "accuracy as text": (put("eval_accuracy", "0.76", 1), "quality-range"),
-    "run_stop in the past": (at("run_stop", -3_600_000), "clock-order"),
     "run_stop before run_start": (lambda r: r.insert(11, r.pop()), "clock-order"),
     "run_start before init_stop": (move_last("init_stop"), "clock-order"),
-    "no cache_clear": (drop("cache_clear"), "required-key"),
     "cache cleared during the run": (move_last("cache_clear"), "cache-clear"),
     "epochs step back": (note("eval_accuracy", 0, epoch_num=3), "epoch-numbering"),
     "epoch trained twice": (note("epoch_start", 1, epoch_num=1), "epoch-numbering"),
     "epoch is no number": (note("epoch_start", 0, epoch_num="one"), "epoch-numbering"),
-    "evaluation never stops": (lambda r: r.remove(named(r, "eval_stop")), "pairs"),
     "evaluation never starts": (lambda r: r.remove(named(r, "eval_start")), "pairs"),
-    "init too long": (lambda r: [at(x, -240 * 60_000)(r) for x in ("cache_clear", "init_start")], "init-limit"),
     "seed is no integer": (put("seed", 1.5), "seed"),
     "blank organization": (put("submission_org", "  "), "name"),
     "platform is no text": (put("submission_platform", []), "name"),
@@ -116,35 +99,18 @@ BROKEN: dict[str, tuple[Callable, str]] = {
     ),
     "wall clock set forward": (note("run_stop", elapsed_ms=60_000), "clock-agreement"),
     "wall clock set back": (note("run_stop", elapsed_ms=240_000.0), "clock-agreement"),
+    "cache cleared late by its time": (at("cache_clear", 60_000), "cache-clear"),
+    "samples step back": (
+        lambda r: [note("eval_accuracy", i, samples_count=9 - i)(r) for i in (0, 1)],
+        "epoch-numbering",
+    ),
+    "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
     "elapsed is no duration": (note("run_stop", elapsed_ms="long"), "clock-agreement"),
 }
 
 
 @pytest.mark.parametrize(("mutate", "rule"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_rule_is_an_error(records, write, mutate, rule):
-    mutate(records)
-    assert rule in found(write, records)
-
-
-BROKEN |= {
-    "division after init_stop": (
-        lambda r: r.insert(12, r.pop(r.index(named(r, "submission_division")))),
-        "submission-order",
-    ),
-    "run_stop made earlier": (at("run_stop", -30_000), "clock-order"),
-    "run_start made later": (at("run_start", 90_000), "clock-order"),
-    "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
-    "trained before run_start": (lambda r: r.insert(14, r.pop(r.index(named(r, "run_start")))), "before-run-start"),
-    "cache cleared late by its time": (at("cache_clear", 60_000), "cache-clear"),
-    "samples step back": (
-        lambda r: [note("eval_accuracy", i, samples_count=9 - i)(r) for i in (0, 1)],
-        "epoch-numbering",
-    ),
-}
-
-
-@pytest.mark.parametrize(("mutate", "rule"), list(BROKEN.values())[-7:], ids=list(BROKEN)[-7:])
-def test_what_no_tool_of_mlcommons_sees_is_an_error(records, write, mutate, rule):
     mutate(records)
     assert rule in found(write, records)
 
@@ -165,13 +131,10 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         "evaluated-again",
     ),
     "time from 0": (lambda r: [x.update(time_ms=x["time_ms"] - r[0]["time_ms"]) for x in r[::-1]], "time-unit"),
-    "no seed": (drop("seed"), "seed"),
     "two seeds": (lambda r: r.insert(8, {**named(r, "seed"), "value": 2}), "seed"),
     "time steps back": (at("eval_stop", 60_000), "time-order"),
-    "epochs from 0": (lambda r: [note("epoch_start", i, epoch_num=i)(r) for i in (0, 1)], "epoch-numbering"),
     "block never stops": (lambda r: r.remove(named(r, "block_stop")), "pairs"),
     "block never starts": (lambda r: r.remove(named(r, "block_start")), "pairs"),
-    "organization twice": (lambda r: r.insert(5, dict(named(r, "submission_org"))), "one-occurrence"),
     "epoch after run_stop": (again("epoch_stop"), "after-run-stop"),
     "epochs end under other numbers": (
         lambda r: [note("epoch_stop", i, epoch_num=i + 2)(r) for i in (0, 1)],
@@ -235,13 +198,6 @@ def test_the_clocks_may_differ_by_a_second_or_a_five_hundredth(records, write):
     assert found(write, records) == []
     named(records, "run_stop")["metadata"]["elapsed_ms"] = 1_200_002 - 2_450
     assert found(write, records) == ["clock-agreement"]
-
-
-def test_the_untimed_gap_after_init_is_noted(records, write):
-    for record in records[: records.index(named(records, "run_start"))]:
-        record["time_ms"] -= 20_000
-    assert found(write, records, level="note") == ["init-gap", "evaluation-interval"]
-    assert found(write, records) == []
 
 
 def test_a_resumed_run_is_noted_at_the_line_where_it_went_on(records, write):

@@ -7,6 +7,7 @@ import pytest
 from mlevents.checks.log_check import check_set
 from mlevents.record import read
 from mlevents.summary import summarize
+from tests.mlevents.conftest import put
 
 
 @pytest.fixture
@@ -24,10 +25,6 @@ def make_set(make_records, write):
 
 def rules(records):
     return [(finding.level, finding.rule) for finding in check_set(records, "2.0.0")]
-
-
-def put(run, key, value):
-    next(record for record in run if record["key"] == key)["value"] = value
 
 
 def test_a_whole_set_has_no_finding(make_set):
@@ -118,26 +115,6 @@ def test_runs_of_another_configuration_do_not_belong(make_set, key, value):
     assert "result_2.txt" in findings[0].message
 
 
-def test_a_copy_moved_in_time_with_all_its_intervals_is_a_copy(make_set):
-    def change(runs):
-        runs[3] = [{**record, "time_ms": record["time_ms"] + 86_400_000} for record in runs[1]]
-        put(runs[3], "seed", 4)
-
-    findings = check_set(make_set(change=change, accuracies=(0.3, 0.5, 0.6, 0.76)), "2.0.0")
-    copied = [(f.level, f.message) for f in findings if "moved in time" in f.message]
-    assert [level for level, _ in copied] == ["error"] and "result_1.txt, result_3.txt" in copied[0][1]
-
-
-def test_a_copy_edited_in_places_is_a_copy(make_set):
-    def change(runs):
-        runs[3] = [dict(record) for record in runs[1]]
-        put(runs[3], "seed", 4)
-        for record in runs[3][::3]:
-            record["time_ms"] += 7
-
-    assert rules(make_set(change=change, accuracies=(0.3, 0.5, 0.6, 0.76))).count(("error", "copied-log")) == 1
-
-
 def test_a_long_copy_is_found_where_the_sketch_keeps_a_part_only(make_set):
     def change(runs):
         runs[3] = [dict(record) for record in runs[1]][:-200]
@@ -162,18 +139,6 @@ def test_an_empty_log_does_not_differ_from_its_set(make_set):
         runs[4] = []
 
     assert check_set(make_set(change=change), "2.0.0") == []
-
-
-def test_a_summary_says_what_its_log_says(make_set):
-    summary = make_set(1, accuracies=(0.3, 0.5, 0.76))[0]
-    assert (summary.benchmark, summary.status, summary.seeds, summary.global_batch_size) == (
-        "resnet",
-        "success",
-        (1,),
-        64,
-    )
-    assert summary.first_epoch_share == 0.0 and summary.final_parts == {} and not summary.resumed
-    assert dict(summary.shared)["submission_status"] == "onprem" and len(summary.quality) == 3
 
 
 def test_a_cold_first_epoch_is_told_by_its_share(make_set):

@@ -5,60 +5,21 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
-import mlperf_logging.compliance_checker.mlp_compliance
 import pytest
 
-from mlevents import mlcommons
+from mlevents import keys, mlcommons
+from mlevents.package_checker.system_description import KEYS
+from mlevents.record import read
 from mlevents.rounds import RULESETS
-
-RULE_FILES = Path(mlperf_logging.compliance_checker.mlp_compliance.__file__).parent
-
-
-def put(records, key, value):
-    next(record for record in records if record["key"] == key)["value"] = value
-
-
-def with_settings(records, settings):
-    """The records with more settings before init_stop."""
-    stop = next(number for number, record in enumerate(records) if record["key"] == "init_stop")
-    like = records[stop - 1]
-    more = [
-        like | {"key": key, "value": value, "metadata": {**like["metadata"], **said}} for key, value, said in settings
-    ]
-    return [*records[:stop], *more, *records[stop:]]
+from tests.mlevents.conftest import put
+from tests.mlevents.rounds.synthetic_logs import log_of
 
 
 @pytest.fixture
-def closed_bert(make_records):
-    """A closed BERT log of v2.1 as it was right then: 398 weights, and the optimizer's epsilon under its old name."""
-    rules = (RULE_FILES / "training_2.1.0" / "closed_bert.yaml").read_text()
-    tensors = re.findall(r'^ +"([\w/]+)",$', rules, flags=re.MULTILINE)
-    assert len(tensors) == 398
-    keys = re.findall(r"^    NAME:  (\w+)$", rules, flags=re.MULTILINE)
-    settings = [(key, 1, {}) for key in keys if key not in ("eval_accuracy", "global_batch_size", "opt_lamb_epsilon")]
-    settings += [("opt_epsilon", 1e-6, {}), ("gradient_accumulation_steps", 1, {})]
-    settings += [("weights_initialization", None, {"tensor": tensor}) for tensor in tensors]
-    records = with_settings(make_records(), settings)
-    put(records, "submission_benchmark", "bert")
-    put(records, "submission_division", "closed")
-    return records
-
-
-@pytest.fixture
-def open_llama(make_records):
-    """An open log of llama31_8b, whose quality is a log perplexity, counted in samples."""
-    words = [(f"lowest_numerical_precision_in_{part}", "bfloat16", {}) for part in ("linear", "attn", "comm")]
-    words += [(f"{kind}_parallelism", 1, {}) for kind in ("tensor", "pipeline", "context", "expert")]
-    records = with_settings(
-        make_records(accuracies=(4.1, 3.29)), [*words, ("micro_batch_size", 1, {}), ("config_filename", "x.sh", {})]
-    )
-    put(records, "submission_benchmark", "llama31_8b")
-    for record in records:
-        if "epoch_num" in record["metadata"]:
-            record["metadata"]["samples_count"] = record["metadata"].pop("epoch_num") * 12288
-    return records
+def closed_bert():
+    """Return a closed BERT log of v2.1 as it was right then: the optimizer's epsilon under its old name."""
+    return log_of("2.1.0", "bert", keys.CLOSED)
 
 
 def test_a_closed_bert_log_of_its_time_fails_today_and_passes_its_own_round(closed_bert, write):
@@ -83,8 +44,8 @@ def test_a_log_that_is_wrong_in_its_own_round_too_fails_both(closed_bert, write)
 
 
 @pytest.mark.parametrize("ruleset", ["5.1.0", "6.0.0", "6.1.0"])
-def test_an_open_llama_log_cannot_pass_today_and_passes_its_own_round(open_llama, write, ruleset):
-    verdict = mlcommons.check_log(write(open_llama), ruleset)
+def test_an_open_llama_log_cannot_pass_today_and_passes_its_own_round(write, ruleset):
+    verdict = mlcommons.check_log(write(log_of(ruleset, "llama31_8b", keys.OPEN)), ruleset)
     assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
     assert any("v['value'] < 1.0" in message for message in verdict.messages)
     assert verdict.own_messages == () and "below 1.0" in verdict.defects[0]
@@ -121,9 +82,7 @@ def test_a_package_fails_today_and_passes_its_own_round_with_its_score(closed_be
     results = package / "results" / "laptop" / "bert"
     results.mkdir(parents=True)
     (package / "systems").mkdir()
-    source = (RULE_FILES.parent / "system_desc_checker" / "system_desc_checker.py").read_text()
-    fields = re.findall(r'"([\w-]+)",\n', source.partition("required_fields = [")[2].partition("]")[0])
-    (package / "systems" / "laptop.json").write_text(json.dumps(dict.fromkeys(fields, "1") | {"division": "closed"}))
+    (package / "systems" / "laptop.json").write_text(json.dumps(dict.fromkeys(KEYS, "1") | {"division": "closed"}))
     put(closed_bert, "global_batch_size", 448)
     text = re.sub(r'"epoch_num": 2\b', '"epoch_num": 2600000', write(closed_bert).read_text())
     for number in range(10):
@@ -133,7 +92,7 @@ def test_a_package_fails_today_and_passes_its_own_round_with_its_score(closed_be
     assert (verdict.verdict, verdict.own_round) == ("fail", "pass")
     assert "results/laptop/bert: 10 files do not comply, directory cannot be accepted" in verdict.messages
     assert verdict.scores == {"laptop": {}} and verdict.own_scores == {
-        "laptop": {"bert": pytest.approx(120_002 / 60_000)}
+        "laptop": {"bert": pytest.approx(read(results / "result_0.txt").minutes)}
     }
     assert verdict.own_messages == () and len(verdict.defects) == 1
     assert any("RCP Test Passed" in one for one in verdict.convergence)

@@ -7,24 +7,19 @@ import importlib.util
 import itertools
 import json
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 
-import mlperf_logging.system_desc_checker.system_desc_checker
 import pytest
 
 from mlevents import keys, mlcommons
 from mlevents.checks.log_check import check
 from mlevents.mlcommons import logs
+from mlevents.package_checker.system_description import KEYS
 from mlevents.record import read
 from mlevents.rounds import RULESETS
 from mlevents.runlog import RunLog
-
-
-def put(records, key, value):
-    next(record for record in records if record["key"] == key)["value"] = value
+from tests.mlevents.conftest import put
 
 
 def test_a_minimal_log_by_runlog_passes_both_checkers(tmp_path):
@@ -226,10 +221,8 @@ def test_of_many_unparsable_records_only_some_are_told(records, write):
 @pytest.fixture
 def description(tmp_path):
     """A system description that holds all that is asked for."""
-    source = Path(mlperf_logging.system_desc_checker.system_desc_checker.__file__).read_text()
-    fields = re.findall(r'"([\w-]+)",\n', source.partition("required_fields = [")[2].partition("]")[0])
     path = tmp_path / "laptop.json"
-    path.write_text(json.dumps(dict.fromkeys(fields, "1") | {"division": "open"}))
+    path.write_text(json.dumps(dict.fromkeys(KEYS, "1") | {"division": "open"}))
     return path
 
 

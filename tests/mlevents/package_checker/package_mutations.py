@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS
+from tests.mlevents.conftest import put
+
 Records = list[dict[str, Any]]
 
 SYSTEM = "laptop"
@@ -20,39 +23,20 @@ RESULTS = f"results/{SYSTEM}/resnet"
 IMPLEMENTATIONS = "benchmarks/resnet/implementations"
 
 DESCRIPTION = {
+    **dict.fromkeys(KEYS, "N/A"),
+    **dict.fromkeys(OPTIONAL_KEYS, ""),
     "submitter": "Nobody",
     "division": "open",
     "status": "onprem",
     "system_name": SYSTEM,
     "number_of_nodes": "1",
     "host_processors_per_node": "2",
-    "host_processor_model_name": "Example 7000",
     "host_processor_core_count": "64",
     "host_processor_vcpu_count": "128",
-    "host_processor_frequency": "",
-    "host_processor_caches": "",
-    "host_processor_interconnect": "",
-    "host_memory_capacity": "512 GiB",
-    "host_storage_type": "NVMe SSD",
-    "host_storage_capacity": "2 TB",
-    "host_networking": "Ethernet",
-    "host_networking_topology": "N/A",
-    "host_memory_configuration": "16 x 32 GB DDR4",
     "accelerators_per_node": "8",
     "accelerator_model_name": "Example A80",
-    "accelerator_host_interconnect": "PCIe 4.0 x16",
-    "accelerator_frequency": "",
-    "accelerator_on-chip_memories": "",
-    "accelerator_memory_configuration": "HBM2e",
-    "accelerator_memory_capacity": "80 GB",
-    "accelerator_interconnect": "12x 50 GB/s",
-    "accelerator_interconnect_topology": "",
     "cooling": "air",
-    "hw_notes": "",
-    "framework": "PyTorch 2.13",
     "other_software_stack": {"cuda": "13.0", "python": "3.11"},
-    "operating_system": "Ubuntu 24.04",
-    "sw_notes": "",
 }
 
 
@@ -155,19 +139,11 @@ def edit_logs(folder: Path, change: Callable[[Records], None], only: int | None 
 
 
 def _logs(key: str, value: Any) -> Callable[[Path], None]:
-    def change(records: Records) -> None:
-        for record in records:
-            if record["key"] == key:
-                record["value"] = value
-
-    return lambda folder: edit_logs(folder, change)
+    return lambda folder: edit_logs(folder, lambda records: put(records, key, value))
 
 
 def _aborts(folder: Path) -> None:
-    def change(records: Records) -> None:
-        records[-1]["metadata"]["status"] = "aborted"
-
-    edit_logs(folder, change)
+    edit_logs(folder, lambda records: records[-1]["metadata"].update(status="aborted"))
 
 
 def _breaks(number: int) -> Callable[[Path], None]:
@@ -255,10 +231,7 @@ def _packed_then(change: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def _edits_log(folder: Path) -> None:
-    def change(records: Records) -> None:
-        records[-1]["time_ms"] -= 1
-
-    edit_logs(folder, change, only=1)
+    edit_logs(folder, lambda records: records[-1].update(time_ms=records[-1]["time_ms"] - 1), only=1)
 
 
 _PARAMETERS = "package_checker_params"
@@ -285,9 +258,7 @@ MUTATIONS = (
         "fail",
         traceback=True,
     ),
-    Mutation("framework as a list", _describes(framework=["PyTorch"]), "system-text", "error", None),
     Mutation("number_of_nodes '1 node'", _describes(number_of_nodes="1 node"), "system-count", "error", "pass"),
-    Mutation("number_of_nodes 1.0", _describes(number_of_nodes=1.0), "system-text", "warning", None),
     Mutation("division Open!", _describes(division="Open!"), "system-division", "error", "pass"),
     Mutation("status of no round", _describes(status="bogus"), "system-status", "warning", "pass"),
     Mutation("status of rounds before", lambda folder: None, "system-status", "error", "fail", ruleset="4.0.0"),
@@ -369,6 +340,13 @@ MUTATIONS = (
     Mutation(
         "no run_and_time.sh",
         _deletes(f"{IMPLEMENTATIONS}/{SYSTEM}/run_and_time.sh"),
+        "implementation-files",
+        "warning",
+        None,
+    ),
+    Mutation(
+        "empty README of a system",
+        _writes(f"{IMPLEMENTATIONS}/{SYSTEM}/README.md", ""),
         "implementation-files",
         "warning",
         None,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from timedrun.bench import process_memory
-from timedrun.bench.loader_benchmark import Goal, LoaderPass, interleaved
+from timedrun.bench.loader_benchmark import LoaderPass, interleaved
 from timedrun.cli import main
 from timedrun.distributed.stall_detector import cpu_seconds
 from timedrun.errors import DataError, ExitCode
@@ -120,11 +120,6 @@ def test_every_repeat_runs_all_in_a_new_order_and_the_first_does_not_count() -> 
 def test_a_loader_that_loses_samples_is_an_error_and_no_rate() -> None:
     with pytest.raises(DataError, match="b loaded 9 samples in a pass of 10"):
         interleaved(["a", "b"], 1, lambda name, _: a_pass(9 if name == "b" else 10), name=str, seed=2)
-
-
-def test_a_goal_says_whether_it_was_met_missed_or_not_measured() -> None:
-    words = [Goal("a", met, "1.0").sentence for met in (True, False, None)]
-    assert words == ["a: met (1.0).", "a: NOT MET (1.0).", "a: not measured (1.0)."]
 
 
 @pytest.mark.processes

@@ -119,19 +119,18 @@ def test_runs_that_cannot_be_repeated_are_named(
     assert [path.name for path in sorted((tmp_path / "runs" / "reproduced").iterdir())] == ["set_1", "set_2"]
 
 
-def test_claims_are_compared_from_the_command_line(smoke: Path, tmp_path: Path) -> None:
+def test_claims_are_compared_from_the_command_line(
+    smoke: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     claims = tmp_path / "claims.json"
     (platform,) = {record.read(smoke / "result_0.txt").text("submission_platform")}
     claims.write_text(json.dumps([{"system": platform, "benchmark": "resnet", "minutes": "1"}]))
-    command = [sys.executable, "-m", "timedrun", "reproduce", str(smoke), "--claims", str(claims)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert "cannot be scored" in done.stdout
-    assert NOTICE in done.stdout
-    as_json = subprocess.run([*command, "--json"], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
-    assert json.loads(as_json.stdout)["figures"][0]["verdict"] == "cannot be scored"
+    command = ["reproduce", str(smoke), "--claims", str(claims)]
+    assert main(command) == 1
+    printed = capsys.readouterr().out
+    assert "cannot be scored" in printed and NOTICE in printed
+    assert main([*command, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["figures"][0]["verdict"] == "cannot be scored"
     claims.write_text("{")
-    broken = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
-    assert broken.returncode == 1
-    assert "cannot be read as JSON" in broken.stderr
-    assert "Traceback" not in broken.stderr
+    assert main(command) == 1
+    assert "cannot be read as JSON" in capsys.readouterr().err

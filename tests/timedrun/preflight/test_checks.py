@@ -111,13 +111,6 @@ def test_more_than_two_ranks_without_a_warm_up_step_are_refused_in_every_benchma
     assert checks.settings_problems(found, replace(bare, warm_up_steps=1), 3) == []
 
 
-def test_a_node_without_rank_0_may_resume_with_any_own_folder(tmp_path: Path) -> None:
-    second, benchmark = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1), find("image_classification")
-    for number in (-1, 0, 7):  # none, too old a run, another one
-        options = LaunchOptions(paths=ResultPaths(tmp_path, number), resume=True)
-        checks.check(benchmark, synthetic_smoke(), options, second)
-
-
 def test_a_node_without_rank_0_needs_no_log_to_resume(tmp_path: Path) -> None:
     second = LaunchEnv("options", 2, 4, 0, 2, "127.0.0.1", 1)
     assert failures(synthetic_smoke(), tmp_path, resume=True, place=second) == []
@@ -220,12 +213,10 @@ def test_doubtful_clocks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_page_cache_that_cannot_be_dropped_is_reported(tmp_path: Path) -> None:
-    command, file = tmp_path / "sysctl", tmp_path / "drop_caches"
-    assert "is not there" in page_cache.obstacle(command, file)
-    command.touch(mode=0o755)
-    assert "is not writable" in page_cache.obstacle(command, file)
+    file = tmp_path / "drop_caches"
+    assert "is not writable" in page_cache.obstacle(file)
     file.touch()
-    assert page_cache.obstacle(command, file) == ""
+    assert page_cache.obstacle(file) == ""
 
 
 def test_resuming_in_a_folder_without_a_run_names_the_folder(tmp_path: Path) -> None:

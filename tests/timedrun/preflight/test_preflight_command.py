@@ -28,6 +28,13 @@ def plain_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "obstacle", lambda: "not writable")
 
 
+@pytest.fixture
+def strict_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No package and no tools of MLCommons, the slow half of a report."""
+    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
+    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+
+
 def examined(name: str, *, ranks: int = 1, ruleset: str | None = None, **changes: Any) -> PreflightReport:
     """Return the report on the config `name` with some settings changed."""
     places = {"imagenet": "image_classification", "digits": "image_classification"}
@@ -97,11 +104,8 @@ def test_a_real_config_passes_with_exactly_the_notes_it_must_have(
         ("language_model.gpt", "shakespeare_modern"),
     ],
 )
-def test_the_other_configs_pass_all_checks_of_their_logs(
-    package: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))  # the slow half, tested above
-    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+@pytest.mark.usefixtures("strict_only")
+def test_the_other_configs_pass_all_checks_of_their_logs(package: str, name: str) -> None:
     one = examined(name)
     assert one.benchmark == package
     assert found(one, "error") == set()
@@ -151,18 +155,16 @@ def test_every_failure_of_a_closed_submission_comes_at_once() -> None:
     assert sorted(path.name for path in Path.cwd().rglob("*")) == ["imagenet_methods", "result_0.txt", "runs"]
 
 
-def test_a_target_below_the_benchmarks_own_fails_on_its_own_data_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
-    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+@pytest.mark.usefixtures("strict_only")
+def test_a_target_below_the_benchmarks_own_fails_on_its_own_data_only() -> None:
     one = examined("wikipedia_methods", evaluation={"target": 0.7})
     assert found(one, "error") == {"target-reached"}
     assert "use --evaluation.target 0.72" in words(one, "target-reached")
     assert found(examined("wikipedia_methods", evaluation={"target": 0.7}, dataset="a_trial"), "error") == set()
 
 
-def test_a_value_unknown_to_the_round_does_not_hide_other_faults(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
-    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+@pytest.mark.usefixtures("strict_only")
+def test_a_value_unknown_to_the_round_does_not_hide_other_faults() -> None:
     one = examined("wikipedia_methods", submission={"status": "Available"}, evaluation={"target": 0.7})
     assert found(one, "error") == {"vocabulary", "target-reached"}
     said = words(one, "vocabulary")
@@ -188,9 +190,8 @@ def test_impossible_settings_are_reported_without_a_dry_run() -> None:
 
 
 @without_cuda
-def test_a_requirement_of_another_machine_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
-    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+@pytest.mark.usefixtures("strict_only")
+def test_a_requirement_of_another_machine_is_a_note() -> None:
     one = examined("wikipedia_methods", speed={"attention": "flash_attn"})
     assert found(one, "error") == set()
     assert "not checked here: attention 'flash_attn' cannot be used" in words(one, "data")
@@ -224,11 +225,8 @@ def test_the_command_prints_one_object_in_the_form_of_check(
     assert {"level", "rule", "message", "line", "change"} <= one["findings"][0].keys()
 
 
-def test_the_command_takes_overrides_and_fails_with_a_message(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dry_run_report, "_package", lambda *arguments: ([], []))
-    monkeypatch.setattr("mlevents.mlcommons.check_logs", lambda logs, rules: [])
+@pytest.mark.usefixtures("strict_only")
+def test_the_command_takes_overrides_and_fails_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["preflight", "image_classification", "methods", "--submission.organization", "a b"])
     assert code == ExitCode.ERROR
     said = capsys.readouterr().out

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import hypothesis.strategies as st
-import psutil
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
@@ -37,16 +36,6 @@ def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) ->
     software = description.pop("other_software_stack")
     assert isinstance(software, dict) and software["mlperf-logging"] == importlib.metadata.version("mlperf-logging")
     assert all(isinstance(value, str) for value in [*description.values(), *software.values()])
-
-
-def test_description_agrees_with_the_machine() -> None:
-    description = system.describe("Example", "box", ranks=2, device="cpu", division="closed", status="research")
-    assert description["division"] == "closed" and description["status"] == "research"
-    assert description["number_of_nodes"] == "1"
-    assert description["host_memory_capacity"] == f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
-    if (sockets := description["host_processors_per_node"]) and (cores := psutil.cpu_count(logical=False)):
-        assert description["host_processor_core_count"] == str(cores // int(str(sockets)))
-    assert torch.__version__ in str(description["framework"])
 
 
 class _Refused(Exception):

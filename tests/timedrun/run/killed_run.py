@@ -12,6 +12,7 @@ from torch import nn
 
 from mlevents.runlog import RunLog
 from timedrun.benchmark import BenchmarkSpec
+from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import EMA, stack
 from timedrun.run.checkpoint_manager import CheckpointManager, discard_newer, newest_on_all
@@ -41,6 +42,8 @@ class Program:
     """A training program in the shape of a benchmark's, whose every number depends on all that came before: dropout,
     batch norm, momentum, a moving average of weights that is what is evaluated."""
 
+    warm_up_steps = 1
+
     def __init__(self) -> None:
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
@@ -65,7 +68,7 @@ class Program:
 
     def train(self, run: TimedRun) -> None:
         run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
-        run.warm_up(self.step, [self.batch(1)])
+        run.warm_up(self.step, [self.batch(1)] * self.warm_up_steps)
         run.start_clock(RunInfo(train_samples=12, eval_samples=5, hyperparameters={}))
         in_samples = run.spec.unit == "samples"
         total = 4 * STEPS * 4 if in_samples else 4
@@ -126,3 +129,12 @@ class Checks:
                 raise Killed
 
         patch.setattr(TimedRun, "_sync", check)
+
+
+def kill_after(
+    checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None, *, due_at: int = 1, **options: Any
+) -> None:
+    """A run that logs to `folder`, saves at check `due_at` and is killed after `checks` of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        Checks(patch, due_at, checks)
+        kill_in(make_run(config, checkpoints=folder / "checkpoint", check_every=1, **options), Program())

@@ -12,6 +12,7 @@ from hypothesis import given
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
+from timedrun.run import clock_check
 from timedrun.run.clock_check import ClockCheck
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
@@ -55,13 +56,17 @@ def test_small_steps_are_logged_once_they_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("boot", "told"), [("one", [-600.0]), ("another", []), ("", [])])
-def test_a_resumed_process_compares_clocks_of_the_same_boot_only(tmp_path: Path, boot: str, told: list[float]) -> None:
+def test_a_resumed_process_compares_clocks_of_the_same_boot_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str, told: list[float]
+) -> None:
     now = [1_700_000_000.0, 50.0]
     log = RunLog(tmp_path / "result_0.txt", clock=lambda: now[0], durable=False)
-    saved = ClockCheck(log, lambda: now[1], boot=boot and "one").state()
+    monkeypatch.setattr(clock_check, "boot_id", lambda: boot and "one")
+    saved = ClockCheck(log, lambda: now[1]).state()
     now[0] += 300.0
     now[1] += 900.0
-    clock = ClockCheck(log, lambda: now[1], json.loads(json.dumps(saved)), boot)
+    monkeypatch.setattr(clock_check, "boot_id", lambda: boot)
+    clock = ClockCheck(log, lambda: now[1], json.loads(json.dumps(saved)))
     assert clock.spans_gap == bool(told)
     for _ in range(3):
         clock.check(7)

@@ -137,14 +137,10 @@ def test_the_kernels_file_is_found_where_a_container_has_it_writable_and_nowhere
     assert drop_file(mounts) == Path("/drop caches")
 
 
-def test_the_reason_for_caches_that_were_not_dropped_is_the_commands_error(tmp_path: Path) -> None:
-    file = tmp_path / "$(touch x); file"  # reaches the command as it is: no shell reads it
-    assert page_cache.clear((page_cache.WRITER, str(file))) == (True, "")
-    assert file.read_text() == "3\n"
-    assert os.listdir(tmp_path) == [file.name]
-    done, reason = page_cache.clear((page_cache.WRITER, str(tmp_path)))
-    assert not done and "Is a directory" in reason
-    assert page_cache.clear((str(tmp_path / "absent"),)) == (False, "absent failed: FileNotFoundError")
+def test_caches_that_cannot_be_dropped_have_a_reason_without_a_path(tmp_path: Path) -> None:
+    assert page_cache.clear(tmp_path / "file") == (True, "")
+    assert (tmp_path / "file").read_text() == "3\n"
+    assert page_cache.clear(tmp_path) == (False, "IsADirectoryError: Is a directory")
 
 
 class TwoNodes(ProcessGroup):

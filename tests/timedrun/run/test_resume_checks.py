@@ -1,18 +1,13 @@
-"""A run is taken up only as what it was; whatever differs is named, and nothing is changed."""
+"""A run is resumed only with the settings, source and machine of its start; differences are named."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mlevents import keys, record
+from mlevents import keys
 from mlevents.runlog import RunLog
 from timedrun import config
 from timedrun.benchmark import find
@@ -80,22 +75,13 @@ def test_an_aborted_run_may_be_resumed(paths: ResultPaths, toy_config: Callable[
         ({"ranks": 4}, "the number of ranks was 2 and is 4"),
         ({"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is 2"),
         ({"number_of_nodes": "1"}, "the number of nodes was 2 and is 1"),
-        ({"host_processor_model_name": "Other"}, "the processor was Example CPU and is Other"),
-        ({"accelerator_model_name": "Example GPU"}, "the accelerator was N/A and is Example GPU"),
         ({"system_name": "8xH100"}, "the system was 2xCPU and is 8xH100"),
-        ({"framework": "PyTorch 1.0"}, "the framework was PyTorch 2.13 and is PyTorch 1.0"),
         (
             {"other_software_stack": {"python": "3.11", "cuda": "13"}},
             "the version of cudnn was 9 and is -; the version of cuda was - and is 13",
         ),
         ({"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is None"),
-        ({"commit": "def"}, "timedrun's commit was abc and is def"),
-        ({"dirty": False}, "that its source differs from the commit was True and is False"),
         ({"difference": "d2"}, "the digest of its source.s differences from the commit was d1 and is d2"),
-        (
-            {"ranks": 4, "number_of_nodes": "1"},
-            "the number of ranks was 2 and is 4; the number of nodes was 2 and is 1",
-        ),
     ],
 )
 def test_another_launch_machine_or_source_is_refused(
@@ -199,57 +185,7 @@ def test_a_run_whose_clock_never_started_or_whose_files_are_gone_is_refused(
         require(toy_config(), paths)
 
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-LONG = [
-    "image_classification",
-    "smoke",
-    "--data",
-    "synthetic",
-    "--schedule.epochs",
-    "10",
-    "--evaluation.target",
-    "0.99",
-]
-
-
-def command(folder: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "timedrun", "run", *LONG, "--results", str(folder), "--ranks", "1", *more]
-
-
-def finish(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(folder, *more), env=ENVIRONMENT, capture_output=True, text=True, timeout=100)
-
-
-@pytest.mark.processes
-def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint_to_the_numbers_of_a_whole_one(tmp_path: Path) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert finish(whole).returncode == 3
-    process = subprocess.Popen(
-        command(killed, "--checkpoint-minutes", "0.0001"), env=ENVIRONMENT, stderr=subprocess.DEVNULL
-    )
-    log = killed / "result_0.txt"
-    deadline = time.monotonic() + 60
-    try:
-        while not log.exists() or len(record.read(log).all(keys.EVAL_ACCURACY)) < 3:
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.02)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert record.read(log).stopped is None
-    left = log.read_bytes()
-    done = finish(killed, "--resume")
-    assert done.returncode == 3, done.stderr
-    found = record.read(log)
-    assert [point.value for point in found.quality] == [
-        point.value for point in record.read(whole / "result_0.txt").quality
-    ]
-    assert len(found.quality) == 10 and len(found.all(keys.RESUMED)) == 1
-    assert (killed / "run_0" / "interrupted_1.txt").read_bytes() == left
-
-
-@pytest.mark.parametrize("content", ["{", "[]"])
-@pytest.mark.parametrize("name", ["config", "provenance", "system"])
+@pytest.mark.parametrize(("name", "content"), [("config", "{"), ("provenance", "[]"), ("system", "{")])
 def test_a_broken_file_beside_the_log_is_named_with_what_to_do(
     paths: ResultPaths, toy_config: Callable[..., RunConfig], name: str, content: str
 ) -> None:

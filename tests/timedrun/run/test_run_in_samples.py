@@ -52,6 +52,8 @@ def test_blocks_are_whole_steps_and_cover_every_sample_once(total: int, every: i
     assert all(block.count % multiple == 0 and block.count > 0 for block in blocks)
     assert [block.first for block in blocks] == [1, *(block.last + 1 for block in blocks[:-1])]
     assert total <= blocks[-1].last < total + multiple
+    if multiple == 1:
+        assert all(block.last == total or (block.last - first) % every == 0 for block in blocks)
 
 
 def test_evaluations_fall_on_the_end_of_the_step_that_reaches_their_sample(

@@ -8,7 +8,7 @@ import pytest
 
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_in, resume
+from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_after, kill_in, resume
 from timedrun.distributed.replica_check import ReplicaDivergence, Replicas
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run.blocks import Outcome
@@ -73,9 +73,7 @@ def test_diverged_replicas_are_not_saved(make_run: MakeRun, asked: Asked, tmp_pa
 def test_restored_replicas_are_compared_before_the_resumption_is_logged(
     make_run: MakeRun, asked: Asked, tmp_path: Path
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 3, 3)
-        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    kill_after(3, make_run, tmp_path, due_at=3)
     asked.steps.clear()
     asked.parted = 3
     with pytest.raises(ReplicaDivergence), resume(make_run, tmp_path) as run:
@@ -88,10 +86,7 @@ def test_a_run_keeps_its_identity_and_no_other_run_has_it(make_run: MakeRun, tmp
     found = []
     for name in ("one", "other"):
         (folder := tmp_path / name).mkdir()
-        with pytest.MonkeyPatch.context() as patch:
-            Checks(patch, 3, 3)
-            log = RunLog(folder / "result_0.txt")
-            kill_in(make_run(log=log, checkpoints=folder / "checkpoint", check_every=1), Program())
+        kill_after(3, make_run, folder, due_at=3, log=RunLog(folder / "result_0.txt"))
         first = newest_on_all(folder / "checkpoint", ALONE)
         with pytest.MonkeyPatch.context() as patch:
             Checks(patch, 2, 3)

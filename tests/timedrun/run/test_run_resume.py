@@ -11,7 +11,17 @@ import torch
 
 from mlevents import keys, record
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES, STEPS, Checks, Killed, MakeRun, Program, kill_in, resume
+from tests.timedrun.run.killed_run import (
+    ALONE,
+    IN_SAMPLES,
+    STEPS,
+    Checks,
+    MakeRun,
+    Program,
+    kill_after,
+    kill_in,
+    resume,
+)
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import TimedrunError
@@ -80,36 +90,6 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
             assert torch.equal(tensor, program.tensors()[name]), f"{name}, killed at check {due_at}"
 
 
-def test_a_run_that_is_killed_again_and_again_ends_like_one_that_was_not(
-    make_run: MakeRun, kind: dict[str, Any], whole: Program, tmp_path: Path
-) -> None:
-    """Five checks a process at most, a checkpoint at the second of them."""
-    (folder := tmp_path / "killed").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 4)
-        kill_in(
-            make_run(log=RunLog(folder / "result_0.txt"), checkpoints=folder / "checkpoint", check_every=1, **kind),
-            Program(),
-        )
-    attempts = 1
-    while True:
-        program = Program()
-        with pytest.MonkeyPatch.context() as patch:
-            Checks(patch, 3, 4)
-            run = resume(make_run, folder, check_every=1, **kind)
-            try:
-                with run:
-                    program.train(run)
-            except Killed:
-                attempts += 1
-                continue
-        break
-    assert attempts > 3 and len(list(folder.glob("interrupted_*.txt"))) == attempts
-    assert course(folder / "result_0.txt") == course(tmp_path / "whole.txt")
-    for name, tensor in whole.tensors().items():
-        assert torch.equal(tensor, program.tensors()[name])
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -121,9 +101,7 @@ def test_a_run_that_is_killed_again_and_again_ends_like_one_that_was_not(
 def test_a_run_is_not_resumed_with_other_data_or_settings(
     make_run: MakeRun, tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 1, 3)
-        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    kill_after(3, make_run, tmp_path)
     original = TimedRun.start_clock
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TimedRun, "start_clock", lambda run, info: original(run, info | changes))
@@ -155,9 +133,7 @@ def test_a_signal_during_an_evaluation_stops_the_run_at_its_end(make_run: MakeRu
 
 
 def test_a_resumed_run_without_warm_up_is_restored(make_run: MakeRun, tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, 3, 3)
-        kill_in(make_run(checkpoints=tmp_path / "checkpoint", check_every=1), Program())
+    kill_after(3, make_run, tmp_path, due_at=3)
     state = checkpoint_file.load(checkpoint_path(tmp_path / "checkpoint" / "rank_0", 3))
     program = Program()
     with make_run(log=RunLog(None, started=True), resume_from=newest_on_all(tmp_path / "checkpoint", ALONE)) as run:

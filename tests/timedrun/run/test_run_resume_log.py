@@ -11,19 +11,12 @@ import torch
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_in, resume
+from tests.timedrun.run.killed_run import ALONE, Checks, MakeRun, Program, kill_after, kill_in, resume
 from timedrun.config import RunConfig
 from timedrun.run import clock_check
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import newest_on_all
 from timedrun.run.timed_run import TimedRun
-
-
-def kill_after(checks: int, make_run: MakeRun, folder: Path, config: RunConfig | None = None) -> None:
-    """A run that logs to `folder`, saves at its first check and is killed after `checks` of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        Checks(patch, due_at=1, killed_after=checks)
-        kill_in(make_run(config, checkpoints=folder / "checkpoint", check_every=1), Program())
 
 
 def test_a_resumed_log_says_what_was_taken_back_and_passes_the_checkers_of_the_open_division(

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ import pytest
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import ALONE, MakeRun, Program
+from tests.timedrun.run.killed_run import MakeRun, Program
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run import checkpoint_file
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import CheckpointError
-from timedrun.run.checkpoint_manager import newest_on_all
 from timedrun.run.timed_run import TimedRun
 
 
@@ -75,36 +73,6 @@ def test_a_failed_checkpoint_is_logged_and_does_not_end_the_run(
     assert "was not written" in capsys.readouterr().err
     assert list((tmp_path / "checkpoint" / "rank_0").iterdir()) == []
     assert check(tmp_path / "result_0.txt", "2.0.0").passed
-
-
-def test_a_disk_that_fills_up_loses_checkpoints_but_no_event(make_run: MakeRun, tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small disk takes root")
-
-    class Filling(Program):
-        def take(self, run: TimedRun, number: int) -> None:
-            if run.position.step == 4:
-                with pytest.raises(OSError), open(disk / "filler", "wb", buffering=0) as file:
-                    while True:
-                        file.write(bytes(4096))
-            super().take(run, number)
-
-    try:
-        log = RunLog(disk / "result_0.txt")
-        with make_run(log=log, checkpoints=disk / "checkpoint", checkpoint_minutes=1e-9, check_every=1) as run:
-            Filling().train(run)
-        assert run.outcome is Outcome.REACHED
-        told = record.read(disk / "result_0.txt")
-        assert told.status == keys.SUCCESS and not told.problems
-        reasons = [event.metadata.get("reason") for event in told.all(keys.CHECKPOINT)]
-        assert reasons[:4] == [None] * 4 and set(reasons[4:]) == {"rank 0: No space left on device"}
-        assert newest_on_all(disk / "checkpoint", ALONE)["position"]["step"] == 4
-        assert not list((disk / "checkpoint" / "rank_0").glob(".*"))
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.mark.parametrize("older", [False, True])

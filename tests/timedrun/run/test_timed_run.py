@@ -4,69 +4,51 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given
 from torch import nn
 
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import ResultFileGone, RunLog
+from tests.timedrun.run.killed_run import MakeRun, Program
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.methods import NoEffect
-from timedrun.run.blocks import Outcome, plan_blocks
+from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
 
-MakeRun = Callable[..., TimedRun]
 
+class Toy(Program):
+    """The program with given qualities and a function that is called before each step."""
 
-class Toy:
-    """A training program in the shape of a benchmark's `train`, small enough to vary."""
-
-    def __init__(self, qualities: list[float], batches: int = 3, epochs: int = 4) -> None:
-        torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 2))
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+    def __init__(self, qualities: list[float]) -> None:
+        super().__init__()
         self.qualities = iter(qualities)
-        self.batches, self.epochs = batches, epochs
         self.losses: list[float] = []
 
     def step(self, inputs: torch.Tensor) -> torch.Tensor:
-        loss = self.model(inputs).square().mean()
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.losses.append(float(loss.detach()))
-        return loss.detach()
+        loss = super().step(inputs)
+        self.losses.append(float(loss))
+        return loss
 
-    def data(self, epoch: int, first: int) -> Iterator[torch.Tensor]:
-        for number in range(first, self.batches):
-            yield torch.randn(4, 4, generator=torch.Generator().manual_seed(100 * epoch + number))
+    def quality(self, is_last: bool) -> float:
+        return next(self.qualities)
+
+    def take(self, run: TimedRun, number: int) -> None:
+        self.on_batch(run.position.step)
+        super().take(run, number)
 
     def train(self, run: TimedRun, warm_up: int = 0, on_batch: Callable[[int], None] = lambda step: None) -> None:
-        run.track(model=self.model, optimizer=self.optimizer)
-        run.warm_up(self.step, (torch.randn(4, 4) for _ in range(warm_up)))
-        self.losses.clear()
-        run.start_clock(
-            RunInfo(train_samples=12, eval_samples=5, hyperparameters={"opt_name": "sgd"}, methods=["none: nothing"])
-        )
-        for block in run.blocks(self.epochs):
-            for epoch in run.epochs(block):
-                for inputs in self.data(epoch, run.position.step_in_epoch):
-                    on_batch(run.position.step)
-                    run.step_done(4, self.step(inputs))
-            with run.evaluation(block) as measurement:
-                measurement.value = next(self.qualities)
+        self.warm_up_steps, self.on_batch = warm_up, on_batch
+        super().train(run)
 
 
 def keys_of(path: Path) -> list[str]:
@@ -96,7 +78,9 @@ def test_the_clock_stops_at_the_first_evaluation_that_reaches_the_target(make_ru
     assert seen[-5:] == [keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP, keys.COLD_START, keys.RUN_STOP]
 
 
-def test_epochs_count_from_one_and_blocks_match_epochs_and_evaluations(make_run: MakeRun, tmp_path: Path) -> None:
+def test_a_run_that_misses_its_target_ends_aborted_with_all_epochs_and_blocks(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
     with make_run() as run:
         Toy([0.1, 0.2]).train(run)
     log = record.read(tmp_path / "result_0.txt")
@@ -106,52 +90,34 @@ def test_epochs_count_from_one_and_blocks_match_epochs_and_evaluations(make_run:
     starts = [(e.metadata["first_epoch_num"], e.metadata["epoch_count"]) for e in log.all(keys.BLOCK_START)]
     assert starts == [(e.metadata["first_epoch_num"], e.metadata["epoch_count"]) for e in log.all(keys.BLOCK_STOP)]
     assert starts == [(1, 2), (3, 2)]
-
-
-@given(total=st.integers(1, 200), every=st.integers(1, 50), first=st.integers(1, 60))
-def test_blocks_cover_every_epoch_once_and_end_at_the_evaluations(total: int, every: int, first: int) -> None:
-    blocks = plan_blocks(total, every, first)
-    assert [epoch for block in blocks for epoch in range(block.first, block.last + 1)] == list(range(1, total + 1))
-    assert [block.last for block in blocks][-1] == total
-    assert all(block.last == total or (block.last - first) % every == 0 for block in blocks)
+    assert log.status == keys.ABORTED
+    assert run.outcome is not None and run.outcome.exit_code == ExitCode.TARGET_NOT_REACHED
+    (cache_clear,) = log.all(keys.CACHE_CLEAR)
+    assert cache_clear.value is False and cache_clear.metadata["reason"] == "not asked for"
 
 
 def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, tmp_path: Path) -> None:
     log = tmp_path / "result_0.txt"
 
-    class Untouchable(Toy):
-        def data(self, epoch: int, first: int) -> Iterator[torch.Tensor]:
-            assert record.read(log).started is not None
-            raise OSError("disk gone")
+    def read(step: int) -> None:
+        assert record.read(log).started is not None
+        raise OSError("disk gone")
 
     with pytest.raises(OSError, match="disk gone"), make_run() as run:
-        Untouchable([1.0]).train(run)
+        Toy([1.0]).train(run, on_batch=read)
     assert record.read(log).status == keys.ABORTED
     assert "disk gone" in str(record.read(log).last(keys.RUN_STOP))
 
 
 def test_warm_up_leaves_no_trace(tmp_path: Path, make_run: MakeRun) -> None:
-    histories = []
-    for warm_up in (0, 3):
-        toy = Toy([0.1, 0.2])
+    toys = [Toy([0.1, 0.2]), Toy([0.1, 0.2])]
+    for toy, warm_up in zip(toys, (0, 3), strict=True):
         torch.manual_seed(7)
         with make_run(log=RunLog(None)) as run:
             toy.train(run, warm_up=warm_up)
-        histories.append((toy.losses, [p.detach().clone() for p in toy.model.parameters()], list(toy.model.buffers())))
-    assert histories[0][0] == histories[1][0]
-    for without, with_warm_up in zip(histories[0][1], histories[1][1], strict=True):
+    assert toys[0].losses == toys[1].losses[3:]
+    for without, with_warm_up in zip(*(toy.model.state_dict().values() for toy in toys), strict=True):
         assert torch.equal(without, with_warm_up)
-    for without, with_warm_up in zip(histories[0][2], histories[1][2], strict=True):
-        assert torch.equal(without, with_warm_up)
-
-
-def test_a_target_never_reached_ends_aborted_with_exit_code_3(make_run: MakeRun, tmp_path: Path) -> None:
-    with make_run() as run:
-        Toy([0.1, 0.2]).train(run)
-    log = record.read(tmp_path / "result_0.txt")
-    assert log.status == keys.ABORTED
-    assert run.outcome is not None
-    assert run.outcome.exit_code == ExitCode.TARGET_NOT_REACHED
 
 
 def test_a_loss_that_is_not_finite_aborts_and_names_the_step(make_run: MakeRun, tmp_path: Path) -> None:
@@ -250,27 +216,14 @@ def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(mak
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.txt", "result_1.txt"]
 
 
-def test_caches_that_were_not_cleared_are_logged_as_not_cleared(make_run: MakeRun, tmp_path: Path) -> None:
-    with make_run() as run:
-        Toy([0.95]).train(run)
-    event = record.read(tmp_path / "result_0.txt").all(keys.CACHE_CLEAR)[0]
-    assert event.value is False
-    assert event.metadata["reason"] == "not asked for"
-
-
 def test_an_evaluation_that_measures_nothing_is_an_error(
     make_run: MakeRun, toy_config: Callable[..., RunConfig]
 ) -> None:
-    class Silent(Toy):
-        def train(self, run: TimedRun, *arguments: Any, **options: Any) -> None:
-            run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
-            for block in run.blocks(1):
-                with run.evaluation(block):
-                    pass
-
     config = toy_config(evaluation=EvaluationConfig(target=0.5))
     with pytest.raises(ValueError, match=r"set \.value to a float"), make_run(config, log=RunLog(None)) as run:
-        Silent([]).train(run)
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
+        with run.evaluation(next(run.blocks(1))):
+            pass
 
 
 def test_a_method_without_effect_keeps_a_run_from_counting(make_run: MakeRun, tmp_path: Path) -> None:

@@ -103,22 +103,6 @@ def test_the_error_of_a_failed_worker_names_its_task(tmp_path: Path, task: str, 
 
 
 @pytest.mark.processes
-def test_the_error_of_a_killed_worker_names_its_task(tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-
-    def tasks() -> Iterator[str]:
-        yield "slow"
-        deadline = time.monotonic() + 30
-        while not (marker.exists() and marker.read_text()):
-            assert time.monotonic() < deadline
-            yield "quick"
-        os.kill(int(marker.read_text()), signal.SIGKILL)
-
-    with pytest.raises(TimedrunError, match=r"killed \(SIGKILL.* while it worked on the task slow"):
-        list(results(tasks(), start_trouble, (marker,), workers=2, name=lambda task: f"the task {task}", remedy=WORDS))
-
-
-@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_a_task_raises_is_raised_here(tmp_path: Path, workers: int) -> None:
     cases: list[tuple[str, type[Exception], str]] = [

@@ -21,15 +21,9 @@ MakeSet = Callable[..., Path]
 ENVIRONMENT = "python 3.11.7\n\ninstalled distributions:\nscikit_learn==1.9.1\ntorch==2.13.0\n"
 
 
-@pytest.fixture
-def write_run(module_write_run: WriteRun) -> WriteRun:
-    """Writes result_<number>.txt of a run of `minutes` that evaluates `qualities` at even distances."""
-    return module_write_run
-
-
 @pytest.fixture(scope="session")
-def module_write_run() -> WriteRun:
-    """`write_run`, for fixtures of a wider scope."""
+def write_run() -> WriteRun:
+    """Writes result_<number>.txt of a run of `minutes` that evaluates `qualities` at even distances."""
 
     def write(
         folder: Path,

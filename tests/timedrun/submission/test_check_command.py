@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mlevents import mlcommons
-from mlevents.mlcommons import OfficialVerdict
+from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from timedrun.cli import main
 
 WriteRun = Callable[..., Path]
@@ -73,32 +73,15 @@ def test_an_upstream_defect_does_not_fail_a_log(
     assert "note [upstream-defect]" in said and "a key was renamed afterwards" in said
 
 
-def test_a_log_that_the_rounds_own_rules_fail_is_an_error(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("verdict", "level"), [("fail", "error"), ("not run", "warning")])
+def test_a_log_that_the_requested_checker_fails_or_cannot_check_fails(
+    verdict: CheckStatus, level: str, results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = replace(PASSED, verdict="fail", own_round="fail", messages=("a key is missing",))
+    failed = replace(PASSED, verdict=verdict, own_round=verdict, messages=("a key is missing",))
     monkeypatch.setattr(mlcommons, "check_logs", lambda paths, ruleset: [failed for _ in paths])
     code, (one,) = checked(capsys, results / "result_0.txt")
-    assert (code, one["strict"], one["official"]) == (1, "pass", "fail")
-    assert one["findings"][-1]["level"] == "error"
-
-
-def test_a_requested_checker_that_cannot_run_fails(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    silent = replace(PASSED, verdict="not run", own_round="not run", messages=("mlperf_logging is not installed",))
-    monkeypatch.setattr(mlcommons, "check_logs", lambda paths, ruleset: [silent for _ in paths])
-    code, (one,) = checked(capsys, results / "result_0.txt")
-    assert (code, one["official"]) == (1, "not run")
-
-
-@pytest.mark.parametrize("arguments", [["absent"], ["--ruleset", "9.9.9", "."]])
-def test_a_path_or_ruleset_that_does_not_exist_is_a_usage_error(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["check", *arguments]) == 2
-    assert "absent" in (said := capsys.readouterr().err) or "9.9.9" in said
+    assert (code, one["strict"], one["official"]) == (1, "pass", verdict)
+    assert one["findings"][-1]["level"] == level
 
 
 def test_a_file_passed_with_its_folder_is_checked_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,17 +120,6 @@ def test_an_empty_first_log_does_not_determine_the_ruleset(
     assert found[str(folder / "result_0.txt")]["strict"] == "fail"
 
 
-def test_an_interrupt_exits_130(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(paths: object, ruleset: object) -> list[OfficialVerdict]:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(mlcommons, "check_logs", interrupted)
-    assert main(["check", str(results)]) == 130
-    assert capsys.readouterr().err == "timedrun check: interrupted\n"
-
-
 def test_a_set_or_package_with_a_failing_log_fails(
     tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,13 +138,25 @@ def test_a_set_or_package_with_a_failing_log_fails(
     assert f"{folder}: strict fail" in capsys.readouterr().out
 
 
-def test_an_error_without_a_file_name_names_the_operation(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "code", "messages"),
+    [
+        (KeyboardInterrupt(), 130, ["timedrun check: interrupted\n"]),
+        (OSError(22, "Invalid argument"), 1, ["raise error", "test_check_command.py:", "Invalid argument."]),
+    ],
+)
+def test_an_interrupt_or_an_error_without_a_file_name_ends_with_a_message(
+    error: BaseException,
+    code: int,
+    messages: list[str],
+    results: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing(paths: object, ruleset: object) -> list[OfficialVerdict]:
-        raise OSError(22, "Invalid argument")
+        raise error
 
     monkeypatch.setattr(mlcommons, "check_logs", failing)
-    assert main(["check", str(results)]) == 1
-    message = capsys.readouterr().err
-    assert "raise OSError" in message and "test_check_command.py:" in message and "Invalid argument." in message
+    assert main(["check", str(results)]) == code
+    said = capsys.readouterr().err
+    assert all(message in said for message in messages)

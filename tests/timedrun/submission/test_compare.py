@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlevents.record import read, result_files
@@ -26,15 +25,8 @@ def test_ratio_by_hand() -> None:
     assert found.low == pytest.approx(math.exp(math.log(2) - 12.7062 * math.log(4) / 2), rel=1e-3)
     assert found.high == pytest.approx(math.exp(math.log(2) + 12.7062 * math.log(4) / 2), rel=1e-3)
     assert found.ratio_of_medians == pytest.approx(2.5)
-
-
-@settings(max_examples=40)
-@given(TIMES, st.booleans())
-def test_a_set_against_itself_shows_no_difference(times: list[float], paired: bool) -> None:
-    found = compare(times, times, paired=paired)
-    assert found.ratio == pytest.approx(1.0) and found.ratio_of_medians == 1.0
-    assert found.low is not None and found.high is not None
-    assert found.low <= 1 + 1e-9 and found.high >= 1 - 1e-9
+    equal = compare([2.0, 2.0], [1.0, 1.0], paired=False)
+    assert (equal.low, equal.high) == pytest.approx((2.0, 2.0))
 
 
 @pytest.mark.parametrize("paired", [True, False])

@@ -89,11 +89,8 @@ class ResultFolder:
 
 
 def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
-    """Read the set in `folder`: logs and the files of each run.
-
-    Raises:
-        PackageError: a file is missing or unsafe, or files contradict each other.
-    """
+    """Read the set in `folder`: logs and the files of each run. Raise PackageError if a file is missing or unsafe, or
+    files contradict each other."""
     if folder.is_symlink():
         raise PackageError(f"{folder}: a symbolic link; pass the folder itself.")
     if not folder.is_dir():

@@ -24,11 +24,7 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
     may have imported them; outside of git, all files except hidden ones and caches. A benchmark package from elsewhere
     is taken from the import path.
 
-    Args:
-        benchmark: import name, such as "image_classification".
-
-    Raises:
-        TimedrunError: no such benchmark package, or the source holds a symbolic link.
+    Raise TimedrunError if there is no package `benchmark` (an import name), or the source holds a symbolic link.
     """
     place = benchmark.partition(".")[0]  # a nested benchmark imports modules of its parents
     found = dict(_below(source, (*FOLDERS, place), FILES))

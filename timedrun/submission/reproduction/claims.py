@@ -44,10 +44,7 @@ class Claim:
 
     def names(self, submitter: str, system: str, benchmark: str) -> bool:
         """Return True if this is a claim about that set."""
-        return (self.submitter, self.system, self.benchmark) in (
-            (submitter, system, benchmark),
-            (None, system, benchmark),
-        )
+        return (self.system, self.benchmark) == (system, benchmark) and self.submitter in (None, submitter)
 
 
 @dataclass(frozen=True)
@@ -95,11 +92,8 @@ def read_claims(path: Path) -> list[Claim]:
 
 def packages(folder: Path) -> list[Package]:
     """Find every package in or below `folder`: a folder whose manifest.json lists scores and files. A package inside
-    another is part of the outer one's content.
-
-    Raises:
-        ClaimError: the scores of a manifest are malformed, or the manifest of a submission is unreadable.
-    """
+    another is part of the outer one's content. Raise ClaimError if the scores of a manifest are malformed, or the
+    manifest of a submission is unreadable."""
     found = []
     for parent, folders, names in os.walk(folder):
         if MANIFEST in names and (package := _package(Path(parent))):
@@ -110,11 +104,8 @@ def packages(folder: Path) -> list[Package]:
 
 
 def decimals(figure: str, where: str) -> int:
-    """Return the number of decimals of `figure`, at most MAX_DECIMALS; negative for "1e3".
-
-    Raises:
-        ClaimError: it is not a finite number; the message begins with `where`.
-    """
+    """Return the number of decimals of `figure`, at most MAX_DECIMALS; negative for "1e3". Raise ClaimError, which
+    begins with `where`, if it is not a finite number."""
     try:
         exponent = Decimal(figure).as_tuple().exponent
     except InvalidOperation:

@@ -71,13 +71,8 @@ def digest_of(values: dict[str, Any]) -> str:
 
 
 def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:
-    """Find the result sets at `path` (folders of `run`, a race or a package), each by a unique name.
-
-    Copies of a set (a race also holds its package) are skipped.
-
-    Raises:
-        FileNotFoundError: `path` does not exist.
-    """
+    """Find the result sets at `path` (folders of `run`, a race or a package), each by a unique name. Copies of a set (a
+    race also holds its package) are skipped."""
     folders: dict[Path, list[RecordedRun]] = {}
     for log in result_files(path):
         folders.setdefault(log.parent, []).append(recorded_run_of(log))

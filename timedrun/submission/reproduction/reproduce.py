@@ -110,12 +110,8 @@ class Reproduction:
 
 def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
     """Score everything at `path` (a log, results, packages, a round) and compare it with `claims`, by default those of
-    the packages' manifests. Files of packages are compared with their manifests.
-
-    Raises:
-        ClaimError: a package's manifest is unreadable.
-        FileNotFoundError: `path` does not exist.
-    """
+    the packages' manifests. Files of packages are compared with their manifests. Raise ClaimError if one is
+    unreadable."""
     found = packages(path) if path.is_dir() else []
     if claims is not None:
         figures = compared(score([path]), claims)
@@ -147,10 +143,7 @@ def compared(scores: Sequence[Score], claims: Sequence[Claim]) -> list[Figure]:
 
 def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple[ClaimStatus, str]:
     """Compare `recomputed` with `claimed`, rounded or truncated to its digits; return the status and a description.
-
-    Raises:
-        ClaimError: `claimed` is not a number.
-    """
+    Raise ClaimError, which begins with `what`, if `claimed` is not a number."""
     places = decimals(claimed, what)
     step = Decimal(1).scaleb(-places)
     value, wanted = Decimal(repr(recomputed)), Decimal(claimed)
@@ -201,8 +194,7 @@ def _score_figure(one: Score, claim: Claim | None) -> Figure:
     if claim and claim.minutes is None and one.score_minutes is None:
         return _figure(one, claim, "score", None, "none", f"no score, as claimed: {why}", "reproduced")
     if claim and claim.minutes is None:
-        words = "has a score where none was claimed"
-        return _figure(one, claim, "score", one.score_minutes, "none", words, "differs")
+        return _figure(one, claim, "score", one.score_minutes, "none", "has a score where none was claimed", "differs")
     return _figure(one, claim, "score", one.score_minutes, claim.minutes if claim else None, why)
 
 

@@ -227,12 +227,7 @@ def _verdict(
     points: list[float],
     interval: float,
 ) -> SetVerdict:
-    """Combine the comparisons of runs.
-
-    Args:
-        points: progress to target of the originals.
-        interval: progress between their evaluations.
-    """
+    """Combine the comparisons of runs with the originals' progress to target (`points`) and between two evaluations."""
     failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
     done = [(run, run.original, run.again) for run in runs if run.again]
     quality: Agreement = "unknown"

@@ -47,11 +47,7 @@ def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[Run
 
 
 def only_set(path: Path) -> list[RunSummary]:
-    """Return the runs of the only set at `path`.
-
-    Raises:
-        UsageError: `path` does not exist, or holds no result or several sets.
-    """
+    """Return the runs of the only set at `path`; raise UsageError if it does not exist, or holds no or several sets."""
     folders: dict[Path, list[RunSummary]] = {}
     for file in existing(path):
         folders.setdefault(file.parent, []).append(summarize(read(file)))

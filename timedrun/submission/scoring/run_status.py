@@ -58,10 +58,7 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
 
 def rules_of(benchmark: str, ruleset: str | None) -> tuple[BenchmarkRules | None, str | None]:
     """Return the rules of `benchmark` in `ruleset` (default: its own) and that ruleset's name; None if there are none.
-
-    Raises:
-        ValueError: no such ruleset.
-    """
+    Raise ValueError if there is no such ruleset."""
     if ruleset is None:
         try:
             ruleset = default_ruleset(benchmark)

@@ -15,9 +15,8 @@ from mlevents.record import read, result_files
 from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.summary import RunSummary, summarize
-from timedrun.submission.scoring.olympic import as_summarized, mean_interval
+from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, select_runs
 from timedrun.submission.scoring.power import set_energies
-from timedrun.submission.scoring.run_selection import RunSelection, select_runs
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
 from timedrun.submission.scoring.run_status import failure, rules_of, target
 
@@ -70,10 +69,6 @@ class Score:
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
     folder: str = ""  # of the logs, relative to the path passed to `score`
-
-
-class ScalingError(ValueError):
-    """Error raised for a scaling.json without a valid factor."""
 
 
 def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
@@ -162,7 +157,7 @@ def score_set(
     factor = None
     try:
         factor = scaling_factor(folder_of_logs, division, notes)
-    except ScalingError as error:
+    except ValueError as error:
         reason = reason or str(error)
     reason = reason or selected.reason
     energies = set_energies(summaries, runs, notes) if (folder_of_logs / "power").is_dir() else []
@@ -227,10 +222,7 @@ def scaling_factor(folder: Path, division: str, notes: list[str]) -> float | Non
 
     MLCommons' package checker writes it for closed results that converge faster than the reference
     (training_rules.adoc, "Reference Convergence Points"). The summarizer scales open scores too, for which there is no
-    rule: a note says that the file is ignored.
-
-    Raises:
-        ScalingError: the file holds no factor.
+    rule: a note says that the file is ignored. Raise ValueError if the file holds no factor.
     """
     file = folder / "scaling.json"
     if not file.is_file():
@@ -238,10 +230,10 @@ def scaling_factor(folder: Path, division: str, notes: list[str]) -> float | Non
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
-        raise ScalingError("its scaling.json cannot be read as JSON") from None
+        raise ValueError("its scaling.json cannot be read as JSON") from None
     factor = content.get("scaling_factor") if isinstance(content, dict) else None
     if not is_number(factor) or factor <= 0:
-        raise ScalingError("its scaling.json holds no scaling_factor above 0")
+        raise ValueError("its scaling.json holds no scaling_factor above 0")
     if division != keys.CLOSED:
         notes.append(f"scaling.json ({factor:g}) is ignored: the rules scale closed results only")
         return None

@@ -15,7 +15,6 @@ import pytest
 from mlperf_logging.repo_checker import repo_checker
 
 from mlevents.mlcommons import check_system
-from timedrun.errors import TimedrunError
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.package import PackageError, PackageReport, package
 from timedrun.submission.packaging.source_tree import source_files
@@ -50,8 +49,11 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     assert json.loads(json.dumps(report.as_dict()))["official"]["verdict"] == "pass"
 
 
-def test_the_layout_is_the_one_of_the_submission_rules(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = _package([make_set(tmp_path / "set")], tmp_path / "out", source).folder
+def test_the_layout_is_the_one_of_the_submission_rules_and_the_manifest_lists_all_files(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
+    folder = report.folder
     place = "benchmarks/resnet/implementations"
     system = f"{place}/1xCPU-baseline"
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -76,18 +78,12 @@ def test_the_layout_is_the_one_of_the_submission_rules(tmp_path: Path, make_set:
     assert "`image_classification/model.py`: Builds the model." in (folder / system / "README.md").read_text()
     described = json.loads((folder / system / "1xCPU-baseline_timedrun.json").read_text())
     assert described["global_batch_size"] == 64 and described["source"]["commit"] == "unknown"
-
-
-def test_the_manifest_lists_every_file_with_its_digest(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
-    manifest = json.loads((report.folder / "manifest.json").read_text())
-    there = {path.relative_to(report.folder).as_posix() for path in report.folder.rglob("*") if path.is_file()}
-    assert set(manifest["files"]) == there - {"manifest.json"} and report.files == len(there)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert set(manifest["files"]) == files - {"manifest.json"} and report.files == len(files)
     for name, digest in manifest["files"].items():
-        assert hashlib.sha256((report.folder / name).read_bytes()).hexdigest() == digest
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
     assert manifest["verified"] is False and manifest["demonstration"] is False
-    assert manifest["scores"][0]["score_minutes"] == pytest.approx(12.0)
-    assert str(tmp_path) not in (report.folder / "manifest.json").read_text()
+    assert str(tmp_path) not in (folder / "manifest.json").read_text()
 
 
 def test_the_same_results_make_the_same_archive(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
@@ -181,56 +177,6 @@ def test_differences_between_runs_are_noted_and_kept(tmp_path: Path, make_set: M
     assert "environment.txt: differs" in about[0] and "cooling, hw_notes" in about[1]
     kept = report.folder / "benchmarks/resnet/implementations/1xCPU-baseline/runs/run_2/environment.txt"
     assert kept.read_text() == "torch==1.0\n"
-
-
-def _edit(path: Path, **changes: Any) -> int:
-    return path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def _logged(path: Path, key: str, division: str) -> int:
-    """Log `key` as a last event of the training in the log at `path`, whose division becomes `division`."""
-    lines = path.read_text().replace('"value": "open"', f'"value": "{division}"').splitlines()
-    line = json.loads(lines[-2].removeprefix(":::MLLOG ")) | {"key": key, "event_type": "POINT_IN_TIME", "value": 4}
-    return path.write_text("\n".join([*lines[:-1], f":::MLLOG {json.dumps(line)}", lines[-1], ""]))
-
-
-REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "holds no result_N.txt"),
-    "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
-    "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
-    "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
-    "strange benchmark": (lambda s: _edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
-    "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
-    "number as text": (lambda s: _edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
-    "another division": (lambda s: _edit(s / "run_3" / "system.json", division="closed"), "division is 'closed', but"),
-    "another submitter": (lambda s: _edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
-    "resumed, in the closed division": (
-        lambda s: [_logged(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
-        "result_0.txt, line .*the closed division forbids",
-    ),
-    "a fault on purpose": (
-        lambda s: _logged(s / "result_2.txt", "fault", "open"),
-        "result_2.txt.*a fault was injected",
-    ),
-    "unknown package": (
-        lambda s: [_edit(s / f"run_{n}" / "config.json", benchmark="no_such_benchmark") for n in range(5)],
-        "no package no_such_benchmark is installed",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_an_invalid_set_is_refused_and_nothing_is_written(
-    tmp_path: Path, make_set: MakeSet, source: Path, case: str
-) -> None:
-    damage, match = REFUSED[case]
-    folder = make_set(tmp_path / "set")
-    damage(folder)
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(TimedrunError, match=match) as caught:
-        _package([folder], tmp_path / "out", source)
-    assert sorted(tmp_path.iterdir()) == before
-    assert str(tmp_path) in str(caught.value), "the message names the path"
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "with space", ".hidden", "a..b", "new\nline", "", "x" * 101])

@@ -45,13 +45,24 @@ def _linked_package(source: Path) -> None:
 
 
 def _logged(folder: Path, key: str, value: str) -> None:
-    path = folder / "result_0.txt"
-    lines = path.read_text().splitlines()
-    for number, line in enumerate(lines):
-        if f'"key": "{key}"' in line:
-            mark, _, record = line.partition("{")
-            lines[number] = mark + json.dumps(json.loads("{" + record) | {"value": value})
-    path.write_text("\n".join(lines) + "\n")
+    for path in folder.glob("result_*.txt"):
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if f'"key": "{key}"' in line:
+                mark, _, record = line.partition("{")
+                lines[number] = mark + json.dumps(json.loads("{" + record) | {"value": value})
+        path.write_text("\n".join(lines) + "\n")
+
+
+def _edit(path: Path, **changes: Any) -> int:
+    return path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def _last_event(path: Path, key: str, division: str) -> int:
+    """Log `key` as a last event of the training in the log at `path`, whose division becomes `division`."""
+    lines = path.read_text().replace('"value": "open"', f'"value": "{division}"').splitlines()
+    line = json.loads(lines[-2].removeprefix(":::MLLOG ")) | {"key": key, "event_type": "POINT_IN_TIME", "value": 4}
+    return path.write_text("\n".join([*lines[:-1], f":::MLLOG {json.dumps(line)}", lines[-1], ""]))
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -76,58 +87,32 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"'\.\./\.\./x', which cannot name a folder",
     ),
     "markup": (lambda s: _logged(s, keys.CONFIG_NAME, "a`<script>"), "config_name"),
+    "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "holds no result_N.txt"),
+    "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
+    "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
+    "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
+    "strange benchmark": (lambda s: _edit(s / "run_3" / "config.json", benchmark="a; b"), "not the import name"),
+    "no environment": (lambda s: (s / "run_3" / "environment.txt").unlink(), "run_3/environment.txt: missing"),
+    "number as text": (lambda s: _edit(s / "run_3" / "system.json", number_of_nodes=1), "number_of_nodes is 1"),
+    "another division": (lambda s: _edit(s / "run_3" / "system.json", division="closed"), "division is 'closed', but"),
+    "another submitter": (lambda s: _edit(s / "run_3" / "system.json", submitter="Else"), "submitter is 'Else', but"),
+    "resumed, in the closed division": (
+        lambda s: [_last_event(s / f"result_{n}.txt", "resumed", "closed") for n in range(5)],
+        "result_0.txt, line .*the closed division forbids",
+    ),
+    "a fault on purpose": (
+        lambda s: _last_event(s / "result_2.txt", "fault", "open"),
+        "result_2.txt.*a fault was injected",
+    ),
+    "unknown package": (
+        lambda s: [_edit(s / f"run_{n}" / "config.json", benchmark="no_such_benchmark") for n in range(5)],
+        "no package no_such_benchmark is installed",
+    ),
     "nested software": (
-        lambda s: (s / "run_0" / "system.json").write_text(
-            json.dumps(
-                json.loads((s / "run_0" / "system.json").read_text()) | {"other_software_stack": {"a": {"b": 1}}}
-            )
-        ),
+        lambda s: _edit(s / "run_0" / "system.json", other_software_stack={"a": {"b": 1}}),
         "not text",
     ),
 }
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_set_with_unsafe_content_is_refused(tmp_path: Path, make_set: MakeSet, source: Path, case: str) -> None:
-    damage, match = REFUSED[case]
-    folder = make_set(tmp_path / "set", times=(1.0,))
-    try:
-        damage(folder)
-    except OSError as error:
-        pytest.skip(f"this file system does not take it: {error}")
-    before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(TimedrunError, match=match) as caught:
-        _package([folder], tmp_path / "new" / "out", source)
-    assert sorted(tmp_path.rglob("*")) == before
-    assert str(caught.value).isprintable()
-
-
-def test_links_inside_a_set_are_ignored(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = make_set(tmp_path / "set", times=(1.0,))
-    (folder / "latest").symlink_to("run_0")
-    (folder / "loop").symlink_to("loop")
-    (folder / "nowhere").symlink_to("gone")
-    report = _package([folder], tmp_path / "out", source)
-    assert not [path for path in report.folder.rglob("*") if path.is_symlink()]
-
-
-def test_a_results_folder_that_is_a_link_is_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    make_set(tmp_path / "set", times=(1.0,))
-    (tmp_path / "link").symlink_to("set")
-    with pytest.raises(PackageError, match="link: a symbolic link"):
-        _package([tmp_path / "link"], tmp_path / "out", source)
-
-
-def test_a_package_inside_a_set_is_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
-    folder = make_set(tmp_path / "race" / "set", times=(1.0,))
-    (tmp_path / "link").symlink_to("race")
-    for out in (folder / "out", folder / "deep" / "out", tmp_path / "link" / "set" / "out"):
-        with pytest.raises(PackageError, match="is inside the set"):
-            _package([folder], out, source)
-    assert not (folder / "deep").exists()
-    with pytest.raises(PackageError, match="exists and is not overwritten"):
-        _package([folder], tmp_path / "race", source)
-    assert _package([folder], tmp_path / "race" / "out", source).files
 
 
 SOURCE_REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -146,15 +131,49 @@ SOURCE_REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", SOURCE_REFUSED)
-def test_a_source_with_unsafe_content_is_refused(tmp_path: Path, make_set: MakeSet, source: Path, case: str) -> None:
-    damage, match = SOURCE_REFUSED[case]
-    folder = make_set(tmp_path / "set", times=(1.0,))
-    damage(source)
+@pytest.mark.parametrize(
+    ("place", "case"), [("set", case) for case in REFUSED] + [("source", c) for c in SOURCE_REFUSED]
+)
+def test_a_set_or_source_with_unsafe_content_is_refused(
+    tmp_path: Path, make_set: MakeSet, source: Path, place: str, case: str
+) -> None:
+    damage, match = REFUSED[case] if place == "set" else SOURCE_REFUSED[case]
+    folder = make_set(tmp_path / "set")
+    try:
+        damage(tmp_path / place)
+    except OSError as error:
+        pytest.skip(f"this file system does not take it: {error}")
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(TimedrunError, match=match):
-        _package([folder], tmp_path / "out", source)
+    with pytest.raises(TimedrunError, match=match) as caught:
+        _package([folder], tmp_path / "new" / "out", source)
     assert sorted(tmp_path.rglob("*")) == before
+    assert str(caught.value).isprintable()
+
+
+def test_links_inside_a_set_are_ignored_and_a_set_that_is_a_link_is_refused(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    folder = make_set(tmp_path / "set", times=(1.0,))
+    (folder / "latest").symlink_to("run_0")
+    (folder / "loop").symlink_to("loop")
+    (folder / "nowhere").symlink_to("gone")
+    report = _package([folder], tmp_path / "out", source)
+    assert not [path for path in report.folder.rglob("*") if path.is_symlink()]
+    (tmp_path / "link").symlink_to("set")
+    with pytest.raises(PackageError, match="link: a symbolic link"):
+        _package([tmp_path / "link"], tmp_path / "other", source)
+
+
+def test_a_package_inside_a_set_is_refused(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    folder = make_set(tmp_path / "race" / "set", times=(1.0,))
+    (tmp_path / "link").symlink_to("race")
+    for out in (folder / "out", folder / "deep" / "out", tmp_path / "link" / "set" / "out"):
+        with pytest.raises(PackageError, match="is inside the set"):
+            _package([folder], out, source)
+    assert not (folder / "deep").exists()
+    with pytest.raises(PackageError, match="exists and is not overwritten"):
+        _package([folder], tmp_path / "race", source)
+    assert _package([folder], tmp_path / "race" / "out", source).files
 
 
 @pytest.mark.parametrize("name", ["result_0.txt", "run_0/config.json"])

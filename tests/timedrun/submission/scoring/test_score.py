@@ -104,15 +104,6 @@ def test_a_demonstration_is_scored_from_three_runs_and_labelled(tmp_path: Path, 
     assert one.score_minutes is None and one.reason and "needs 3" in one.reason
 
 
-def test_names_come_from_the_layout_and_elsewhere_from_the_logs(tmp_path: Path, write_run: WriteRun) -> None:
-    packaged = tmp_path / "Somebody" / "results" / "8xGPU" / "resnet"
-    write_run(packaged, 0)
-    write_run(tmp_path / "results" / "today" / "loose", 0)
-    layout, loose = scores.score([packaged, tmp_path / "results"])
-    assert (layout.submitter, layout.system, layout.benchmark) == ("Somebody", "8xGPU", "resnet")
-    assert (loose.submitter, loose.system, loose.benchmark) == ("Example", "1xCPU-baseline", "resnet")
-
-
 def test_a_folder_of_another_benchmark_than_its_logs_has_no_score(tmp_path: Path, write_run: WriteRun) -> None:
     folder = tmp_path / "Org" / "results" / "sys" / "bert"
     for number in range(10):
