@@ -14,7 +14,7 @@ from tests.security.hostile_logs import write_log
 from timedrun.benchmark import find
 from timedrun.cli import main, parser
 from timedrun.commands import reproduce
-from timedrun.distributed.launcher import module_command
+from timedrun.distributed.rank_process import module_command
 from timedrun.errors import UsageError
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError

@@ -79,15 +79,10 @@ def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(
     whole = timedrun("run", *LONG, "--ranks", ranks, "--results", tmp_path / "whole")
     assert whole.returncode == 3, whole.stderr
     folder = tmp_path / "stopped"
-    command = [sys.executable, "-m", "timedrun", "run", *LONG, "--ranks", str(ranks), "--results", str(folder)]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not (folder / "result_0.txt").exists() or not result(folder).all(keys.EVAL_ACCURACY):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    with started(folder, "--schedule.epochs", 40, "--ranks", ranks) as process:
+        wait_for(lambda: trains(folder), process)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 75, errors
     assert result(folder).status == keys.ABORTED
     resumed = timedrun("run", *LONG, "--ranks", ranks, "--results", folder, "--resume")
@@ -301,6 +296,7 @@ def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(t
         (["run", "image_classification", "metods"], "Did you mean digits_methods"),
         (["run", *SMOKE, "--optimizer.peek-lr", "1"], "--optimizer.peak-lr"),
         (["run", *SMOKE, "--only", "emma"], "Did you mean ema"),
+        (["run", *SMOKE, "--launcher", "kubernetes"], "--nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/"),
         (["check", "nowhere"], "nowhere does not exist"),
         (["prepare", "image_classification", "--text", "x"], "not prepared from text; leave out --text"),
         (["score"], "required"),

@@ -13,7 +13,7 @@ from typing import Final
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.distributed import parent_death_signal
-from timedrun.distributed.launcher import module_command
+from timedrun.distributed.rank_process import module_command
 
 LAST_LINES: Final = 12
 """Lines of a run's standard error that are kept for the report of its failure."""

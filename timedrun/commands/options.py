@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 
-from timedrun.distributed.launch_env import LAUNCHERS
+from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0 (default: that of the benchmark's round)"
 
@@ -84,11 +84,18 @@ def add_run(parser: ArgumentParser) -> None:
     parser.add_argument("--master", metavar="HOST:PORT", help="rendezvous address on node 0")
     parser.add_argument(
         "--launcher",
+        type=_launcher,
         choices=LAUNCHERS,
         default="auto",
         help="launcher whose environment variables give this process its rank (default: detected; none: a run of its"
         " own)",
     )
+
+
+def _launcher(name: str) -> str:
+    if name == "kubernetes":
+        raise ArgumentTypeError(f"kubernetes sets no rank; {KUBERNETES}")
+    return name
 
 
 def add_preflight(parser: ArgumentParser) -> None:

@@ -58,12 +58,13 @@ def require(ranks: ProcessGroup, given: Mapping[str, object], prevented: str = "
 
 
 def _flat(name: str, value: Any) -> dict[str, object]:
-    if isinstance(value, dict) and value:
-        return {key: leaf for part, item in value.items() for key, leaf in _flat(f"{name}.{part}", item).items()}
-    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        parts = enumerate(value)
-        return {key: leaf for part, item in parts for key, leaf in _flat(f"{name}[{part}]", item).items()}
-    return {name.removeprefix("."): value}
+    parts: dict[str, Any] = {}
+    if isinstance(value, dict):
+        parts = {f"{name}.{key}": item for key, item in value.items()}
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        parts = {f"{name}[{number}]": item for number, item in enumerate(value)}
+    found = {key: leaf for part, item in parts.items() for key, leaf in _flat(part, item).items()}
+    return found or {name.removeprefix("."): value}
 
 
 def format_ranks(ranks: list[int]) -> str:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from timedrun.distributed.stall_detector import ThreadActivity
-from timedrun.errors import ExitCode
+import torch.distributed as dist
+
+from mlevents.runlog import ResultFileGone
+from timedrun.distributed.collectives_check import WrongCollective
+from timedrun.distributed.config_consistency import ConfigMismatch, format_ranks
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.replica_check import ReplicaDivergence
+from timedrun.distributed.stall_detector import WAITING, ThreadActivity, in_module
+from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError
 
 ABORTED: Final = "run aborted; resume with --resume"
+AGREED: Final = (NonFiniteLoss, RankLost, ConfigMismatch, WrongCollective, ReplicaDivergence, ResultFileGone)
+"""Errors that all ranks raise alike, and that name the rank themselves."""
 
 
-@dataclass(frozen=True)
-class RunFailure:
+class RunFailure(NamedTuple):
     """Reason why a run ends, the same on all ranks."""
 
     message: str
@@ -50,19 +59,37 @@ def find_stalled(running: dict[int, RankStatus], step: int, stuck: float, busy: 
     if awaited and len(activities) == len(running):
         idle = min(one.idle_seconds for one in activities.values())
         if idle >= stuck:
-            others = f"{_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'}"
+            others = f"{format_ranks(waiting)} {'wait' if len(waiting) > 1 else 'waits'}"
             return _hung(awaited, f"idle for {idle:.0f} s while {others} for it", running, step)
     longest = max((one.idle_seconds for one in activities.values() if one.state == "collective"), default=0.0)
     if longest < busy:
         return None
     if awaited:
-        return _hung(awaited, f"{_ranks(waiting)} waiting for it for {longest:.0f} s", running, step)
+        return _hung(awaited, f"{format_ranks(waiting)} waiting for it for {longest:.0f} s", running, step)
     return _hung(waiting, f"in a collective for {longest:.0f} s, like all ranks", running, step)
 
 
-def last_step(one: RankStatus, step: int) -> int:
-    """Return the last step of a rank when this rank has finished `step`, which takes the gradients of all ranks."""
-    return max(one.step, step)
+def failure_of(error: BaseException, ranks: ProcessGroup, step: int) -> RunFailure:
+    """Return the failure of this rank, which ends with `error` after optimizer step `step`."""
+    message = f"{type(error).__name__}: {error}".rstrip(": ")
+    if is_symptom(error):  # torch's messages are long, with addresses and paths of the machine that built it
+        first = re.sub(r"\s*\[[^\]]*\](:\d+)?", "", message.splitlines()[0]).split(". ")[0]
+        message = f"a collective failed, and no rank reported a cause: {first}"
+    if ranks.world_size > 1 and not isinstance(error, AGREED):
+        message = f"rank {ranks.rank}, step {step}: {message}"
+    return RunFailure(message, error.exit_code if isinstance(error, TimedrunError) else ExitCode.ERROR, ranks.rank)
+
+
+def is_symptom(error: BaseException) -> bool:
+    """Return True if `error` comes from a collective or a backward pass, so that another rank may have caused it."""
+    if isinstance(error, dist.DistError):
+        return True
+    if type(error) is not RuntimeError or error.__traceback__ is None:
+        return False
+    traceback = error.__traceback__
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return in_module(traceback.tb_frame, WAITING)
 
 
 def _hung(ranks: list[int], why: str, running: dict[int, RankStatus], step: int) -> RunFailure:
@@ -70,11 +97,7 @@ def _hung(ranks: list[int], why: str, running: dict[int, RankStatus], step: int)
     for rank in ranks[:4]:
         one = running[rank]
         where = f" at {one.activity.where}" if one.activity and one.activity.where else ""
-        parts.append(f"rank {rank} hung after step {last_step(one, step)}{where}: {why}")
+        # This rank's step took the gradients of all: theirs is not lower.
+        parts.append(f"rank {rank} hung after step {max(one.step, step)}{where}: {why}")
     parts += [f"and {len(ranks) - 4} more ranks"] if len(ranks) > 4 else []
     return RunFailure("; ".join([*parts, ABORTED]), ExitCode.RANK_LOST, ranks[0])
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(str(rank) for rank in ranks[:8])
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{', ...' if len(ranks) > 8 else ''}"

@@ -14,11 +14,12 @@ import time
 from multiprocessing.connection import wait
 from typing import Any, Final, cast
 
+from timedrun.distributed.config_consistency import format_ranks
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import RankLost
 
-LONGEST_LINE: Final = 1 << 16
-"""Bytes; a longer line does not come from a rank."""
+HELLO_SECONDS: Final = 5.0
+"""Time that a new connection has to send the secret; a rank sends it at once."""
 
 
 class Connection:
@@ -29,7 +30,6 @@ class Connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = connection
         self._buffer = b""
-        self._unread: list[dict[str, Any]] = []
         self.ended = False
         """True once the other end has closed."""
 
@@ -47,31 +47,13 @@ class Connection:
         try:
             while data := self.socket.recv(4096):
                 self._buffer += data
-                if len(self._buffer) > LONGEST_LINE and b"\n" not in self._buffer:
-                    break
             self.ended = True
         except BlockingIOError:
             pass
         except OSError:
             self.ended = True
         *lines, self._buffer = self._buffer.split(b"\n")
-        before, self._unread = self._unread, []
-        try:
-            messages = before + [json.loads(line) for line in lines]
-        except (ValueError, RecursionError):
-            messages = [None]
-        if not all(isinstance(message, dict) for message in messages):
-            self.ended = True
-            return []
-        return messages
-
-    def unread(self, messages: list[dict[str, Any]]) -> None:
-        """Put back `messages` for the next `receive`."""
-        self._unread = messages
-
-    def close(self) -> None:
-        """Close the connection."""
-        self.socket.close()
+        return [json.loads(line) for line in lines]
 
 
 def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Connection]:
@@ -91,14 +73,18 @@ def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Con
     port, secret = cast(tuple[int, str], ranks.broadcast(None))
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
     try:
-        connection = Connection(socket.create_connection((address, port), timeout=timeout_seconds))
+        connection = socket.create_connection((address, port), timeout=timeout_seconds)
+        connection.sendall(_hello(secret, ranks.rank))
     except OSError as error:
         raise RankLost(
             f"rank {ranks.rank} cannot reach rank 0 at {address}, port {port} ({error.strerror or error}): heartbeats"
             " use a port that rank 0 chooses; let the nodes of a run reach each other at all ports."
         ) from None
-    connection.send({"secret": secret, "rank": ranks.rank})
-    return {0: connection}
+    return {0: Connection(connection)}
+
+
+def _hello(secret: str, rank: int) -> bytes:
+    return f"{secret} {rank:08}".encode()
 
 
 def _listen() -> socket.socket:
@@ -108,30 +94,24 @@ def _listen() -> socket.socket:
 
 
 def _accept(listener: socket.socket, secret: str, world_size: int, timeout_seconds: float) -> dict[int, Connection]:
-    unknown: dict[socket.socket, Connection] = {}
-    known: dict[int, Connection] = {}
+    hellos = {_hello(secret, rank): rank for rank in range(1, world_size)}
+    found: dict[int, Connection] = {}
     deadline = time.monotonic() + timeout_seconds
-    while len(known) < world_size - 1:
-        ready = wait([listener, *unknown], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            missing = ", ".join(str(rank) for rank in range(1, world_size) if rank not in known)
+    while len(found) < world_size - 1:
+        if not wait([listener], max(0.0, deadline - time.monotonic())):
+            missing = format_ranks([rank for rank in hellos.values() if rank not in found])
             raise RankLost(
-                f"no heartbeat connection from rank {missing} within {timeout_seconds:.0f} s; let the nodes of a run"
+                f"no heartbeat connection from {missing} within {timeout_seconds:.0f} s; let the nodes of a run"
                 " reach each other at all ports."
             )
-        for one in [unknown[found] for found in ready if found in unknown]:
-            messages = one.receive()
-            hello = messages[0] if messages else {}
-            rank = hello.get("rank")
-            genuine = secrets.compare_digest(str(hello.get("secret", "")).encode(), secret.encode())
-            if genuine and isinstance(rank, int) and 0 < rank < world_size:
-                one.unread(messages[1:])
-                known[rank] = unknown.pop(one.socket)
-            elif messages or one.ended:
-                unknown.pop(one.socket).close()
-        if listener in ready:
-            new = Connection(listener.accept()[0])
-            unknown[new.socket] = new
-    for one in unknown.values():
-        one.close()
-    return known
+        new = listener.accept()[0]
+        new.settimeout(HELLO_SECONDS)
+        try:
+            rank = hellos.get(new.recv(len(_hello(secret, 0))))  # in one piece: it is the first that was sent
+        except OSError:
+            rank = None
+        if rank is None:
+            new.close()
+        else:
+            found[rank] = Connection(new)
+    return found

@@ -11,6 +11,7 @@ from typing import Final, Self
 from timedrun.distributed.schedulers import COMMANDS, DEFAULT_PORT, Task, find_task, whole_number
 from timedrun.errors import UsageError
 
+KUBERNETES: Final = "give --nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job.yaml does"
 LAUNCHERS: Final = ("auto", "none", *COMMANDS)
 """Values of `--launcher`."""
 STATUS_FILES: Final = "TIMEDRUN_SIGNS"
@@ -18,8 +19,7 @@ STATUS_FILES: Final = "TIMEDRUN_SIGNS"
 LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
 """Variable set for ranks that `timedrun run --ranks N` started itself."""
 ATTEMPT: Final = "TIMEDRUN_ATTEMPT"
-"""Variable set for the same ranks: the number of the launch attempt, from 1. After a restart, ranks of the previous
-attempt may still be ending on other nodes."""
+"""Variable set for the same ranks: the number of the launch attempt, from 1."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,7 @@ class LaunchEnv:
         return cls(task.launcher, task.number * ranks, task.count * ranks, 0, ranks, address, port)
 
     def variables(self, local: int = 0) -> dict[str, str]:
-        """Return the variables of torch's env:// for this process, or for the `local`-th rank that it starts.
-
-        Raises:
-            ValueError: there are several ranks and `port` is still 0.
-        """
-        if self.world_size > 1 and not self.port:
-            raise ValueError("the port of the master is not chosen yet")
+        """Return the variables of torch's env:// for this process, or for the `local`-th rank that it starts."""
         return {
             "RANK": str(self.rank + local),
             "WORLD_SIZE": str(self.world_size),
@@ -109,9 +103,10 @@ def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: 
     task = find_task(environment, launcher) if launcher != "none" else None
     if task is None:
         if (nodes or 1) > 1:
+            raise UsageError(f"--nodes {nodes}: no launcher sets the number of this node; give --node-rank, from 0.")
+        if launcher != "none" and nodes is None and "JOB_COMPLETION_INDEX" in environment:
             raise UsageError(
-                f"--nodes {nodes}: no launcher sets the number of this node; give --node-rank, from 0 (in a Kubernetes"
-                " Indexed Job: --node-rank $(JOB_COMPLETION_INDEX))."
+                f"each pod of this Indexed Job would be a run of its own; {KUBERNETES}, or --launcher none."
             )
         return Task("none", 0, 1, "", 0, 1)
     if nodes is not None and nodes != task.count:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,10 +21,12 @@ from typing import Final
 from timedrun.distributed import rank_guard
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
 from timedrun.distributed.rank_process import RankProcess, oom_kills
+from timedrun.distributed.rendezvous import free_port
 from timedrun.distributed.status_files import StatusFiles
 from timedrun.distributed.stop_signals import STOPPING, asked_twice, handled
-from timedrun.errors import ExitCode, TimedrunError
+from timedrun.errors import ExitCode
 from timedrun.stdio import say
+from timedrun.storage.atomic_file import replace_text
 
 LOG_SECONDS: Final = 15.0
 """Time that the other ranks have to notice a lost rank and to write the log; the heartbeat timeout is not longer."""
@@ -34,20 +34,15 @@ TERM_SECONDS: Final = 3.0
 """Time between SIGTERM and SIGKILL after that."""
 TEARDOWN_SECONDS: Final = 600.0
 """Time instead of LOG_SECONDS after the end of the run if rank 0 is on this node: it may compute the data digest."""
-ERROR_SECONDS: Final = 0.4
-"""A rank that exits with an error code is reported if others still run after this time: if all exit alike, the log has
-the reason."""
 REFUSED_SECONDS: Final = 5.0
 """Time that the other ranks have to exit after one refused the run before its log was opened."""
-SUSPENDED_SECONDS: Final = 30.0
-"""Ranks of a node are lost if all are suspended for this long: longer than the heartbeat timeout of other nodes. Until
-the log is open, half of it and a single suspended rank are enough, since no watchdog may be running yet."""
+SUSPENDED_SECONDS: Final = 20.0
+"""Ranks of a node are lost if all are suspended for this long, or any before the log is open, when no watchdog may be
+running yet. Longer than the heartbeat timeout of other nodes."""
 MAX_POLL_SECONDS: Final = 0.5
 """Limit of what one poll counts as suspended time: a job that was suspended as a whole and continues was not polled."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
 """Exit codes of ranks in which the run failed; with any other, a rank that left has completed the run."""
-PORTS: Final = range(20_000, 30_000)
-"""Ports for rank 0 of a run on one node: below those that Linux gives to outgoing connections."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +50,20 @@ class End:
     """How the ranks of this node ended."""
 
     codes: tuple[int, ...]
-    """Exit codes in the order of ranks; minus the signal's number for a killed rank, as in subprocess."""
+    """Exit codes in the order of ranks, as in subprocess."""
     lost: str = ""
     """Message about the rank that was lost first; empty if none was."""
     signal: signal.Signals | None = None
-    """First signal that asked this process to stop."""
     at_once: bool = False
-    """True if ranks were killed after a signal: after a second one, or before every rank could save."""
+    """True if ranks were killed after a second signal, or after one that came before every rank could save."""
     begun: bool = False
-    """True if these ranks opened the run's log; an existing log is another launch's otherwise."""
+    """True if these ranks opened the run's log."""
     errors: tuple[tuple[ExitCode, str], ...] = ()
-    """Exit code and message of the errors that ranks reported, in the order of ranks, without duplicates."""
+    """Errors that ranks reported, without duplicates."""
     over: bool = False
-    """True if the run ended in at least one rank, whatever happened to the others after that."""
+    """True if at least one rank completed the run."""
     number: int | None = None
-    """Number of the result as rank 0 counts, if a rank reported it."""
+    """Number of the result as rank 0 counts, if known."""
 
     @property
     def exit_code(self) -> ExitCode:
@@ -93,16 +87,10 @@ class Reason(IntEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """State of a launcher whose remaining ranks have `seconds` to exit, until `deadline`."""
+    """State of a launcher whose remaining ranks have to exit until `deadline`."""
 
     reason: Reason
-    seconds: float
     deadline: float
-
-    @property
-    def kill_at(self) -> float:
-        """Time of SIGKILL to ranks that did not exit after SIGTERM at the deadline."""
-        return self.deadline + (0.0 if self.reason is Reason.GIVEN_UP else TERM_SECONDS)
 
 
 class Launcher:
@@ -129,28 +117,26 @@ class Launcher:
         # An agent's store is torchrun's own ranks': these would wait for it.
         self.environment = {name: text for name, text in environment.items() if not name.startswith("TORCHELASTIC_")}
         self.finished = finished
-        self._ending: Ending | None = None
-        """None while all ranks run."""
+        self._ending: Ending | None = None  # while all ranks run
         self._rank_numbers = range(env.rank, env.rank + env.local_world_size)
         self._ranks: list[RankProcess] = []
-        self._first_lost: RankProcess | None = None
+        self._lost = ""  # message about the rank that was lost first
         self._signals: list[signal.Signals] = []
-        self._suspended = 0.0
-        """Seconds for which ranks have been found suspended."""
-        self._polled = 0.0
-        self._status = StatusFiles(Path())
-        self._oom_kills: int | None = None
+        self._suspended = self._polled = 0.0  # seconds for which ranks have been suspended; time of the last poll
 
     def run(self) -> End:
-        """Start the ranks and wait until all have exited. Call it from the main thread: SIGTERM, SIGINT and SIGHUP are
-        forwarded to the ranks, and the kernel ends them when this thread ends.
+        """Start the ranks and wait until all have exited. Call it from the main thread: it handles SIGTERM, SIGINT and
+        SIGHUP, and the kernel ends the ranks when this thread ends.
 
         Raises:
             TimedrunError: a process could not be started; no rank was left.
         """
-        self._status = StatusFiles(Path(tempfile.mkdtemp(prefix="timedrun-")))
+        folder = Path(tempfile.mkdtemp(prefix="timedrun-"))
+        (folder / "job.json").write_text(self.job)
+        self._status = StatusFiles(folder)
+        self._status.expect(self._rank_numbers)
         self._oom_kills = oom_kills()
-        guard = [sys.executable, "-I", rank_guard.__file__, str(self._status.folder)]
+        guard = [sys.executable, "-I", rank_guard.__file__, str(folder)]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
         previous = {number: signal.signal(number, self._receive) for number in handled(STOPPING)}
         try:
@@ -160,15 +146,17 @@ class Launcher:
                 pipes = {rank.output.fileno(): rank for rank in self._ranks if rank.output}
                 for pipe in wait(pipes, 0.1):
                     pipes[int(pipe)].forward_output()  # type: ignore[arg-type]  # the numbers that were passed
-                self._forward_signals()
+                if self._signals:
+                    for rank in self._running:
+                        rank.terminate()  # SIGINT's default would be a traceback
+                if asked_twice(self._signals):
+                    self._begin_end(Reason.GIVEN_UP, 0.0)
                 exited = [rank for rank in self._running if rank.poll()]
                 self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):
                     self._judge(rank)
-                self._report_lost()
                 self._check_suspended()
                 self._end_others()
-            self._report_lost(all_exited=True)
             return self._end()
         finally:
             for rank in self._running:
@@ -180,22 +168,24 @@ class Launcher:
                 rank.close_output()
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            shutil.rmtree(self._status.folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _end(self) -> End:
         codes = tuple(rank.exit_code for rank in self._ranks if rank.exit_code is not None)
         errors = tuple(dict.fromkeys(error for rank in self._ranks if (error := self._status.error(rank.rank))))
         lost = ""
-        if self._first_lost and not set(codes) <= {ExitCode.ERROR, ExitCode.USAGE}:  # if all fail, the log says why
-            lost = self._first_lost.lost
+        if self._lost and not set(codes) <= {ExitCode.ERROR, ExitCode.USAGE}:  # if all fail, the log says why
+            lost = self._lost
         elif ExitCode.RANK_LOST in codes:
             messages = [message for code, message in errors if code == ExitCode.RANK_LOST and not self._begun]
             if self.env.rank:  # on the node of rank 0 the log has the reason
-                messages += [reason for number in self._rank_numbers if (reason := self._status.reason(number))]
+                reasons = [self._status.read(number, "json").get("words") for number in self._rank_numbers]
+                messages += filter(None, reasons)
             lost = messages[0] if messages else "a rank was lost"
         asked = self._signals[0] if self._signals else None
-        at_once = asked is not None and any(code < 0 for code in codes)
-        number = self._status.number(self._rank_numbers)
+        at_once = asked is not None and min(codes) < 0
+        reports = [self._status.read(rank, "number") for rank in self._rank_numbers]
+        number = next((report["number"] for report in reports if report), None)
         return End(codes, lost, asked, at_once, self._begun, errors, self._over, number)
 
     @property
@@ -207,10 +197,6 @@ class Launcher:
         return self._status.begun(self._rank_numbers)
 
     @property
-    def _succeeded(self) -> bool:
-        return self._begun and self.finished()  # not begun: the log is that of another launch
-
-    @property
     def _over(self) -> bool:
         return any(rank.finished for rank in self._ranks)
 
@@ -218,8 +204,6 @@ class Launcher:
         self._signals.append(signal.Signals(number))
 
     def _start(self) -> None:
-        self._status.expect(self._rank_numbers)
-        (self._status.folder / "job.json").write_text(self.job)
         for local, number in enumerate(self._rank_numbers):
             environment = {
                 **self.environment,
@@ -238,10 +222,11 @@ class Launcher:
 
     def _judge(self, rank: RankProcess) -> None:
         """Decide what the exit of `rank` means for the others."""
-        code = rank.exit_code
-        assert code is not None
+        code = rank.process.returncode
         left, error = self._status.left(rank.rank), self._status.error(rank.rank)
         reason = self._ending.reason if self._ending else Reason.RANK_EXITED
+        succeeded = self._begun and self.finished()  # not begun: the log is that of another launch
+        how = ""
         if left and code >= 0:
             rank.finished = code not in FAILED
         elif self._signals and code == -signal.SIGTERM and not self._over:  # no rank can save before all have met
@@ -250,93 +235,63 @@ class Launcher:
             pass
         elif error and error[0] != ExitCode.RANK_LOST and not self._begun:
             self._begin_end(Reason.REFUSED, REFUSED_SECONDS)
-        elif left and self._succeeded:
+        elif left and succeeded:
             say(f"warning: rank {rank.rank} {rank.exit_message()} after its work was complete; the result is valid.")
             rank.finished = True
         elif code != ExitCode.RANK_LOST and rank.sent != signal.SIGKILL:
             by_launcher = rank.sent and not self._signals and code == -signal.SIGTERM
             how = "did not exit and was killed" if by_launcher else rank.exit_message()
-            self._lose(rank, f"{how}{self._out_of_memory(rank)}")
-        after_run = (self._over or self._succeeded) and any(rank.rank == 0 for rank in self._running)
+            if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
+                how += ": out of memory (the kernel's OOM killer ended a process of this cgroup)"
+        after_run = (self._over or succeeded) and any(rank.rank == 0 for rank in self._running)
         self._begin_end(Reason.RANK_EXITED, TEARDOWN_SECONDS if after_run else LOG_SECONDS)
+        if how:
+            self._lose(rank, how)
 
     def _lose(self, rank: RankProcess, how: str) -> None:
-        step = self._status.step(rank.rank)
-        rank.lost = f"rank {rank.rank} {how} ({'no step reported' if step is None else f'last step {step}'})"
-        self._status.report_lost(rank.rank, rank.lost)
-        self._first_lost = self._first_lost or rank
+        step = self._status.read(rank.rank, "json").get("step")
+        lost = f"rank {rank.rank} {how} ({'no step reported' if step is None else f'last step {step}'})"
+        with contextlib.suppress(OSError):
+            replace_text(self._status.path(rank.rank, "lost"), lost)  # for the other ranks of this node
+        self._lost = self._lost or lost
+        if rank.exit_code is not None and rank.exit_code > 0:
+            return  # if all ranks exit with an error, the log has the reason; else the verdict names the rank
+        assert self._ending is not None
+        seconds = self._ending.deadline - time.monotonic()
+        others = ""
+        if seconds > 0 and not self._over and any(one is not rank for one in self._running):
+            others = f"; the other ranks have {seconds:.0f} s to {'write the log' if self._begun else 'exit'}"
+        say(f"{lost}{others}.")
 
     def _begin_end(self, reason: Reason, seconds: float) -> None:
         """Have the remaining ranks exit within `seconds`; an earlier deadline stays."""
-        new = Ending(reason, seconds, time.monotonic() + seconds)
+        new = Ending(reason, time.monotonic() + seconds)
         old = self._ending or new
-        self._ending = replace(min(old, new, key=lambda one: one.deadline), reason=max(old.reason, reason))
-
-    def _report_lost(self, *, all_exited: bool = False) -> None:
-        for rank in self._ranks:
-            if not rank.lost or rank.lost_reported or rank.exit_code is None:
-                continue
-            if rank.exit_code > 0 and (all_exited or time.monotonic() - rank.exited_at < ERROR_SECONDS):
-                continue
-            rank.lost_reported = True
-            others = ""
-            if self._ending and self._running and not self._over:
-                task = "write the log" if self._begun else "exit"
-                others = f"; the other ranks have {self._ending.seconds:.0f} s to {task}"
-            say(f"{rank.lost}{others}.")
+        self._ending = Ending(max(old.reason, reason), min(old.deadline, new.deadline))
 
     def _check_suspended(self) -> None:
-        """End the run if all ranks are suspended, or any before the log was opened: no other rank would report it."""
+        """End the run if suspended ranks leave none that would report them."""
         now = time.monotonic()
         seconds, self._polled = min(now - self._polled, MAX_POLL_SECONDS), now
         suspended = [rank.suspended for rank in self._running] if self._ending is None else []
-        early = any(suspended) and not self._begun
-        self._suspended = self._suspended + seconds if early or (suspended and all(suspended)) else 0.0
-        if self._suspended > (SUSPENDED_SECONDS / 2 if early else SUSPENDED_SECONDS):
-            self._begin_end(Reason.RANK_EXITED, REFUSED_SECONDS if early else LOG_SECONDS)
+        unseen = any(suspended) and (all(suspended) or not self._begun)
+        self._suspended = self._suspended + seconds if unseen else 0.0
+        if self._suspended > SUSPENDED_SECONDS:
+            self._begin_end(Reason.RANK_EXITED, LOG_SECONDS)
 
     def _end_others(self) -> None:
         """After the deadline, end the ranks that still run; a suspended one at once, since it cannot write the log."""
         if self._ending is None:
             return
-        now = time.monotonic()
+        late = time.monotonic() - self._ending.deadline
+        term_seconds = 0.0 if self._ending.reason is Reason.GIVEN_UP else TERM_SECONDS
         for rank in self._running:
-            if now >= self._ending.deadline:
+            if late >= 0:
                 rank.terminate()
             suspended = rank.suspended
-            if (suspended or now >= self._ending.kill_at) and rank.sent != signal.SIGKILL:
+            if (suspended or late >= term_seconds) and rank.sent != signal.SIGKILL:
                 rank.sent = signal.SIGKILL
                 if self._ending.reason is Reason.RANK_EXITED:
                     how = "was suspended (SIGSTOP or a debugger)" if suspended else "did not exit"
                     self._lose(rank, f"{how} and was killed")
                 rank.kill()
-
-    def _forward_signals(self) -> None:
-        if self._signals:
-            for rank in self._running:
-                rank.terminate()  # SIGINT's default would be a traceback
-        if asked_twice(self._signals):
-            self._begin_end(Reason.GIVEN_UP, 0.0)
-
-    def _out_of_memory(self, rank: RankProcess) -> str:
-        if rank.exit_code != -signal.SIGKILL or self._oom_kills is None or (now := oom_kills()) is None:
-            return ""
-        if now > self._oom_kills:
-            return ": out of memory (the kernel's OOM killer ended a process of this cgroup)"
-        return ", not by the kernel's OOM killer"
-
-
-def module_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs `module` with this Python and its import path. `python -m` alone would prepend the
-    working directory, which may hold another package of the same name."""
-    working_directory = {"", os.getcwd()}
-    return [sys.executable, *([] if working_directory & set(sys.path) else ["-P"]), "-m", module, *arguments]
-
-
-def free_port() -> int:
-    """Return a free port of this machine, one of PORTS."""
-    for port in random.SystemRandom().sample(PORTS, 100):
-        with contextlib.suppress(OSError), socket.socket() as found:
-            found.bind(("127.0.0.1", port))
-            return port
-    raise TimedrunError(f"no free port among 100 tried in {PORTS.start}-{PORTS.stop - 1}; no rank was started.")

@@ -32,12 +32,9 @@ class ProcessGroup:
     def join(cls, device: str = "auto", timeout_seconds: float = 300.0) -> ProcessGroup:
         """Join the process group (nccl on CUDA, gloo on CPU) of RANK, WORLD_SIZE and LOCAL_RANK, if these are set.
 
-        timeout_seconds: limit for all ranks to join.
-
         Raises:
-            UsageError: CUDA is requested but not available, a variable is invalid, the port is in use, or two
-                processes have the same rank.
-            RankLost: a rank did not join in time; missing ranks are named.
+            UsageError: CUDA is requested but not available, or a variable is invalid; those of `init_process_group`.
+            RankLost: a rank did not join within `timeout_seconds`.
         """
         env = LaunchEnv.detect(launcher="torchrun" if {"RANK", "WORLD_SIZE"} & os.environ.keys() else "none")
         chosen = choose_device(device, env.local_rank)
@@ -145,9 +142,6 @@ def choose_device(device: str, local_rank: int = 0) -> torch.device:
 
 def require_warm_up_for_ddp(warm_up_steps: int, world_size: int) -> None:
     """Require a warm-up step for more than two ranks.
-
-    DistributedDataParallel fixes the order of its gradient reduction in the first backward pass, and the order changes
-    the sum of three or more numbers: a resumed run without a warm-up step would sum differently.
 
     Raises:
         UsageError: there are more than two ranks and no warm-up step.

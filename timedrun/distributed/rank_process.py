@@ -6,10 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from timedrun import stdio
 from timedrun.errors import TimedrunError
@@ -30,12 +32,8 @@ class RankProcess:
     def __init__(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.rank = rank
         self.exit_code: int | None = None
-        self.exited_at = 0.0
         self.sent: signal.Signals | None = None
         """The last signal that the launcher sent."""
-        self.lost = ""
-        """How it was lost, as a message; empty if it was not."""
-        self.lost_reported = False
         self.finished = False
         """True once the run is known to have ended in this rank."""
         piped = rank != 0
@@ -67,7 +65,6 @@ class RankProcess:
             return False
         self.kill()  # before the exit code is read: from then on the group's number may be another's
         self.exit_code = self.process.wait()
-        self.exited_at = time.monotonic()
         return True
 
     def terminate(self) -> None:
@@ -83,21 +80,15 @@ class RankProcess:
 
     @property
     def suspended(self) -> bool:
-        """True if a signal (SIGSTOP) or a debugger has stopped it; proc_pid_stat(5)."""
-        try:
-            text = Path(f"/proc/{self.process.pid}/stat").read_text()
-        except OSError:
-            return False
-        return text[text.rindex(")") + 2] in "Tt"
+        """True if a signal (SIGSTOP) or a debugger has stopped it."""
+        return psutil.Process(self.process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
     def exit_message(self) -> str:
         """Return how it exited."""
         assert self.exit_code is not None
         if self.exit_code >= 0:
             return f"exited with code {self.exit_code}{'' if self.exit_code else ' before the run ended'}"
-        with contextlib.suppress(ValueError):
-            return f"was killed by {signal.Signals(-self.exit_code).name}"
-        return f"was killed by signal {-self.exit_code}"
+        return f"was killed by {signal.Signals(-self.exit_code).name}"
 
     def forward_output(self) -> bool:
         """Write the complete lines in its pipe to standard error; return True if there may be more."""
@@ -107,12 +98,12 @@ class RankProcess:
             data = os.read(self.output.fileno(), MAX_LINE_BYTES)
         except BlockingIOError:
             return False
-        *lines, rest = (self._unfinished_line + data).split(b"\n")
-        if rest and (not data or len(rest) >= MAX_LINE_BYTES):
-            lines, rest = [*lines, rest], b""
-        self._unfinished_line = rest
+        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
+        if not data or len(self._unfinished_line) >= MAX_LINE_BYTES:
+            lines, self._unfinished_line = [*lines, self._unfinished_line], b""
         for line in lines:
-            stdio.write(f"rank {self.rank}: {line.decode(errors='replace')}\n")
+            if line or data:
+                stdio.write(f"rank {self.rank}: {line.decode(errors='replace')}\n")
         if not data:
             self.output.close()
             self.output = None
@@ -129,12 +120,19 @@ class RankProcess:
             self.output = None
 
 
-def oom_kills(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return how many processes of this cgroup (version 2, cgroups(7)) the kernel's OOM killer has ended, None if that
-    is unknown. In a container its cgroup may be mounted at the top."""
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs `module` with this Python and its import path. `python -m` alone would prepend the
+    working directory, which may hold another package of the same name."""
+    working_directory = {"", os.getcwd()}
+    return [sys.executable, *([] if working_directory & set(sys.path) else ["-P"]), "-m", module, *arguments]
+
+
+def oom_kills(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return how many processes of this cgroup (version 2, cgroups(7)) the kernel's OOM killer has ended, 0 if that is
+    unknown. In a container its cgroup may be mounted at the top."""
     with contextlib.suppress(OSError):
         path = process.read_text().rpartition("::/")[2].strip()
         for events in (mount / path / "memory.events", mount / "memory.events"):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 return int(dict(row.split(maxsplit=1) for row in events.read_text().splitlines())["oom_kill"])
-    return None
+    return 0

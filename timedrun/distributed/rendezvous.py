@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import random
 import resource
 import socket
 import threading
@@ -31,10 +33,10 @@ NOTICE_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.5
 FAILED: Final = "failed"
 """Store key of the error that all ranks raise."""
-OWN_FILES: Final = 64
-"""Approximate number of open files of a process that loads data."""
-FILES_A_RANK: Final = 4
-"""Connections to each other rank: two of the store, one of the process group, one of the watchdog."""
+PORTS: Final = range(20_000, 30_000)
+"""Ports for rank 0 of a run on one node: below those that Linux gives to outgoing connections."""
+RESTART_COUNT: Final = "TORCHELASTIC_RESTART_COUNT"
+"""Variable of torchrun: restarts that this node's agent has counted, which another node's may not have."""
 GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
 """Network interface of gloo (PyTorch, torch.distributed, choosing the network interface)."""
 
@@ -81,7 +83,8 @@ def init_process_group(env: LaunchEnv, device: torch.device, timeout_seconds: fl
 
 def too_few_open_files(world_size: int) -> str | None:
     """Return the problem if the limit of open files is too low for `world_size` ranks, else None."""
-    allowed, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], OWN_FILES + FILES_A_RANK * world_size
+    # Per rank two connections of the store, one of the process group, one of the watchdog; 64 files to load data.
+    allowed, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], 64 + 4 * world_size
     if world_size == 1 or allowed == resource.RLIM_INFINITY or allowed >= needed:
         return None
     return (
@@ -104,6 +107,15 @@ def route_interface(address: str, port: int) -> str:
         return ""
     names = (n for n, all_of in psutil.net_if_addrs().items() if own in {a.address.partition("%")[0] for a in all_of})
     return "" if ipaddress.ip_address(own).is_loopback else next(names, "")
+
+
+def free_port() -> int:
+    """Return a free port of this machine, one of PORTS."""
+    for port in random.SystemRandom().sample(PORTS, 100):
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            return port
+    raise TimedrunError(f"no free port among 100 tried in {PORTS.start}-{PORTS.stop - 1}; no rank was started.")
 
 
 def _join(env: LaunchEnv, timeout_seconds: float) -> Store:
@@ -142,15 +154,11 @@ def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
             f"rank {env.rank}: cannot reach {problem} after {limit:.0f} s; rank 0 did not start, or this is not an"
             " address of its node: give the same --master HOST:PORT on every node."
         )
-    client = _prefixed(TCPStore(env.master, env.port, is_master=False, timeout=timeout))
-    _announce(client, env)  # through MASTER_ADDR: another node's rank 0 would be found there
-    return _prefixed(server) if server is not None else client
-
-
-def _prefixed(store: Store) -> Store:
     # Ranks of a restart do not meet the previous attempt.
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"timedrun/{restarts}/{os.environ.get(ATTEMPT, '1')}", store)
+    prefix = f"timedrun/{os.environ.get(RESTART_COUNT, '0')}/{os.environ.get(ATTEMPT, '1')}"
+    client = PrefixStore(prefix, TCPStore(env.master, env.port, is_master=False, timeout=timeout))
+    _announce(client, env)  # through MASTER_ADDR: another node's rank 0 would be found there
+    return PrefixStore(prefix, server) if server is not None else client
 
 
 def _unreachable(env: LaunchEnv) -> str:
@@ -176,7 +184,7 @@ def _announce(store: Store, env: LaunchEnv) -> None:
     elif store.add(f"rank {env.rank}", 1) > 1:
         problem = (
             f"two processes are rank {env.rank}: give each node its own --node-rank, from 0, or each process its own"
-            " RANK."
+            f" RANK{_partial_restart()}."
         )
     else:
         return
@@ -198,7 +206,7 @@ def _await_all(store: Store, env: LaunchEnv, timeout_seconds: float) -> None:
     if absent := _wait(missing, env, timeout_seconds):
         raise RankLost(
             f"rendezvous at {_address(env)} timed out after {timeout_seconds:.0f} s, missing {absent}; look at the"
-            " output of these ranks, and whether their nodes reach this address."
+            f" output of these ranks, and whether their nodes reach this address{_partial_restart()}."
         )
 
 
@@ -213,6 +221,16 @@ def _wait(missing: Callable[[], str], env: LaunchEnv, seconds: float) -> str:
         time.sleep(pause)
         pause = min(POLL_SECONDS, pause * 1.5)
     return awaited
+
+
+def _partial_restart() -> str:
+    """Return the hint for ranks that torchrun started: those of agents with other restart counts do not meet."""
+    if RESTART_COUNT not in os.environ:
+        return ""
+    return (
+        f"; {RESTART_COUNT}={os.environ[RESTART_COUNT]} here: unless it is the same on all nodes, end torchrun on all"
+        " of them and start it again with --resume"
+    )
 
 
 def _address(env: LaunchEnv) -> str:

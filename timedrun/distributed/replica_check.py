@@ -37,11 +37,9 @@ class Replicas:
     """All ranks' copies of the parameters of the modules among `parts`, compared by sum and sum of squares in float64.
 
     Ranks differ in a parameter if their sums of squares are more than 1 % of the largest apart, or their sums more than
-    1 % of its norm. Unrelated weights, and those with other signs or of another parameter, have sums about a norm
-    apart, however many they are; independent rounding errors of 1e-6 change a sum by 1e-6 of the norm. So other
-    weights, a huge or non-finite value, and noise of some per cent (over a model of dozens of parameters, of 1 %) are
-    detected; one ordinary value among thousands, or a permutation within a parameter, is not. Buffers and random
-    generators may differ between ranks. NaN and infinity on all ranks alike are left to the check of the loss.
+    1 % of its norm. Detected are other weights, a huge or non-finite value and noise of 1 %; not one ordinary value
+    among thousands, nor a permutation within a parameter. Buffers and random generators may differ between ranks. NaN
+    and infinity on all ranks alike are left to the check of the loss.
     """
 
     def __init__(self, ranks: ProcessGroup, parts: Mapping[str, Stateful]) -> None:

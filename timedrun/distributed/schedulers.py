@@ -48,14 +48,13 @@ def find_task(environment: Mapping[str, str], launcher: str = "auto") -> Task | 
             as many in another way, so that variables are left over.
     """
     found = _tasks(environment, launcher)
-    if not found and launcher != "auto":
-        raise UsageError(
-            f"--launcher {launcher}: its variables are not set; start the run with {COMMANDS[launcher]} timedrun run"
-            " ..."
-        )
-    inner = found[0] if found else None
+    if not found:
+        if launcher == "auto":
+            return None
+        command = f"{COMMANDS[launcher]} timedrun run ..."
+        raise UsageError(f"--launcher {launcher}: its variables are not set; start the run with {command}")
+    inner = found[0]
     for outer in found[1:]:
-        assert inner is not None
         same = (inner.number, inner.count) == (outer.number, outer.count)
         if inner.count <= outer.count and not same:
             raise UsageError(

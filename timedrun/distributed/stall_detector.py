@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final, Literal, Self
+from typing import Final, Literal, NamedTuple, Self
 
 import psutil
 import torch
@@ -28,8 +28,7 @@ WAITING: Final = ("torch.distributed", "torch.autograd", "torch.nn.parallel.dist
 gradients of others), the buffer broadcast of DistributedDataParallel, a synchronization."""
 
 
-@dataclass(frozen=True)
-class ThreadActivity:
+class ThreadActivity(NamedTuple):
     """Activity of a training thread."""
 
     state: State
@@ -61,8 +60,10 @@ class ActivityProbe:
         """Return the thread's activity, `seconds` after the last sample."""
         frame = sys._current_frames().get(self._thread)
         state: State = "collective" if frame is not None and in_module(frame, WAITING) else "own"
-        if _device_busy(self._device):
-            state = "device"
+        if self._device.type == "cuda":
+            with contextlib.suppress(RuntimeError):  # a broken device: the training thread reports it
+                if not torch.cuda.default_stream(self._device).query():  # does not synchronize
+                    state = "device"
         if state != self._state:
             self.reset()
             self._state = state
@@ -139,23 +140,23 @@ def cpu_seconds() -> float:
 
 def in_module(frame: FrameType, modules: tuple[str, ...]) -> bool:
     """Return True if the code of `frame` belongs to one of `modules` or their submodules."""
-    name = str(frame.f_globals.get("__name__", ""))
-    return any(name == module or name.startswith(f"{module}.") for module in modules)
+    return f"{module_name(frame)}.".startswith(tuple(f"{module}." for module in modules))
 
 
 def location(frame: FrameType) -> str:
     """Return the innermost line at or above `frame` outside torch and Python's library as file:line (function); the
     file as in its module's name, without the path of this machine."""
-    found: FrameType | None = frame
-    while found is not None:
-        name = str(found.f_globals.get("__name__", ""))
-        if name.split(".")[0] not in sys.stdlib_module_names | {"torch"} or name == "__main__":
-            break
+    found = frame
+    while found.f_back and module_name(found).split(".")[0] in sys.stdlib_module_names | {"torch"}:
         found = found.f_back
-    found = found or frame
     file = Path(found.f_code.co_filename)
-    depth = str(found.f_globals.get("__name__", "")).count(".") + 1 + (file.name == "__init__.py")
+    depth = module_name(found).count(".") + 1 + (file.name == "__init__.py")
     return f"{'/'.join(file.parts[-depth:])}:{found.f_lineno} ({found.f_code.co_name})"
+
+
+def module_name(frame: FrameType) -> str:
+    """Return the name of the module that the code of `frame` belongs to."""
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _tasks() -> list[Path]:
@@ -172,13 +173,3 @@ def _any_in_state(tasks: list[Path], states: bytes) -> bool:
             if text[text.rfind(b")") + 2 :][:1] in states:
                 return True
     return False
-
-
-def _device_busy(device: torch.device) -> bool:
-    """Return True if the default stream of a CUDA device has unfinished work. Does not synchronize."""
-    if device.type != "cuda":
-        return False
-    try:
-        return not torch.cuda.default_stream(device).query()
-    except RuntimeError:  # a broken device: the training thread reports it
-        return False

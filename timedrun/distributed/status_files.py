@@ -9,13 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, cast
 
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.errors import ExitCode, TimedrunError
-from timedrun.storage.atomic_file import replace_text
 
-T = TypeVar("T")
 NUMBER_KEY: Final = "timedrun/result_number"
 """Key in the store of torchrun's agent, which outlives the ranks that it restarts."""
 
@@ -30,48 +28,31 @@ class StatusFiles:
         """Mark each of `ranks` as not begun. A rank removes its mark with `report_begun`: that needs no space on the
         disk, and a folder that is cleared during the run has the same meaning."""
         for rank in ranks:
-            self._path(rank, "waiting").touch()
+            self.path(rank, "waiting").touch()
 
     def begun(self, ranks: Iterable[int]) -> bool:
         """Return True if one of `ranks` has opened the run's log, new or resumed."""
-        return not all(self._path(rank, "waiting").exists() for rank in ranks)
+        return not all(self.path(rank, "waiting").exists() for rank in ranks)
 
     def left(self, rank: int) -> bool:
         """Return True if the rank's work was complete, so that its exit code is the run's."""
-        return self._path(rank, "left").exists()
-
-    def number(self, ranks: Iterable[int]) -> int | None:
-        """Return the number of the run's result, None if none of `ranks` could report it."""
-        found = (self._read(rank, "number", "number", int) for rank in ranks)
-        return next((number for number in found if number is not None), None)
-
-    def step(self, rank: int) -> int | None:
-        """Return the last step that the rank reported."""
-        return self._read(rank, "json", "step", int)
-
-    def reason(self, rank: int) -> str | None:
-        """Return the reason for which the rank ended, None if it reported none."""
-        return self._read(rank, "json", "words", str)
+        return self.path(rank, "left").exists()
 
     def error(self, rank: int) -> tuple[ExitCode, str] | None:
         """Return exit code and message of the error that ended the rank, None if it reported none."""
-        code, message = self._read(rank, "error", "code", int), self._read(rank, "error", "words", str)
-        return None if code is None or message is None else (ExitCode(code), message)
+        found = self.read(rank, "error")
+        return (ExitCode(found["code"]), found["words"]) if found else None
 
-    def report_lost(self, rank: int, message: str) -> None:
-        """Report to the other ranks of this node how `rank` was lost."""
-        with contextlib.suppress(OSError):
-            replace_text(self._path(rank, "lost"), message)
-
-    def _path(self, rank: int, kind: str) -> Path:
+    def path(self, rank: int, kind: str) -> Path:
+        """Return the path of a status file."""
         return self.folder / f"rank_{rank}.{kind}"
 
-    def _read(self, rank: int, kind: str, key: str, value_type: type[T]) -> T | None:
+    def read(self, rank: int, kind: str) -> dict[str, Any]:
+        """Return the content of a status file; empty if it was not written, or not completely."""
         try:
-            found = json.loads(self._path(rank, kind).read_text())[key]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return found if isinstance(found, value_type) else None
+            return cast(dict[str, Any], json.loads(self.path(rank, kind).read_text()))
+        except (OSError, ValueError):
+            return {}
 
 
 def read_job() -> Any:
@@ -125,13 +106,10 @@ def _own(kind: str) -> Path:
 
 
 def _report(kind: str, **values: object) -> bool:
-    if STATUS_FILES not in os.environ:
-        return False
-    try:
+    with contextlib.suppress(KeyError, OSError):  # no launcher of timedrun's, or it is gone, or the disk is full
         _own(kind).write_text(json.dumps(values))
-    except OSError:  # the launcher is gone, or the disk is full
-        return False
-    return True
+        return True
+    return False
 
 
 def _agent_store() -> Any:

@@ -15,10 +15,9 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def handled(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return the signals among `numbers` to handle: not SIGHUP if it was ignored from the start, as nohup(1) does."""
-    return [
-        number for number in numbers if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-    ]
+    """Return `numbers` without SIGHUP if it was ignored from the start, as nohup(1) does."""
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in numbers if number is not signal.SIGHUP or not nohup]
 
 
 def asked_twice(received: Sequence[signal.Signals]) -> bool:
@@ -44,8 +43,8 @@ class ShutdownRequest:
     def install(self, *, second_ends: bool = True) -> None:
         """Handle STOPPING from now on; in another than the main thread the handlers of the host program stay.
 
-        second_ends: end the process at once on a second signal. False for a rank of timedrun's launcher, which sees to
-        that: a scheduler may signal every process of a job, and the launcher forwards what its ranks already have.
+        second_ends: end the process at once on a second signal. False for a rank of timedrun's launcher, which ends it
+        itself: a rank may get each signal from a scheduler and again from the launcher.
         """
         self._second_ends = second_ends
         if threading.current_thread() is threading.main_thread():

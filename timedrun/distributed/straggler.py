@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -94,11 +94,8 @@ class StragglerDetector:
             return []
         self._ended = None  # a check may be followed by an evaluation or a checkpoint
         table = [UNKNOWN] * (self.ranks.world_size * len(PARTS))
-        place = self.ranks.rank * len(PARTS)
-        table[place : place + len(PARTS)] = [
-            statistics.median(self._loading or [UNKNOWN]),
-            statistics.median(self._computing() or [UNKNOWN]),
-        ]
+        for place, seconds in enumerate((self._loading, self._computing()), self.ranks.rank * len(PARTS)):
+            table[place] = statistics.median(seconds or [UNKNOWN])
         self._loading.clear()
         self._steps.clear()
         return table
@@ -132,12 +129,12 @@ class StragglerDetector:
         return found
 
     def _computing(self) -> list[float]:
-        """Return the seconds of each step since the last report whose events are complete."""
+        """Return the seconds of each step since the last report that the device has completed."""
         found = []
         for spans in self._steps:
-            seconds = [_seconds(begin, ends) for begin, ends in spans if ends]
-            if seconds and None not in seconds:
-                found.append(sum(one for one in seconds if one is not None))
+            pairs = [(begin, end) for begin, ends in spans for end in ends]
+            if pairs and all(isinstance(end, float) or end.query() for _, end in pairs):  # type: ignore[no-untyped-call]
+                found.append(sum(max(_seconds(begin, end) for end in ends) for begin, ends in spans if ends))
         return found
 
     def _loaded(self, module: nn.Module, arguments: object) -> None:
@@ -163,14 +160,7 @@ class StragglerDetector:
 _Stamp = float | torch.cuda.Event
 
 
-def _seconds(begin: _Stamp, ends: list[_Stamp]) -> float | None:
-    """Return the time from `begin` to the last of `ends`; None if the device has not reached it."""
-    seconds = []
-    for end in ends:
-        if isinstance(begin, float) and isinstance(end, float):
-            seconds.append(end - begin)
-        elif isinstance(begin, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
-            if not end.query():  # type: ignore[no-untyped-call]
-                return None
-            seconds.append(begin.elapsed_time(end) / 1e3)
-    return max(seconds)
+def _seconds(begin: _Stamp, end: _Stamp) -> float:
+    if isinstance(begin, float) or isinstance(end, float):
+        return cast(float, end) - cast(float, begin)
+    return begin.elapsed_time(end) / 1e3  # type: ignore[no-any-return]

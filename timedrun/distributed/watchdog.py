@@ -6,9 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import selectors
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,29 +14,26 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
-import torch.distributed as dist
 
-from mlevents.runlog import ResultFileGone
-from timedrun.distributed.collectives_check import WrongCollective
-from timedrun.distributed.config_consistency import ConfigMismatch
-from timedrun.distributed.failure import ABORTED, RankStatus, RunFailure, find_stalled, last_step
+from timedrun.distributed.failure import ABORTED, RankStatus, RunFailure, failure_of, find_stalled, is_symptom
 from timedrun.distributed.heartbeat_channel import Connection, connect
 from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.distributed.replica_check import ReplicaDivergence
-from timedrun.distributed.stall_detector import WAITING, ActivityProbe, ThreadActivity, in_module
-from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError, UsageError
+from timedrun.distributed.stall_detector import ActivityProbe, ThreadActivity
+from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.atomic_file import replace_text
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Variable that overrides STUCK_SECONDS."""
 HEARTBEAT_TIMEOUT: Final = 15.0
-"""Seconds without a heartbeat after which a rank is stopped or unreachable. A process that ended is noticed at once."""
+"""Seconds without a heartbeat after which a rank is unreachable. A process that ended is noticed at once."""
 STUCK_SECONDS: Final = 15.0
 """Idle time after which a rank hangs if others wait for it. Idle: none of its threads and children uses a CPU or GPU
 or waits for a disk."""
 BUSY_SECONDS: Final = 1200.0
 """Limit for a rank that works while others wait in a collective: a compilation, or an evaluation of its own."""
+POLL_SECONDS: Final = 0.1
+"""Limit of a wait for messages, after which the thread sees what the training thread reports."""
 STILL_INTERVALS: Final = 3
 """Heartbeat intervals without a step after which a rank's activity is sampled."""
 SYMPTOM_SECONDS: Final = 5.0
@@ -47,8 +42,6 @@ LOST_SECONDS: Final = 3.0
 """Time that a closed connection waits for the launcher's report of the cause."""
 GRACE_SECONDS: Final = 3.0
 """Time from a known failure to the end of this process."""
-AGREED: Final = (NonFiniteLoss, RankLost, ConfigMismatch, WrongCollective, ReplicaDivergence, ResultFileGone)
-"""Errors that all ranks raise alike, and that name the rank themselves."""
 
 
 class Watchdog:
@@ -56,17 +49,18 @@ class Watchdog:
     reports them to all ranks.
 
     A rank has died when its connection closes unannounced, and is unreachable without a heartbeat for
-    `heartbeat_timeout`; the others apply the same to rank 0. A rank hangs when at least one rank waits in a collective
-    and all that do not are idle, for `stuck_seconds`. So a phase of all ranks, however long, is never a hang, nor is a
-    rank that computes, compiles, reads or writes while others wait for up to `busy_seconds`.
+    HEARTBEAT_TIMEOUT; the others apply the same to rank 0. A rank hangs when at least one rank waits in a collective
+    and all that do not are idle, for STUCK_SECONDS. So a phase of all ranks, however long, is never a hang, nor is a
+    rank that computes, compiles, reads or writes while others wait for up to BUSY_SECONDS.
 
-    Timeouts count only time during which this thread runs, so resuming a suspended machine or job raises no false
-    alarm.
+    Timeouts count only time during which this thread runs, so a resumed machine or job raises no false alarm. With one
+    rank only its status file is written, if the launcher asked for it.
 
-    ranks: with one rank only its status file is written, if the launcher asked for it.
     on_end: called once, from the watchdog's thread, with a failure's message and exit code, if the thread that called
         `start` does not call `failed` or `stop` within GRACE_SECONDS, because it is blocked; it has to end the process.
-    clock: seconds of a monotonic clock.
+
+    Raises:
+        UsageError: TIMEDRUN_STUCK_SECONDS is not a number of seconds of at least 1.
     """
 
     def __init__(
@@ -75,19 +69,13 @@ class Watchdog:
         on_end: Callable[[str, ExitCode], object],
         *,
         interval_seconds: float = 1.0,
-        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
-        stuck_seconds: float | None = None,
-        busy_seconds: float = BUSY_SECONDS,
         environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises UsageError unless TIMEDRUN_STUCK_SECONDS is unset or a number of seconds of at least 1."""
         self.ranks = ranks
         self.on_end = on_end
         self.interval = interval_seconds
-        self.heartbeat_timeout = heartbeat_timeout
-        self.stuck = stuck_seconds if stuck_seconds is not None else _stuck_seconds(environment)
-        self.busy = busy_seconds
+        self.stuck = _stuck_seconds(environment)
         self.step = 0
         self.failure: RunFailure | None = None
         """Reason why the run ends, once known."""
@@ -95,7 +83,7 @@ class Watchdog:
         self._clock = clock
         self._changed = threading.Condition()
         self._returned = False  # the training thread has called `failed` or `stop`
-        self._stopping = self._left = False  # it has called `stop`; the other ranks were informed
+        self._stopping = False  # it has called `stop`
         self._own_failure: tuple[RunFailure, bool] | None = None
         self._thread: threading.Thread | None = None
         self._connections: dict[int, Connection] = {}
@@ -119,9 +107,7 @@ class Watchdog:
         self._status = {rank: RankStatus() for rank in (*connections, self.ranks.rank)}
         self._awake = self._sampled = self._next_heartbeat = self._deadline = 0.0
         self._last_tick = self._clock()
-        self._wake_up, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._woken, selectors.EVENT_READ, None)
         for rank, connection in connections.items():
             self._selector.register(connection.socket, selectors.EVENT_READ, rank)
         return self
@@ -135,9 +121,9 @@ class Watchdog:
         failed first, with its rank and last step; with one rank, the error.
 
         A collective's error may be another rank's fault: then, and if rank 0 does not answer, this waits for the
-        watchdog, `heartbeat_timeout` + SYMPTOM_SECONDS + GRACE_SECONDS at most.
+        watchdog, HEARTBEAT_TIMEOUT + SYMPTOM_SECONDS + GRACE_SECONDS at most.
         """
-        own = self._failure_of(error)
+        own = failure_of(error, self.ranks, self.step)
         if not self._connections or self._stopping:
             self.failure = self.failure or own
             self._write_status(own.message)
@@ -146,9 +132,9 @@ class Watchdog:
             self._returned = True
             self._changed.notify_all()
             self._own_failure = self._own_failure or (own, is_symptom(error))
-            self._wake()
-            limit = self.heartbeat_timeout + SYMPTOM_SECONDS + GRACE_SECONDS
-            self._changed.wait_for(lambda: self.failure is not None, limit)
+            self._changed.wait_for(
+                lambda: self.failure is not None, HEARTBEAT_TIMEOUT + SYMPTOM_SECONDS + GRACE_SECONDS
+            )
             self.failure = self.failure or own
             return self.failure.message
 
@@ -158,8 +144,7 @@ class Watchdog:
         with self._changed:
             self._returned = self._stopping = True
             if self._thread is not None and self._thread.is_alive():
-                self._wake()
-                self._changed.wait_for(lambda: self._left, 2 * self.interval)
+                self._changed.wait_for(lambda: self._status[self.ranks.rank].left, 2 * self.interval)
 
     def tick(self, wait_seconds: float = 0.0) -> bool:
         """Receive for up to `wait_seconds`, send and decide once; return True when the watchdog is done."""
@@ -174,12 +159,11 @@ class Watchdog:
             (own.failure, own.symptom), own.failed_at = failure, self._awake
             if not own.symptom:
                 self._write_status(own.failure.message)
-            self._send(_failure_message(*failure))
+            self._send({"failed": failure[0], "symptom": failure[1]})
         if stopping and not own.left:
-            own.left = True
             self._send({"left": True})
             with self._changed:
-                self._left = True
+                own.left = True
                 self._changed.notify_all()
         if self._awake >= self._next_heartbeat:
             self._next_heartbeat = self._awake + self.interval
@@ -191,7 +175,7 @@ class Watchdog:
         if not self._deadline:
             self._deadline = self._awake + GRACE_SECONDS
             if self.ranks.is_first:
-                self._send(_end_message(self.failure))
+                self._send({"ended": self.failure})
             with self._changed:  # only now: `failed` returns, and the process may end
                 self._changed.notify_all()
         if returned and own.symptom:
@@ -204,52 +188,35 @@ class Watchdog:
     def _run(self) -> None:
         if self.ranks.device.type == "cuda":
             torch.cuda.set_device(self.ranks.device)  # else this thread would open a context on the first GPU
-        with self._selector, self._woken, self._wake_up:
+        with self._selector:
             try:
-                while not self.tick(max(0.0, self._next_heartbeat - self._awake)):
+                while not self.tick(POLL_SECONDS):
                     pass
             except Exception as error:  # out of memory, most likely
                 if not self._stopping:
                     text = f"rank {self.ranks.rank}, step {self.step}: watchdog failed: {type(error).__name__}: {error}"
                     own = self._own_failure[0] if self._own_failure else None
                     failure = self.failure or own or RunFailure(text.rstrip(": "), ExitCode.ERROR, self.ranks.rank)
-                    self._send(_end_message(failure) if self.ranks.is_first else _failure_message(failure, False))
+                    self._send({"ended": failure} if self.ranks.is_first else {"failed": failure, "symptom": False})
                     self._write_status(failure.message)
                     self.on_end(failure.message, failure.exit_code)
-
-    def _failure_of(self, error: BaseException) -> RunFailure:
-        message = f"{type(error).__name__}: {error}".rstrip(": ")
-        if is_symptom(error):  # torch's messages are long, with addresses and paths of the machine that built it
-            first = re.sub(r"\s*\[[^\]]*\](:\d+)?", "", message.splitlines()[0]).split(". ")[0]
-            message = f"a collective failed, and no rank reported a cause: {first}"
-        if self.ranks.world_size > 1 and not isinstance(error, AGREED):
-            message = f"rank {self.ranks.rank}, step {self.step}: {message}"
-        code = error.exit_code if isinstance(error, TimedrunError) else ExitCode.ERROR
-        return RunFailure(message, code, self.ranks.rank)
-
-    def _wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._wake_up.send(b"!")
 
     def _receive(self, seconds: float) -> None:
         for ready, _ in self._selector.select(seconds):
             rank = ready.data
-            if rank is None:
-                self._woken.recv(4096)
-                continue
             connection = self._connections[rank]
             for message in connection.receive():
-                self._handle(self._status[rank], message, rank)
+                self._handle(self._status[rank], message)
             if connection.ended:
                 self._selector.unregister(connection.socket)
 
-    def _handle(self, status: RankStatus, message: dict[str, Any], rank: int) -> None:
+    def _handle(self, status: RankStatus, message: dict[str, Any]) -> None:
         status.heard = self._awake
         if "ended" in message:
-            self.failure = self.failure or RunFailure(message["ended"], ExitCode(message["code"]), message["rank"])
+            self.failure = self.failure or _failure(*message["ended"])
         elif "failed" in message:
-            status.failure = RunFailure(message["failed"], ExitCode(message["code"]), rank)
-            status.symptom, status.failed_at = message["symptom"], self._awake
+            status.failure, status.symptom = _failure(*message["failed"]), message["symptom"]
+            status.failed_at = self._awake
         elif "left" in message:
             status.left = True
         else:
@@ -269,9 +236,7 @@ class Watchdog:
         elif self._connections and not own.left and self._awake - own.heard >= STILL_INTERVALS * self.interval:
             own.activity = self._probe.sample(self._awake - self._sampled)
         self._sampled = self._awake
-        activity = own.activity
-        sent = [activity.state, activity.idle_seconds, activity.where] if activity else None
-        self._send({"step": self.step, "activity": sent})
+        self._send({"step": self.step, "activity": own.activity})
         if own.failure is None:
             self._write_status()
 
@@ -286,17 +251,20 @@ class Watchdog:
             one = status[rank]
             if one.left or one.failure:
                 continue
-            last = f"(last step {last_step(one, self.step)}); {ABORTED}"
+            last = f"(last step {max(one.step, self.step)}); {ABORTED}"
             silent = self._awake - one.heard
             if connection.ended:
                 # The launcher, if it runs on this node, reports the cause a moment later.
-                cause = self._launcher_report(rank)
-                if cause is None and self._status_folder is not None and silent < LOST_SECONDS:
-                    continue
+                cause = ""
+                if self._status_folder is not None:
+                    with contextlib.suppress(FileNotFoundError):
+                        cause = (self._status_folder / f"rank_{rank}.lost").read_text()
+                    if not cause and silent < LOST_SECONDS:
+                        continue
                 message = cause or f"rank {rank} died: killed, crashed or out of memory {last}"
                 return RunFailure(message, ExitCode.RANK_LOST, rank)
-            if silent > self.heartbeat_timeout:
-                message = f"no heartbeat from rank {rank} for {self.heartbeat_timeout:.0f} s {last}"
+            if silent > HEARTBEAT_TIMEOUT:
+                message = f"no heartbeat from rank {rank} for {HEARTBEAT_TIMEOUT:.0f} s {last}"
                 return RunFailure(message, ExitCode.RANK_LOST, rank)
         own = status[self.ranks.rank]
         if not self.ranks.is_first:  # rank 0 decides everything else as long as it runs
@@ -306,51 +274,24 @@ class Watchdog:
             first = min(symptoms, key=lambda one: one.failed_at)
             return first.failure if self._awake - first.failed_at > SYMPTOM_SECONDS else None
         running = {rank: one for rank, one in status.items() if not one.left}
-        return find_stalled(running, self.step, self.stuck, self.busy)
-
-    def _launcher_report(self, rank: int) -> str | None:
-        try:
-            return (self._status_folder / f"rank_{rank}.lost").read_text() if self._status_folder is not None else None
-        except OSError:
-            return None
+        return find_stalled(running, self.step, self.stuck, BUSY_SECONDS)
 
     def _write_status(self, message: str | None = None) -> None:
         if self._status_folder is None:
             return
         path = self._status_folder / f"rank_{self.ranks.rank}.json"
-        status = {"step": self.step, "seconds": time.monotonic()} | ({"words": message} if message else {})
+        status = {"step": self.step, "words": message}
         with contextlib.suppress(OSError):  # the folder is the launcher's, which may have ended
             replace_text(path, json.dumps(status), f".{threading.get_ident()}.draft")
 
 
-def is_symptom(error: BaseException) -> bool:
-    """Return True if `error` comes from a collective or a backward pass, so that another rank may have caused it."""
-    if isinstance(error, dist.DistError):
-        return True
-    if type(error) is not RuntimeError or error.__traceback__ is None:
-        return False
-    traceback = error.__traceback__
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return in_module(traceback.tb_frame, WAITING)
-
-
-def _failure_message(failure: RunFailure, symptom: bool) -> dict[str, Any]:
-    return {"failed": failure.message, "code": int(failure.exit_code), "symptom": symptom}
-
-
-def _end_message(failure: RunFailure) -> dict[str, Any]:
-    return {"ended": failure.message, "code": int(failure.exit_code), "rank": failure.rank}
+def _failure(message: str, code: int, rank: int) -> RunFailure:
+    return RunFailure(message, ExitCode(code), rank)
 
 
 def _stuck_seconds(environment: Mapping[str, str]) -> float:
-    text = environment.get(STUCK)
-    if not text:
-        return STUCK_SECONDS
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 1 <= seconds < float("inf"):
-        raise UsageError(f"{STUCK}={text!r} is not a number of seconds of at least 1.")
-    return seconds
+    text = environment.get(STUCK) or str(STUCK_SECONDS)
+    with contextlib.suppress(ValueError):
+        if 1 <= (seconds := float(text)) < float("inf"):
+            return seconds
+    raise UsageError(f"{STUCK}={text!r} is not a number of seconds of at least 1.")

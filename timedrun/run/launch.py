@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mlevents import keys, record
 from mlevents.record import RunRecord
@@ -15,7 +15,8 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed import fault_injection
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
-from timedrun.distributed.launcher import End, Launcher, module_command
+from timedrun.distributed.launcher import End, Launcher
+from timedrun.distributed.rank_process import module_command
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run import rank
 from timedrun.run.blocks import Outcome
@@ -23,9 +24,6 @@ from timedrun.run.checkpoint_manager import steps_in
 from timedrun.run.worker import LaunchOptions
 from timedrun.stdio import say
 from timedrun.storage.result_files import ResultPaths
-
-MAX_ERRORS: Final = 4
-"""Errors of ranks that a refusal lists."""
 
 
 class Verdict(NamedTuple):
@@ -118,12 +116,8 @@ def verdict(
     Raises:
         TimedrunError: the ranks refused the run; UsageError if all of them did so for their usage.
     """
-    if end is not None and not end.begun:
-        _raise_refusal(end)
-        if not begun_before:
-            return _not_begun(paths, end)
-        if end.signal and not end.lost:
-            return _not_resumed(paths, end, step)
+    if end is not None and not end.begun and (found := _not_begun(paths, end, step, begun_before=begun_before)):
+        return found
     lost = end.lost if end else ""
     resume = f"; resume from step {step} with the same command and --resume" if step is not None else ""
     if not first_node:
@@ -156,28 +150,20 @@ def verdict(
     return Verdict(ExitCode.ERROR, f"run aborted: {reason or 'no reason logged'}: {paths.log}", run)
 
 
-def _raise_refusal(end: End) -> None:
-    """Raise the errors with which ranks refused the run, if they did; the loss of a rank is not a refusal."""
-    refused = [(code, message) for code, message in end.errors if code != ExitCode.RANK_LOST]
-    if refused and not end.signal:
-        messages = [message for _, message in refused]
-        if len(messages) > MAX_ERRORS:
-            messages[MAX_ERRORS:] = [f"and {len(messages) - MAX_ERRORS} more of other ranks"]
+def _not_begun(paths: ResultPaths, end: End, step: int | None, *, begun_before: bool) -> Verdict | None:
+    """Return the verdict on ranks that wrote nothing; None if that of an earlier attempt's log counts."""
+    refused = [] if end.signal else [error for error in end.errors if error[0] != ExitCode.RANK_LOST]
+    if refused:
         usage = all(code == ExitCode.USAGE for code, _ in refused)
-        raise (UsageError if usage else TimedrunError)("\n".join(messages))
-
-
-def _not_begun(paths: ResultPaths, end: End) -> Verdict:
-    """Verdict on ranks that wrote nothing; an existing log is another launch's, or of a run not resumed."""
-    existing = "the existing log was not changed" if paths.log.is_file() else "no log was written"
-    if end.lost:
-        return Verdict(ExitCode.RANK_LOST, f"{end.lost} before the run had begun; {existing} ({paths.log}).")
-    how, code = ("stopped", _signal_code(end)) if end.signal else ("the ranks exited", ExitCode.ERROR)
-    return Verdict(code, f"{how} before the run had begun; {existing} ({paths.log}).")
-
-
-def _not_resumed(paths: ResultPaths, end: End, step: int | None) -> Verdict:
-    """Verdict on ranks that a signal stopped before they resumed the log of an earlier attempt."""
+        raise (UsageError if usage else TimedrunError)("\n".join(message for _, message in refused))
+    if not begun_before:
+        existing = "the existing log was not changed" if paths.log.is_file() else "no log was written"
+        how, code = ("stopped", _signal_code(end)) if end.signal else ("the ranks exited", ExitCode.ERROR)
+        if end.lost:
+            how, code = end.lost, ExitCode.RANK_LOST
+        return Verdict(code, f"{how} before the run had begun; {existing} ({paths.log}).")
+    if end.lost or not end.signal:
+        return None
     words = "the restart was stopped before the run was resumed; its log was not changed"
     if step is None:
         return Verdict(_signal_code(end), f"{words}; not every rank has a checkpoint: {paths.log}")

@@ -18,11 +18,12 @@ from timedrun import config, stdio
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency, status_files
+from timedrun.distributed.failure import is_symptom
 from timedrun.distributed.fault_injection import Fault
 from timedrun.distributed.launch_env import LAUNCHED
 from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.distributed.watchdog import Watchdog, is_symptom
+from timedrun.distributed.watchdog import Watchdog
 from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.provenance import origin, system
 from timedrun.run.blocks import Outcome

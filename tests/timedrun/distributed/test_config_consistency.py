@@ -3,38 +3,24 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from tests.timedrun.distributed.thread_ranks import on_all
 from timedrun.config import RunConfig
 from timedrun.distributed import config_consistency
 from timedrun.distributed.config_consistency import ConfigMismatch
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-class Gathered(ProcessGroup):
-    """A rank that gathers the given values of `others`."""
-
-    others: Any = ()
-
-    def all_gather(self, value: Any) -> list[Any]:
-        return [value, *self.others]
-
-
-def require(own: dict[str, object], *others: dict[str, object]) -> None:
-    ranks = Gathered(0, 1 + len(others), 0, torch.device("cpu"))
-    seen: list[Any] = []
-    for other in others:
-        collect = Gathered(0, 1, 0, torch.device("cpu"))
-        object.__setattr__(collect, "all_gather", lambda value: seen.append(value) or [value])
-        config_consistency.require(collect, other)
-    object.__setattr__(ranks, "others", seen)
-    config_consistency.require(ranks, own)
+def require(*given: dict[str, object]) -> None:
+    errors = on_all(len(given), lambda ranks: config_consistency.require(ranks, given[ranks.rank]))
+    assert len({str(error) for error in errors}) == 1
+    if errors[0]:
+        raise errors[0]
 
 
 def test_equal_ranks_agree(toy_config: Callable[..., RunConfig]) -> None:

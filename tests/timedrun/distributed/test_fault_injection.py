@@ -14,7 +14,8 @@ import torch
 
 from mlevents import keys, record
 from timedrun.distributed.fault_injection import VARIABLE, Fault
-from timedrun.distributed.launcher import free_port
+from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.rendezvous import free_port
 from timedrun.errors import ExitCode, UsageError
 
 PROMISED_SECONDS = 30.0
@@ -24,9 +25,6 @@ PROMISED_SECONDS = 30.0
 def test_an_invalid_fault_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="RANK:STEP:HOW"):
         Fault.from_environment({VARIABLE: text})
-
-
-def test_there_is_no_fault_by_default() -> None:
     assert Fault.from_environment({}) is None
 
 
@@ -87,16 +85,8 @@ def run_two_ranks(folder: Path, how: str) -> Ended:
     with (folder / "printed.txt").open("w") as printed:
         ranks = []
         for rank in (0, 1):
-            variables = {
-                "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "LOCAL_RANK": str(rank),
-                "LOCAL_WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": "1",
-                VARIABLE: f"1:12:{how}",
-            }
+            variables = LaunchEnv("torchrun", rank, 2, rank, 2, "127.0.0.1", port).variables()
+            variables |= {"OMP_NUM_THREADS": "1", VARIABLE: f"1:12:{how}"}
             command = [sys.executable, "-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic"]
             command += ["--results", str(folder), "--number", "0", "--evaluation.target", "0.999"]
             command += CASES[how] or ("--schedule.epochs", "400")

@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.timedrun.distributed.launched_ranks import until
 
 CHILD = """
 import os, signal, sys, time
@@ -33,11 +34,11 @@ time.sleep(60)
 def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(tmp_path)])
     try:
-        until(tmp_path / "runs")
+        until((tmp_path / "runs").exists)
     finally:
         parent.kill()
         parent.wait()
-    until(tmp_path / "stopped")
+    until((tmp_path / "stopped").exists)
     assert (tmp_path / "runs").read_text() == "not inherited"
 
 
@@ -53,10 +54,3 @@ print('went on')
     assert (done.returncode, done.stdout) == (137, "")
     assert "has ended or did not start this process, which ends too" in done.stderr
     assert "unset TIMEDRUN_LAUNCHED" in done.stderr
-
-
-def until(path: Path, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not path.exists() or (path.name == "runs" and not path.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

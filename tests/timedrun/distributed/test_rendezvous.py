@@ -147,6 +147,19 @@ def test_a_restarted_rank_waits_for_the_end_of_the_previous_store_and_leaves_it_
         assert store.check(["rank 0", "rank 1", "rank 2"])
 
 
+def test_a_partial_restart_by_torchrun_ends_at_the_timeout_and_says_so(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(rendezvous.RESTART_COUNT, "1")
+    restarted = rendezvous._open_store(env(0, 2, port), 20)
+    assert restarted.check(["rank 0"])
+    monkeypatch.setenv(rendezvous.RESTART_COUNT, "0")  # as the agent of another node counts
+    with pytest.raises(RankLost, match="missing 1 of 2 ranks: 0; .*TORCHELASTIC_RESTART_COUNT=0 here: .*--resume"):
+        rendezvous.init_process_group(env(1, 2, port), CPU, 1.0)
+    with pytest.raises(UsageError, match="two processes are rank 1.*TORCHELASTIC_RESTART_COUNT=0 here"):
+        rendezvous.init_process_group(env(1, 2, port), CPU, 1.0)  # its agent restarts it without counting
+
+
 def test_nccl_gets_its_device_so_that_it_connects_at_once(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(rendezvous.dist, "init_process_group", lambda *kind, **options: given.append(options))

@@ -12,18 +12,16 @@ from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.errors import ExitCode, TimedrunError
 
 
-def test_the_result_number_is_read_from_any_rank_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = status_files.StatusFiles(tmp_path)
-    read.expect(range(2, 4))
-    assert read.number(range(2, 4)) is None
+def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = status_files.StatusFiles(tmp_path)
+    status.expect(range(2, 4))
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv(STATUS_FILES, str(tmp_path))
     status_files.report_begun(12)
-    assert read.begun(range(2, 4)) and not read.begun(range(2, 3))
-    assert read.number(range(2, 4)) == 12
-    assert read.number(range(2)) is None
-    (tmp_path / "rank_3.number").write_text('{"number": 1')  # the disk was full
-    assert read.number(range(2, 4)) is None
+    assert status.begun(range(2, 4)) and not status.begun(range(2, 3))
+    assert status.read(3, "number") == {"number": 12}
+    status.path(3, "number").write_text('{"number": 1')  # the disk was full
+    assert status.read(3, "number") == status.read(2, "number") == {}
     monkeypatch.setenv(STATUS_FILES, str(tmp_path / "removed"))
     assert not status_files.report_error(ExitCode.ERROR, "gone")
 

@@ -72,7 +72,7 @@ class Run:
     def die(self, rank: int) -> None:
         self.running.remove(rank)
         for connection in self.connections[rank].values():
-            connection.close()
+            connection.socket.close()
 
     def fail(self, rank: int, error: BaseException) -> Future[str]:
         """Call `failed` on a training thread."""
@@ -248,8 +248,7 @@ def test_the_status_file_has_the_last_step_and_the_failure(tmp_path: Path) -> No
     run = Run(1, environment={STATUS_FILES: str(tmp_path)})
     run.watchdogs[0].at(42)
     run.advance(1)
-    status = json.loads((tmp_path / "rank_0.json").read_text())
-    assert status["step"] == 42 and status["seconds"] > 0
+    assert json.loads((tmp_path / "rank_0.json").read_text()) == {"step": 42, "words": None}
     assert run.watchdogs[0].failed(ValueError("no")) == "ValueError: no"
     assert json.loads((tmp_path / "rank_0.json").read_text())["words"] == "ValueError: no"
 
@@ -260,24 +259,17 @@ def test_an_invalid_number_of_seconds_is_refused(text: str) -> None:
         Watchdog(ProcessGroup(0, 2, 0, CPU), lambda *end: None, environment={STUCK: text})
 
 
-def test_the_threads_of_connected_ranks_share_a_failure() -> None:
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_threads_of_connected_ranks_share_a_failure_or_end_when_all_have_left(fails: bool) -> None:
     ranks = Meeting(2).ranks()
 
     def train(rank: int) -> str:
         one = Watchdog(ranks[rank], lambda *end: None, interval_seconds=0.1, environment={}).start()
-        return one.failed(raised(ValueError("bad") if rank else dist.DistError("Connection closed by peer")))
-
-    assert in_threads(2, train) == ["rank 1, step 0: ValueError: bad"] * 2
-
-
-def test_the_threads_of_connected_ranks_end_when_all_have_left() -> None:
-    ranks = Meeting(2).ranks()
-
-    def train(rank: int) -> bool:
-        one = Watchdog(ranks[rank], lambda *end: None, interval_seconds=0.1, environment={}).start()
+        if fails:
+            return one.failed(raised(ValueError("bad") if rank else dist.DistError("Connection closed by peer")))
         one.stop()
         assert one._thread is not None
         one._thread.join(30)
-        return one._thread.is_alive()
+        return f"runs: {one._thread.is_alive()}"
 
-    assert in_threads(2, train) == [False, False]
+    assert in_threads(2, train) == ["rank 1, step 0: ValueError: bad" if fails else "runs: False"] * 2
