@@ -1,4 +1,4 @@
-"""What preparing text costs: the whole pipeline against `tokenizers` alone, interleaved, with spread.
+"""Cost of preparing text: the whole pipeline against `tokenizers` alone, interleaved, with spread.
 
 Both get the same text and as many processes or threads as each other; `tokenizers` gets the sentences ready in memory.
 With one worker CPU seconds are measured, so that other work on the machine does not matter; with more, wall seconds.

@@ -47,7 +47,7 @@ FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
 
 @dataclass(frozen=True)
 class End:
-    """How the ranks of this node ended."""
+    """Outcome of the ranks of this node."""
 
     codes: tuple[int, ...]
     """Exit codes in the order of ranks, as in subprocess."""
