@@ -77,7 +77,10 @@ class TensorBundle:
         if b"" not in table:
             raise BundleError(f"{index}: has no header entry, so it is a LevelDB table but not a checkpoint.")
         shards = _shards(prefix, _header(index, table.pop(b"")))
-        entries = {_name(index, key): _entry(index, value) for key, value in table.items()}
+        try:
+            entries = {key.decode(): _entry(index, value) for key, value in table.items()}
+        except UnicodeDecodeError as error:
+            raise BundleError(f"{index}: the tensor name {error.object!r} is not UTF-8. {_AGAIN}") from None
         for name, entry in entries.items():
             _check_extent(prefix, name, entry, shards)
         return cls(prefix, entries, shards)
@@ -187,13 +190,6 @@ def _entry(index: Path, value: bytes) -> Entry:
                 if part == 2:
                     shape.append(_int(index, dict(_fields(index, _bytes(index, dimension))).get(1, 0)))
     return Entry(shape=tuple(shape), **fields)
-
-
-def _name(index: Path, key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        raise BundleError(f"{index}: the tensor name {key!r} is not UTF-8. {_AGAIN}") from None
 
 
 def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, bytes]]:
