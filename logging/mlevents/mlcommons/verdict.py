@@ -60,10 +60,7 @@ def checker_version() -> str:
     """Return the name and version of the installed checkers, such as "mlperf-logging 4.1.68"."""
     if installed() is None:
         return "mlperf-logging (not installed)"
-    try:
-        return f"mlperf-logging {importlib.metadata.version('mlperf-logging')}"
-    except importlib.metadata.PackageNotFoundError:
-        return "mlperf-logging (no version)"
+    return f"mlperf-logging {importlib.metadata.version('mlperf-logging')}"
 
 
 def unable(ruleset: str) -> str | None:
