@@ -17,7 +17,6 @@ from mlevents.record import natural
 from mlevents.rounds import BenchmarkRules
 from mlevents.summary import RunSummary
 
-
 POWER: Final = "power"
 
 
