@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -138,8 +137,6 @@ def verdict(
         quality = run.final_quality if run.final_quality is not None else "never measured"
         return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}; last quality {quality}: {paths.log}", run)
     if lost:
-        if re.search(r"\bstep (was )?\d", reason):  # newer than the last step that the launcher has seen
-            lost = re.sub(r" \(last step \d+\)", "", lost)
         logged = f"the log has: {reason}" if run.stopped else "the log has no run_stop, since rank 0 could not write it"
         return Verdict(ExitCode.RANK_LOST, f"run aborted: {lost}; {logged}{resume}: {paths.log}", run)
     if end is not None and end.at_once:
