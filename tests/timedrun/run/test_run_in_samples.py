@@ -14,15 +14,13 @@ from hypothesis import given
 from mlevents import keys, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
-from tests.timedrun.run.killed_run import IN_SAMPLES
+from tests.timedrun.run.killed_run import IN_SAMPLES, MakeRun
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
-
-MakeRun = Callable[..., TimedRun]
 
 
 def train(run: TimedRun, qualities: list[float], total: int = 40) -> list[int]:
