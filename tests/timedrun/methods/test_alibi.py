@@ -214,11 +214,6 @@ def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order() -> None:
     inputs, targets = hooks.batch(tokens, tokens + 1, 0.5, 30)
     assert torch.equal(targets, inputs + 1)
     assert hooks.effect() == "1 batches cut to 0.25 of their length"
-    restored = ALiBi().hooks()
-    restored.load_state_dict(hooks.state_dict())
-    assert restored.effect() == hooks.effect()
-    with pytest.raises(ValueError, match="restores 'batches'"):
-        restored.load_state_dict({"other": 1})
 
 
 def test_a_scaling_of_one_leaves_batches_alone_and_surgery_still_counts(make_gpt2: MakeModel) -> None:

@@ -142,16 +142,6 @@ def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effe
         speed.verify()
 
 
-def test_what_was_loaded_smaller_survives_a_resume() -> None:
-    method = replace(MLPERF, where="loader")
-    before, after = stack(method), stack(method)
-    before.input_size(16, 0.0)
-    before.batch(torch.randn(1, 3, 8, 8), torch.zeros(1), 0.0, 10)
-    after.load_state_dict(before.state_dict())
-    after.verify()
-    assert after.report == before.report
-
-
 def test_memory_format_survives() -> None:
     images = torch.randn(2, 3, 16, 16).to(memory_format=torch.channels_last)
     for interpolation in ("nearest", "bilinear"):

@@ -62,7 +62,6 @@ def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iter
 
 
 def _listed(root: Path, *arguments: str) -> list[str]:
-    """Return the names that `git ls-files` prints; none if git fails."""
     return [name for name in (git(root, "ls-files", "-z", *arguments) or "").split("\0") if name]
 
 
