@@ -123,12 +123,6 @@ class ProgressiveResizing(Method):
             )
         if self.increment < 1:
             raise ValueError(f"progressive_resizing.increment is 1 px or more, not {self.increment}")
-        if self.interpolation not in ("nearest", "bilinear"):
-            raise ValueError(
-                f"progressive_resizing.interpolation must be nearest or bilinear, not {self.interpolation!r}"
-            )
-        if self.where not in ("batch", "loader"):
-            raise ValueError(f"progressive_resizing.where must be batch or loader, not {self.where!r}")
 
     def hooks(self) -> Hooks:
         return _ProgressiveResizingHooks(self)

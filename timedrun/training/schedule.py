@@ -93,15 +93,11 @@ class Schedule:
             raise ValueError(
                 f"a schedule of {self.epochs} epochs at scale {self.scale} has no whole epoch left; use more of either"
             )
-        if self.warmup_epochs_scaled >= self.epochs_scaled and self.warmup_epochs_scaled > 0:
+        warmup, cooldown = self.warmup_epochs_scaled, self.cooldown_epochs_scaled
+        if warmup >= self.epochs_scaled or warmup + cooldown > self.epochs_scaled:
             raise ValueError(
-                f"a warm-up of {self.warmup_epochs_scaled:g} epochs leaves nothing of the {self.epochs_scaled} epochs "
-                f"of this schedule ({self.epochs} at scale {self.scale}); shorten warmup_epochs or set scale_warmup"
-            )
-        if self.warmup_epochs_scaled + self.cooldown_epochs_scaled > self.epochs_scaled:
-            raise ValueError(
-                f"warm-up ({self.warmup_epochs_scaled:g}) and cool-down ({self.cooldown_epochs_scaled:g}) are longer "
-                f"than the {self.epochs_scaled} epochs of this schedule; shorten one of them"
+                f"warm-up ({warmup:g}) and cool-down ({cooldown:g}) do not fit into the {self.epochs_scaled} epochs of "
+                f"this schedule ({self.epochs} at scale {self.scale}); shorten one of them or set scale_warmup"
             )
 
     @property
