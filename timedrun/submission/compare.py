@@ -179,8 +179,6 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
 
 
 def _refuse_copies(runs: Sequence[RunSummary]) -> None:
-    if copies := len(runs) - len({one.sha256 for one in runs}):
-        raise NotComparable(f"the set of {_name(runs[0].path)} contains {copies} copies of a log.")
     _, name = rules_of(_benchmark(runs), None)
     if name and (message := copied(runs, name, [])):
         raise NotComparable(f"a set contains copies of a run: {message}.")

@@ -136,10 +136,6 @@ def test_an_average_of_another_model_is_refused_and_nothing_changes() -> None:
     before = other.weight.detach().clone()
     with pytest.raises(ValueError, match="another model"), hooks.evaluation(other):
         pass
-    wider = Network()
-    wider.layers[0] = nn.Linear(5, 3)
-    with pytest.raises(ValueError, match=r"layers\.0\.weight.*\(3, 4\).*\(3, 5\)"), hooks.evaluation(wider):
-        pass
     assert torch.equal(other.weight, before)
 
 
