@@ -146,11 +146,7 @@ class Benchmark:
         self.module("train").train(config, run)
 
     def plan(self, config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
-        """Return the benchmark's `run_info.plan`.
-
-        Raises:
-            UsageError: the benchmark has none.
-        """
+        """Return the benchmark's `run_info.plan`; raise UsageError if it has none."""
         function = self.hook("run_info", "plan")
         if function is None:
             raise UsageError(

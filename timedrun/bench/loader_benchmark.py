@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -143,7 +143,8 @@ def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: 
     """
     if before is None and memory:
         before = held_bytes()
-    with sampled(SAMPLE_EVERY) if memory else nullcontext([]) as samples:
+    watch: AbstractContextManager[list[int | None]] = sampled(SAMPLE_EVERY) if memory else nullcontext([])
+    with watch as samples:
         cpu, began = cpu_seconds(), time.perf_counter()
         count = run()
         seconds = time.perf_counter() - began

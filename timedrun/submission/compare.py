@@ -157,11 +157,7 @@ def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[
 
 
 def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[int]:
-    """Return the runs of a set that did not reach their target.
-
-    Raises:
-        NotComparable: there are more than a score drops.
-    """
+    """Return the runs of a set that did not reach their target; raise NotComparable for more than a score drops."""
     failed = {i: why for i, one in enumerate(runs) if (why := failure(one))}
     if not failed:
         return set()
