@@ -1,11 +1,11 @@
-# timedrun as an image, in two shapes from this one file; scripts/build_image.sh builds it.
-#   GPU, the default: NVIDIA's PyTorch image. Its torch, apex and flash-attn stay as they are, or the build fails.
+# Two images of timedrun; scripts/build_image.sh builds them.
+#   GPU, the default: NVIDIA's PyTorch image. The build fails if its torch, apex or flash-attn would be replaced.
 #   CPU: --build-arg BASE=docker.io/library/python:3.11-slim-bookworm
 #        --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu    (without it: CUDA's libraries, several GB)
 ARG BASE=nvcr.io/nvidia/pytorch:26.07-py3
 
-# FFCV is published as source only. Its compilers and headers stay in this stage: of it, the wheel goes on, and the names
-# of the packages that hold the libraries it was linked with (Debian and Ubuntu name them differently).
+# FFCV is published as source only. Compilers and headers stay in this stage; the wheel is kept, with the names of the
+# packages that provide its linked libraries (Debian and Ubuntu name them differently).
 FROM ${BASE} AS ffcv
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -26,7 +26,7 @@ ARG TORCH_INDEX=
 ARG USER_ID=1000
 
 COPY --from=ffcv /wheels /tmp/wheels
-# git: the tests make repositories. A base may have given the user's number to somebody already.
+# git: the tests create repositories. The base may already use the user id.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive xargs -a /tmp/wheels/packages \
@@ -37,9 +37,8 @@ RUN apt-get update \
     && install -d -m 1777 -o timedrun -g timedrun /results \
     && install -d /data
 
-# What the base has stays at its version unless a requirement forbids it, and what is bound to its CUDA or numpy stays
-# always: pip is told so, beside the base's own constraints (PIP_CONSTRAINT), which go before ours; versions and files are
-# compared afterwards.
+# Packages of the base keep their versions unless a requirement forbids it, and those bound to its CUDA or numpy always do:
+# both are constraints for pip, after the base's own (PIP_CONSTRAINT). Versions and files are compared afterwards.
 WORKDIR /timedrun
 COPY pyproject.toml constraints.txt ./
 # hadolint ignore=DL3013,SC2086,SC2185
@@ -62,12 +61,12 @@ print(*p['dependencies'], *(r for e in sys.argv[1].split(',') for r in p['option
         ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} \
     && python -m pip install --no-cache-dir --no-deps /tmp/wheels/ffcv-*.whl \
     && python -m pip list --format=freeze > /tmp/installed \
-    && if grep -Fxvf /tmp/installed /tmp/kept; then echo "pip replaced these; the base's own must stay" >&2; exit 1; fi \
+    && if grep -Fxvf /tmp/installed /tmp/kept; then echo "pip replaced these packages of the base image; build failed" >&2; exit 1; fi \
     && if [ -s /tmp/records ]; then sha256sum --check --quiet /tmp/records; fi \
     && python -c "import torch, ffcv.libffcv; print('torch', torch.__version__, torch.__file__)" \
     && rm -rf /tmp/* ~/.cache
 
-# The source belongs to root: what runs in the image cannot change the code that its results name as theirs.
+# The source belongs to root, so that a run cannot change the code that its results name.
 COPY . .
 RUN chmod -R a+rX,go-w . \
     && python -m pip install --no-cache-dir --no-deps --editable . \
@@ -88,7 +87,7 @@ ENV HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis \
     USER=timedrun \
     XDG_CACHE_HOME=/tmp/cache
 
-# There is no .git in an image: timedrun/provenance/system.py reads the commit here.
+# An image has no .git: timedrun/provenance/system.py reads the commit from this file.
 ARG COMMIT=unknown
 ARG DIRTY=true
 ARG VERSION=unknown
@@ -101,7 +100,7 @@ LABEL org.opencontainers.image.title="timedrun" \
       timedrun.dirty="${DIRTY}"
 
 USER ${USER_ID}
-# A shell first: NVIDIA's images fit the libraries' path to the driver in what bash reads at its start (BASH_ENV). exec, so
-# that signals reach the command. NVIDIA's own entry point would print a banner into --json.
+# Start with a shell: NVIDIA's images adapt the library path to the driver in BASH_ENV. exec passes signals to the command.
+# NVIDIA's own entry point would print a banner into --json output.
 ENTRYPOINT ["/bin/bash", "-c", "exec \"$@\"", "bash"]
 CMD ["timedrun", "--help"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the image timedrun:<version> with docker, podman or buildah, the first that works here; arguments go to its build,
-# such as --build-arg BASE=docker.io/library/python:3.11-slim-bookworm (Dockerfile says which there are).
+# Build the image timedrun:<version> with docker, podman or buildah, whichever works. Arguments go to the build, such as
+# --build-arg BASE=docker.io/library/python:3.11-slim-bookworm (the Dockerfile lists them).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version="$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)"
@@ -11,5 +11,5 @@ for engine in docker podman buildah; do
     exec "$engine" build --build-arg "COMMIT=$commit" --build-arg "DIRTY=$dirty" --build-arg "VERSION=$version" \
         --tag "timedrun:$version" "$@" .
 done
-echo "no docker, podman or buildah works here ('docker info' says why); nothing was built" >&2
+echo "no working docker, podman or buildah ('docker info' shows why); nothing was built" >&2
 exit 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Timed runs on data that Python packages carry, five each, interleaved, to one table a benchmark: digits (standard
-# baseline, tuned baseline, methods), then a small BERT (baseline, methods). Arguments go to both races.
+# Race on data that comes with Python packages, five interleaved runs each: digits (standard baseline, tuned baseline,
+# methods), then a small BERT (baseline, methods). Arguments go to both races.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sourced by the other scripts: puts timedrun on the path, the repository's .venv first, else what is installed already.
+# Sourced by the other scripts: put timedrun on the path, from the repository's .venv if it exists.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 if [ -d "$root/.venv" ]; then PATH="$root/.venv/bin:$PATH"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtual environment .venv with everything that the demo and the tests need; does nothing where it is there,
-# or where TIMEDRUN_INSTALLED says that Python has it all already, as in our container image.
+# Create the virtual environment .venv with all that the demo and the tests need. Does nothing if it exists, or if
+# TIMEDRUN_INSTALLED is set, as in our container image.
 set -euo pipefail
 if [ -n "${TIMEDRUN_INSTALLED:-}" ]; then exit 0; fi
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Style, types and tests, in the demo's environment. Arguments go to pytest.
+# Check style and types and run the tests in the demo's environment. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh

@@ -208,4 +208,4 @@ def test_the_first_engine_that_works_builds(tmp_path: Path, engines: dict[str, b
 def test_without_an_engine_that_works_it_says_so(tmp_path: Path) -> None:
     done, said = build(tmp_path, {"docker": False})
     assert done.returncode == 1 and not said
-    assert "no docker, podman or buildah works here" in done.stderr and "nothing was built" in done.stderr
+    assert "no working docker, podman or buildah" in done.stderr and "nothing was built" in done.stderr
