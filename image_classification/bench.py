@@ -99,7 +99,6 @@ def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
 
 
 def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device: torch.device) -> list[LoaderRates]:
-    """Return a row for each loader, store and size."""
     contestants = contestants_of(chosen, options.sizes)
     sums: dict[int, int] = {}
 

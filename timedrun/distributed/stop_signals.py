@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
@@ -14,10 +14,9 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that ask a run to save and stop."""
 
 
-def handled(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return `numbers` without SIGHUP if it was ignored from the start, as nohup(1) does."""
-    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [number for number in numbers if number is not signal.SIGHUP or not nohup]
+def handled() -> tuple[signal.Signals, ...]:
+    """Return STOPPING, without SIGHUP if it was ignored from the start, as nohup(1) does."""
+    return STOPPING[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else STOPPING
 
 
 def asked_twice(received: Sequence[signal.Signals]) -> bool:
@@ -48,7 +47,7 @@ class ShutdownRequest:
         """
         self._second_ends = second_ends
         if threading.current_thread() is threading.main_thread():
-            for number in handled(STOPPING):
+            for number in handled():
                 self._before[number] = signal.signal(number, self._receive)
 
     def uninstall(self) -> None:

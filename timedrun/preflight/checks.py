@@ -18,7 +18,6 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, flatten, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
-from timedrun.distributed.rendezvous import too_few_open_files
 from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
 from timedrun.preflight import dry_run
@@ -50,7 +49,6 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *settings_problems(benchmark, config, place.world_size),
         *launch_problems(config, options),
         *device_problems(config, place.local_world_size),
-        *filter(None, [too_few_open_files(place.world_size)]),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
         *result_problems(
             options.paths,

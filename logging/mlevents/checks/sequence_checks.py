@@ -48,11 +48,8 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
     in_epochs = run.benchmark is not None and run.benchmark.unit == "epoch"
     stopped = run.record.stopped
     end = run.position[id(stopped)] if stopped else len(run.record.events)
-    late = end < len(run.record.events) - 1
     for key, name in NUMBERED:
-        events = [e for e in run.record.all(key) if name in e.metadata]
-        if late:
-            events = [event for event in events if run.position[id(event)] < end]
+        events = [e for e in run.record.all(key) if name in e.metadata and run.position[id(e)] < end]
         wrong = [e for e in events if not is_number(e.metadata[name]) or e.metadata[name] < 0]
         if wrong:
             message = f"{name} of {key} is {short(wrong[0].metadata[name])}, not a number >= 0"

@@ -162,8 +162,6 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_contradicting_arguments_are_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no text file"):
-        prepare_tokens([], tmp_path / "out", encoding="characters")
     with pytest.raises(UsageError, match="between 0 and 1"):
         prepare_tokens([source], tmp_path / "out", encoding="characters", validation_fraction=1.0)
     with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):

@@ -105,7 +105,6 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
             starts = np.cumsum(found.lengths) - found.lengths
             places = [start + place for start, n in zip(starts, wanted, strict=True) for place in content[n][2]]
             assert found.masked.tolist() == places
-            assert found.masked_counts.tolist() == [len(content[number][2]) for number in wanted]
             assert found.labels.tolist() == [label for number in wanted for label in content[number][3]]
 
 

@@ -130,7 +130,7 @@ def package(
             write_manifest(folder, submitter, opened, rules, source, official, findings)
             if check:
                 findings = check_strictly(folder, rules)
-                official = check_package(folder, rules)
+                official = check_package(folder, rules.name)
                 write_manifest(folder, submitter, opened, rules, source, official, findings)
             files = sum(path.is_file() for path in folder.rglob("*"))
             archive = part / f"{submitter}.tar.gz"
