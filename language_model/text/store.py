@@ -147,7 +147,6 @@ class RaggedStore:
         self.vocabulary_size = manifest.vocabulary_size
         self.special = manifest.special
         self.lengths: NDArray[np.int64] = index[:, 0].astype(np.int64)
-        self.longest = manifest.splits[split].longest
         self._first = index[:, 1]
         self._starts = np.cumsum(self.lengths) - self.lengths
         self._tokens = _mapped(folder / split / "tokens.bin", manifest.token_type)
