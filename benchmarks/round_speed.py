@@ -121,7 +121,6 @@ def differences(own: Scores, official: Scores) -> list[str]:
 
 
 def main() -> None:
-    """Run the measurement and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=100)
     parser.add_argument("--rounds", type=int, default=3)
@@ -170,13 +169,11 @@ def main() -> None:
 
 
 def times(side: str, spent: dict[str, Spent]) -> str:
-    """Return one side's seconds as text, with its parts."""
     parts = ", ".join(f"{name} {part.seconds:.2f}" for name, part in spent.items())
     return f"{side} {seconds(spent):.2f} s ({parts})"
 
 
 def seconds(spent: dict[str, Spent]) -> float:
-    """Return the seconds of all parts."""
     return sum(part.seconds for part in spent.values())
 
 

@@ -48,8 +48,6 @@ class MaskedSequences(Sequences):
 
     masked: NDArray[np.int64]
     """(M,) increasing positions within the T tokens"""
-    masked_counts: NDArray[np.int64]
-    """(n,) masked positions of each sequence"""
     labels: NDArray[np.int64]
     """(M,)"""
 
@@ -200,9 +198,8 @@ class RaggedStore:
         self._check_ids("labels.bin", labels, indices)
         if (within >= np.repeat(lengths, counts)).any():
             self._damaged("masked.bin", "a position beyond its sequence", indices)
-        return MaskedSequences(
-            tokens, lengths, first, within + np.repeat(np.cumsum(lengths) - lengths, counts), counts, labels
-        )
+        masked = within + np.repeat(np.cumsum(lengths) - lengths, counts)
+        return MaskedSequences(tokens, lengths, first, masked, labels)
 
     def _check_ids(self, name: str, ids: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
         """Raise DataError for an id outside the vocabulary, before it becomes an out-of-range embedding row."""

@@ -53,10 +53,8 @@ def depth(value: object) -> int:
     level, found = [value], -1
     while level:
         found += 1
-        containers = [
-            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
-        ]
-        level = [inner for container in containers for inner in container]
+        containers = [item for item in level if isinstance(item, dict | list)]
+        level = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
     return found
 
 

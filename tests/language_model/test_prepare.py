@@ -65,7 +65,6 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) 
         if isinstance(everything, MaskedSequences):
             assert len(everything.masked) == found["evaluation_masked_tokens"]
             assert (np.diff(everything.masked) > 0).all()
-            assert everything.masked_counts.max() <= 10
             tokens[everything.masked] = everything.labels
         else:
             assert words.special.mask not in tokens

@@ -71,7 +71,7 @@ def report(
         findings += [finding for one in reports for finding in one.findings] + set_findings
         official: list[mlcommons.OfficialVerdict] = []
         if rules.name in MLPERF_RULESETS:
-            official += mlcommons.check_logs(logs, rules)
+            official += mlcommons.check_logs(logs, rules.name)
         else:
             message = f"MLCommons' tools have no rules {rules.name}, so they were not asked"
             findings.append(Finding(level="note", rule="official", message=message))
