@@ -160,7 +160,6 @@ class ImageBatches:
                 self.seed,
                 number,
                 self.global_batch,
-                self.ranks.world_size,
                 drop_last=self.config.drop_last,
                 order=self._order,
             )[first_step if number == epoch else 0 :]

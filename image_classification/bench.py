@@ -32,11 +32,11 @@ from timedrun.bench.loader_benchmark import (
     LoaderComparison,
     LoaderPass,
     LoaderRates,
-    held_bytes,
     interleaved,
     measured_pass,
     ratios,
 )
+from timedrun.bench.process_memory import held_bytes
 from timedrun.distributed.process_group import choose_device
 from timedrun.errors import DataError
 from timedrun.training import sampling

@@ -14,13 +14,16 @@ from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
 from mlevents.record import QualityPoint, RunRecord
 
-# Keys whose values are the same in all runs of a set. MLCommons' tools compare none of them.
-SHARED: Final = (
+SUBMISSION: Final = (
     keys.SUBMISSION_BENCHMARK,
     keys.SUBMISSION_DIVISION,
     keys.SUBMISSION_ORG,
     keys.SUBMISSION_PLATFORM,
     keys.SUBMISSION_STATUS,
+)
+# Keys whose values are the same in all runs of a set. MLCommons' tools compare none of them.
+SHARED: Final = (
+    *SUBMISSION,
     keys.DATASET,
     keys.QUALITY_TARGET,
     keys.GLOBAL_BATCH_SIZE,

@@ -118,27 +118,21 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
 
 
 class _ALiBiHooks(Hooks):
+    saved = ("batches",)
+
     def __init__(self, scaling: float) -> None:
         self._scaling = scaling
-        self._batches = 0
+        self.batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
         if self._scaling == 1:
             return inputs, targets
         inputs, targets = shortened(inputs, self._scaling), shortened(targets, self._scaling)
-        self._batches += 1
+        self.batches += 1
         return inputs, targets
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"batches": self._batches}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.keys() != {"batches"}:
-            raise ValueError(f"alibi restores 'batches', the saved state has {sorted(state)}")
-        self._batches = int(state["batches"])
-
     def effect(self) -> str | None:
-        return f"{self._batches} batches cut to {self._scaling:g} of their length" if self._batches else None
+        return f"{self.batches} batches cut to {self._scaling:g} of their length" if self.batches else None
 
 
 @dataclass(frozen=True, kw_only=True)

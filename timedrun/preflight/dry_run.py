@@ -41,11 +41,9 @@ class SimulatedClock:
         self.now = now
 
     def __call__(self) -> float:
-        """Return the time."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the clock forward."""
         self.now += seconds
 
 

@@ -17,17 +17,9 @@ from mlevents.event import is_number, short
 from mlevents.record import RunRecord, read
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as find_ruleset
-from mlevents.summary import RunSummary, summarize
+from mlevents.summary import SUBMISSION, RunSummary, summarize
 
 __all__ = ["CheckReport", "check", "check_record", "check_set"]
-
-SUBMISSION: Final = (
-    keys.SUBMISSION_BENCHMARK,
-    keys.SUBMISSION_DIVISION,
-    keys.SUBMISSION_ORG,
-    keys.SUBMISSION_PLATFORM,
-    keys.SUBMISSION_STATUS,
-)
 
 
 @dataclass(frozen=True)

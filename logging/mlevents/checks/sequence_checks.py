@@ -10,6 +10,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.finding import Finding, Level
+from mlevents.checks.timed_region import TRAINED
 from mlevents.event import Event, is_number, short
 from mlevents.record import progress_of
 
@@ -101,7 +102,6 @@ def pairs(run: CheckedRun) -> Iterator[Finding]:
 
 def nesting(run: CheckedRun) -> Iterator[Finding]:
     """Report epochs and blocks that begin or end during an evaluation."""
-    inner = frozenset({keys.BLOCK_START, keys.BLOCK_STOP, keys.EPOCH_START, keys.EPOCH_STOP})
     evaluation: Event | None = None
     crossing: list[tuple[Event, Event]] = []
     for event in run.record.events:
@@ -109,7 +109,7 @@ def nesting(run: CheckedRun) -> Iterator[Finding]:
             evaluation = event
         elif event.key == keys.EVAL_STOP:
             evaluation = None
-        elif evaluation is not None and event.key in inner:
+        elif evaluation is not None and event.key in TRAINED:
             crossing.append((evaluation, event))
             evaluation = None  # reported once per evaluation
     if crossing:

@@ -25,12 +25,6 @@ def test_special_ids_are_found_by_name(tmp_path: Path) -> None:
     assert vocabulary.content == (tmp_path / "vocab.txt").read_bytes()
 
 
-def test_a_vocabulary_without_mask_is_refused_naming_it(tmp_path: Path) -> None:
-    path = write_vocabulary(tmp_path / "vocab.txt", without=["[MASK]"])
-    with pytest.raises(DataError, match=r"vocab\.txt lacks \[MASK\]"):
-        read_vocabulary(path)
-
-
 @pytest.mark.parametrize(("extra", "words"), [(b"\n", "empty"), (b"the\n", "twice"), (b"\xff\n", "not UTF-8")])
 def test_an_unsound_vocabulary_is_refused(tmp_path: Path, extra: bytes, words: str) -> None:
     path = write_vocabulary(tmp_path / "vocab.txt")

@@ -307,11 +307,6 @@ def test_irregular_evaluations_of_an_open_run_are_noted_at_their_line(make_recor
     assert "evaluation-interval" not in [f.rule for f in check(write(records)).findings]
 
 
-def test_an_unknown_ruleset_is_refused(records, write):
-    with pytest.raises(ValueError, match=r"no ruleset '1\.2\.3'"):
-        check(write(records), "1.2.3")
-
-
 def test_a_log_of_no_benchmark_is_still_checked(tmp_path):
     path = tmp_path / "result_0.txt"
     path.write_text("nothing here\n")

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from timedrun.methods import EMA, Hooks
-from timedrun.methods.ema import ema_smoothing, ema_update, tensors_of
+from timedrun.methods.ema import ema_update, tensors_of
 
 
 class Network(nn.Module):
@@ -42,10 +42,6 @@ def train(steps: int, hooks: Hooks | None = None, evaluate_every: int = 0) -> tu
                     pass
         history.append({name: tensor.detach().clone() for name, tensor in tensors_of(model).items()})
     return model, history
-
-
-def test_smoothing_of_the_mlperf_run() -> None:
-    assert ema_smoothing(100, 20) == pytest.approx(0.870551, abs=5e-7)
 
 
 def test_evaluation_sees_the_average_of_parameters_and_buffers() -> None:
@@ -139,10 +135,6 @@ def test_an_average_of_another_model_is_refused_and_nothing_changes() -> None:
     other = nn.Linear(4, 3)
     before = other.weight.detach().clone()
     with pytest.raises(ValueError, match="another model"), hooks.evaluation(other):
-        pass
-    wider = Network()
-    wider.layers[0] = nn.Linear(5, 3)
-    with pytest.raises(ValueError, match=r"layers\.0\.weight.*\(3, 4\).*\(3, 5\)"), hooks.evaluation(wider):
         pass
     assert torch.equal(other.weight, before)
 

@@ -54,7 +54,6 @@ class PackageReport:
         return official and self.strict == "pass"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         return plain | {
             "official": asdict(self.official),
@@ -64,7 +63,6 @@ class PackageReport:
 
     @property
     def text(self) -> str:
-        """Format the report as text."""
         kind = "demonstration" if self.demonstration else "package"
         by = f"{self.official.checker}, {self.official.tool}, ruleset {self.ruleset}"
         own = (
