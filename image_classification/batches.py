@@ -67,8 +67,7 @@ class ImageBatches:
         size_at: Callable[[int], int] | None = None,
         last_epoch: int = 0,
     ) -> None:
-        """Open both splits.
-
+        """
         Args:
             size_at: pixels a side in each epoch (from 1), by default `config.train_size`; called from another thread.
             last_epoch: the last epoch to prefetch; 0: only the current one.
@@ -206,11 +205,6 @@ class InMemoryImages:
         return len(self.images)
 
     def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Iterate over the batches of `parts`; see `Loader.batches`.
-
-        Raises:
-            UsageError: the images do not have `size` pixels per side.
-        """
         if size != self.images.shape[-1]:
             raise UsageError(
                 f"images held in memory have {self.images.shape[-1]} px per side and cannot be loaded at {size}; set"

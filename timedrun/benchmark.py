@@ -110,11 +110,8 @@ class Benchmark:
         }
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
-        """Build the config `<data>_<name>`, or the one with the full name `name`.
-
-        Raises:
-            UsageError: no such config; the message has the nearest names, or the new command of a config that moved.
-        """
+        """Build the config `<data>_<name>`, or the one with the full name `name`; raise UsageError, with the nearest
+        names or the new command of a config that moved, if there is none."""
         wanted = f"{data or self.spec.default_data}_{name}"
         names = self.config_names
         moved: dict[str, str] = getattr(self.package, "MOVED_CONFIGS", {})

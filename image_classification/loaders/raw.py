@@ -71,11 +71,6 @@ class RawLoader:
         return len(self.store)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Iterate over the batches of `parts`; see `Loader.batches`.
-
-        Raises:
-            DataError: an evaluation crop of `size` exceeds the stored images.
-        """
         if not self.train and size > self.eval_resize:
             raise DataError(
                 f"{self.folder}: evaluation images are stored with a short side of {self.eval_resize} pixels, too small"

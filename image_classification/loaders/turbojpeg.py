@@ -61,7 +61,6 @@ class TurboJpegLoader:
         return len(self._images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Iterate over the batches of `parts`, channels-last; see `Loader.batches`."""
         fill: Callable[[Indices, Tensor], None]
         fill = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
         return self._threads.batches(

@@ -129,16 +129,13 @@ class SampleIndex:
 
     def check_shards(self, path: Path, sizes: Sequence[int]) -> None:
         """Raise DataError, naming `path`, unless every image is within its shard; `sizes`: bytes of each shard."""
-        shards = self.rows["shard"]
-        if not len(shards):
-            return
-        beyond = int(shards.max()) >= len(sizes)
-        if not beyond:
-            length = np.array(sizes, dtype=np.uint64)[shards]
+        rows = self.rows
+        if len(rows) and int(rows["shard"].max()) < len(sizes):
+            length = np.array(sizes, dtype=np.uint64)[rows["shard"]]
             # offset + bytes could overflow.
-            beyond = bool((self.rows["offset"] > length).any()) or bool(
-                (self.rows["bytes"] > length - self.rows["offset"]).any()
-            )
+            beyond = bool(((rows["offset"] > length) | (rows["bytes"] > length - rows["offset"])).any())
+        else:
+            beyond = len(rows) > 0
         if beyond:
             raise DataError(f"{path}: has images beyond the end of their shards; prepare the store again.")
 

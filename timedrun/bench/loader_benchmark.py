@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from timedrun.bench.process_memory import held_bytes, sampled
+from timedrun.bench.process_memory import sampled
 from timedrun.distributed.stall_detector import cpu_seconds
 from timedrun.errors import DataError
 
@@ -141,8 +141,6 @@ def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: 
         before: bytes of anonymous and shared memory to subtract; default: those in use now.
         memory: measure the peak memory. That takes time and blocks memory mapping: disable it in a counted pass.
     """
-    if before is None and memory:
-        before = held_bytes()
     watch: AbstractContextManager[list[int | None]] = sampled(SAMPLE_EVERY) if memory else nullcontext([])
     with watch as samples:
         cpu, began = cpu_seconds(), time.perf_counter()
@@ -150,7 +148,7 @@ def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: 
         seconds = time.perf_counter() - began
         cpu = cpu_seconds() - cpu
     held = [one for one in samples if one is not None]
-    peak = max(0, max(held) - before) if held and before is not None else None
+    peak = max(0, max(held) - (held[0] if before is None else before)) if held else None
     return LoaderPass(count, seconds, cpu, peak)
 
 

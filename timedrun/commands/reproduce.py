@@ -68,11 +68,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     verdicts = []
     for name, found in sets.items():
         results = [
-            (
-                one,
-                None if problems[name, place] else recorded_run_of(folder / name / f"result_{one.number}.txt"),
-                problems[name, place],
-            )
+            (one, recorded_run_of(folder / name / f"result_{one.number}.txt"), problems[name, place])
             for place, one in enumerate(found)
         ]
         verdicts.append(compare_runs(name, results, everything[name][len(found) :]))

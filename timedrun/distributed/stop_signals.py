@@ -34,11 +34,6 @@ class ShutdownRequest:
         self._second_ends = True
         self._before: dict[signal.Signals, Any] = {}
 
-    @property
-    def requested(self) -> bool:
-        """True if a signal has asked the run to stop."""
-        return self.signal is not None
-
     def install(self, *, second_ends: bool = True) -> None:
         """Handle STOPPING from now on; in another than the main thread the handlers of the host program stay.
 

@@ -204,9 +204,9 @@ class Watchdog:
     def _handle(self, status: RankStatus, message: dict[str, Any]) -> None:
         status.heard = self._awake
         if "ended" in message:
-            self.failure = self.failure or _failure(*message["ended"])
+            self.failure = self.failure or RunFailure(*message["ended"])
         elif "failed" in message:
-            status.failure, status.symptom = _failure(*message["failed"]), message["symptom"]
+            status.failure, status.symptom = RunFailure(*message["failed"]), message["symptom"]
             status.failed_at = self._awake
         elif "left" in message:
             status.left = True
@@ -274,10 +274,6 @@ class Watchdog:
         status = {"step": self.step, "words": message}
         with contextlib.suppress(OSError):  # the folder is the launcher's, which may have ended
             replace_text(path, json.dumps(status), f".{threading.get_ident()}.draft")
-
-
-def _failure(message: str, code: int, rank: int) -> RunFailure:
-    return RunFailure(message, ExitCode(code), rank)
 
 
 def _stuck_seconds(environment: Mapping[str, str]) -> float:

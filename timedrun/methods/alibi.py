@@ -41,11 +41,7 @@ def causal_bias(slopes: Tensor, queries: int, keys: int) -> Tensor:
 
 
 def shortened(tokens: Tensor, scaling: float) -> Tensor:
-    """Cut sequences (B, L) into consecutive shorter ones (B / scaling, L * scaling).
-
-    Raises:
-        ValueError: 1 / scaling is no integer that divides L, or these are no sequences.
-    """
+    """Cut sequences (B, L) into consecutive shorter ones (B / scaling, L * scaling); 1 / scaling must divide L."""
     pieces = 1 / Fraction(str(scaling))
     if tokens.dim() != 2:
         raise ValueError(f"alibi shortens token sequences [batch, length], not {list(tokens.shape)}")
@@ -91,9 +87,7 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
     """Give every transformers GPT-2 inside `model` ALiBi, in place, and return the number of attention layers changed.
 
     The position embedding becomes zeros that are not trained, `max_sequence_length` long (0: as long as it was).
-
-    Raises:
-        ValueError: an attention implementation that takes no bias, such as flash attention.
+    Raises ValueError for an attention implementation that takes no bias, such as flash attention.
     """
     modeling = sys.modules.get(MODELING)  # where it was never imported, no model can hold one
     if modeling is None:

@@ -16,9 +16,7 @@ def warmed_length(step: int, *, steps: int, duration: float, min_length: int, ma
     It is step_size * (step // n), at least `min_length` and at most `max_length`, where n, in steps, is
     int(steps * duration) // ((max_length - min_length) // step_size): MosaicML Composer's staircase, which begins at
     0 and so stays at `min_length` a while, and ends up to one increment and n steps after `duration`.
-
-    Raises:
-        ValueError: fewer steps than increments, or no increment at all.
+    Raises ValueError for fewer steps than increments, or no increment at all.
     """
     increments = (max_length - min_length) // step_size
     warming = int(steps * duration)

@@ -123,7 +123,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             raise
         if not speaks(ranks):
             return failure.exit_code
-        raise (RankLost if failure.exit_code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
+        raise (RankLost if failure.exit_code == ExitCode.RANK_LOST else TimedrunError)(reason) from None
     finally:
         if ranks.world_size == 1:  # several ranks are processes of their own, which keep their handlers to the end
             stop.uninstall()

@@ -19,7 +19,7 @@ from timedrun.submission.scoring.run_status import failure, reached, rules_of, t
 from timedrun.submission.scoring.score import Score, score_set
 from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare
 
-__all__ = ["ALLOWABLE", "Difference", "NotComparable", "Ratio", "compare", "compare_sets"]
+__all__ = ["NotComparable", "Ratio", "compare", "compare_sets"]
 
 ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""

@@ -243,10 +243,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     """Build the optimizer that `config` names, over trainable parameters; a group keeps its peak rate as "initial_lr".
 
     Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`. `fused`
-    takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; the others have no choice.
-
-    Raises:
-        ValueError: `fused` for an optimizer that has no such form.
+    takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; the others have no choice
+    and raise ValueError.
     """
     if fused and config.kind not in ("adamw", "decoupled_adamw"):
         raise ValueError(f"optimizer {config.kind} has no fused form to choose; only adamw and decoupled_adamw have")

@@ -105,23 +105,12 @@ def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Pa
     train.write_bytes(whole[:middle] + b"\xff" * 512 + whole[middle + 512 :])
     with pytest.raises(DataError, match="no end-of-archive marker"):
         list_tar(train, tmp_path, silent)
-    train.write_bytes(b"no tar at all" * 100)
-    with pytest.raises(DataError, match="not a complete tar file"):
-        list_tar(train, tmp_path, silent)
+    for other in (b"no tar at all" * 100, gzip.compress(whole)):
+        train.write_bytes(other)
+        with pytest.raises(DataError, match="not a complete tar file .*nothing was prepared. Unpack it"):
+            list_tar(train, tmp_path, silent)
     with pytest.raises(DataError, match="cannot be read"):
         list_tar(tmp_path / "none.tar", tmp_path, silent)
-
-
-def test_a_compressed_tar_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    train, _, _ = tars_of(image_folder(tmp_path / "images", train=2), tmp_path / "tars")
-    train.write_bytes(gzip.compress(train.read_bytes()))
-    with pytest.raises(DataError, match="not a complete tar file .*nothing was prepared. Unpack it"):
-        list_tar(train, tmp_path, silent)
-    outer = tmp_path / "outer.tar"
-    with tarfile.open(outer, "w") as archive:
-        add(archive, "n01440764.tar", train.read_bytes())
-    with pytest.raises(DataError, match="outer.tar: n01440764.tar: not a complete tar file"):
-        list_tar(outer, tmp_path, silent)
 
 
 def test_a_tar_that_cannot_be_opened_raises_a_data_error(tmp_path: Path) -> None:

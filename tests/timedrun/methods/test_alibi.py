@@ -129,16 +129,6 @@ def test_positions_enter_through_the_bias_alone(make_gpt2: MakeModel, tokens: to
     torch.testing.assert_close(shifted, after)
 
 
-def test_training_leaves_the_zero_embedding_alone(make_gpt2: MakeModel, tokens: torch.Tensor) -> None:
-    model = make_gpt2()
-    alibi(model)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    model(tokens, labels=tokens).loss.backward()
-    optimizer.step()
-    assert not model.transformer.wpe.weight.any()
-    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
-
-
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_a_token_changes_nothing_before_it(make_gpt2: MakeModel, tokens: torch.Tensor, attention: str) -> None:
     model = make_gpt2(attention)

@@ -100,12 +100,6 @@ def test_evaluation_before_the_first_update_uses_training_weights() -> None:
     assert hooks.effect() == "1 updates of the moving average"
 
 
-def test_update_only_touches_multiples_of_the_interval() -> None:
-    hooks = EMA(half_life=4, update_interval=3).hooks()
-    train(11, hooks)
-    assert hooks.state_dict()["updates"] == 3
-
-
 def test_state_is_a_snapshot_and_restores_exactly() -> None:
     hooks = EMA(half_life=4, update_interval=1).hooks()
     model, _ = train(4, hooks)

@@ -68,18 +68,6 @@ def test_sgd_equals_a_loop_written_by_hand(momentum: float, dampening: float, ne
         np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_sgd_without_momentum_at_a_constant_rate_equals_coupled_sgd() -> None:
-    params = [[nn.Parameter(torch.from_numpy(value)) for value in gradients(99)] for _ in range(2)]
-    decoupled = DecoupledSGD(params[0], lr=0.5, weight_decay=0.5 * 0.02)
-    coupled = torch.optim.SGD(params[1], lr=0.5, weight_decay=0.02)
-    for step in range(5):
-        for ours, theirs, gradient in zip(*params, gradients(step), strict=True):
-            ours.grad, theirs.grad = torch.from_numpy(gradient), torch.from_numpy(gradient)
-        decoupled.step()
-        coupled.step()
-    torch.testing.assert_close(params[0], params[1], rtol=1e-12, atol=1e-12)
-
-
 def test_sgd_with_momentum_shrinks_like_coupled_sgd_at_the_mapped_decay() -> None:
     """NVIDIA's 3.0518e-5 at rate 2.048 and momentum 0.875 is 5e-4 decoupled."""
     mapped = 2.048 * 3.0518e-5 / (1 - 0.875)

@@ -120,7 +120,7 @@ class SetVerdict:
 
 
 def compare_runs(
-    name: str, results: Sequence[tuple[RecordedRun, RecordedRun | None, str]], rest: Sequence[RecordedRun] = ()
+    name: str, results: Sequence[tuple[RecordedRun, RecordedRun, str]], rest: Sequence[RecordedRun] = ()
 ) -> SetVerdict:
     """Compare the runs of a set with their repetitions.
 
@@ -141,7 +141,7 @@ def compare_runs(
         intervals.append(_interval(old))
         then = run_result(old)
         now, course, words = None, "unknown", ""
-        if again is not None and not problem:
+        if not problem:
             new = summarize(read(again.log))
             now = run_result(new)
             course, words = compared_courses(old, new, unit)
