@@ -77,7 +77,6 @@ def measure(rank: int, folder: Path, store: Path, repeats: int) -> None:
 
 
 def main() -> None:
-    """Run the ranks and print sizes and times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=3)

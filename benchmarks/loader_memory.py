@@ -1,6 +1,6 @@
-"""Measure the memory of every image loader over three epochs, each in a fresh process; report growth as JSON and plot.
+"""Measure the memory of every image loader over three epochs, each in a fresh process; report growth as JSON.
 
-Usage: python benchmarks/loader_memory.py --out FILE.json [--plot FILE.png] [--images PATH ...] [--stores FOLDER]
+Usage: python benchmarks/loader_memory.py --out FILE.json [--images PATH ...] [--stores FOLDER]
        [--loaders NAME ...] [--count 2000] [--size 224] [--batch 128] [--workers 2] [--epochs 3]
 """
 
@@ -95,39 +95,9 @@ def measure(contestant: Contestant, stores: Stores, options: BenchOptions, epoch
     }
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Plot memory over time, one panel per loader, with epoch ends marked."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    columns = min(3, len(rows))
-    lines = -(-len(rows) // columns)
-    figure, panels = pyplot.subplots(lines, columns, figsize=(4.2 * columns, 2.8 * lines), squeeze=False, sharey=True)
-    for panel in panels.flat[len(rows) :]:
-        panel.axis("off")
-    for row, panel in zip(rows, panels.flat, strict=False):
-        seconds = [sample[0] for sample in row["samples"]]
-        panel.plot(seconds, [(sample[1] + sample[2]) / MIB for sample in row["samples"]], label="anonymous and shared")
-        panel.plot(seconds, [sample[3] / MIB for sample in row["samples"]], ":", label="mapped files (page cache)")
-        for number, end in enumerate(row["epoch_ends"], 1):
-            panel.axvline(end["seconds"], color="0.6", linewidth=0.8)
-            panel.annotate(f"epoch {number}", (end["seconds"], 0), rotation=90, ha="right", fontsize=7, color="0.4")
-        panel.set_title(f"{row['loader']} on {row['store']}: {row['growth_bytes'] / MIB:+.1f} MiB", fontsize=9)
-        panel.set_xlim(left=row["opened_at_seconds"])  # before it: Python, torch, FFCV's compiler
-        panel.set_xlabel("seconds since the process began")
-    panels[0, 0].set_ylabel("MiB")
-    panels[0, 0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
-
-
 def main() -> None:
-    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--plot", type=Path)
     parser.add_argument("--images", nargs="+", type=Path, default=[])
     parser.add_argument("--stores", type=Path)
     parser.add_argument("--loaders", nargs="+", default=[])
@@ -158,8 +128,6 @@ def main() -> None:
             "environment": system.environment().splitlines(),
         },
     )
-    if given.plot:
-        draw(rows, given.plot)
     header = ["loader", "store", *(f"end of epoch {number}" for number in range(1, given.epochs + 1))]
     table = []
     for row in rows:

@@ -76,12 +76,10 @@ def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path 
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="digits_baseline")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1)
+    for name, value in {"rounds": 15, "epochs": 2, "threads": 1}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--data-folder", type=Path)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

@@ -41,7 +41,6 @@ POLL_SECONDS = 0.005
 
 
 def start(name: str, images: Sequence[Path], folder: Path, workers: int) -> subprocess.Popen[str]:
-    """Start the command as the leader of a new process group."""
     command = [sys.executable, "-m", "timedrun", "prepare", "image_classification", "imagenet_baseline"]
     command += ["--images", *map(str, images), "--data-folder", str(folder), "--workers", str(workers), *FORMATS[name]]
     return subprocess.Popen(
@@ -50,7 +49,6 @@ def start(name: str, images: Sequence[Path], folder: Path, workers: int) -> subp
 
 
 def wait(process: subprocess.Popen[str]) -> None:
-    """Wait for the command; exit unless it succeeds."""
     _, errors = process.communicate(timeout=LIMIT_SECONDS)
     if process.returncode:
         raise SystemExit(f"prepare ended with exit code {process.returncode}:\n{errors[-4000:]}")
@@ -126,7 +124,6 @@ def trial(
 
 
 def main() -> None:
-    """Run all trials and compare contents."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", nargs="+", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

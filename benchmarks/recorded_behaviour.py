@@ -143,7 +143,6 @@ def prepare(benchmark: str, config: str, texts: list[str], store: Path) -> dict[
 
 
 def record(given: argparse.Namespace) -> dict[str, Any]:
-    """Record everything that the given data allows."""
     with TemporaryDirectory() as made, ThreadPoolExecutor(given.jobs) as pool:
         folder = Path(made).resolve()
         places = {"shakespeare": folder / "shakespeare", "wikipedia": folder / "wikipedia", "cifar10": given.cifar10}
@@ -211,7 +210,6 @@ def differences(first: Any, second: Any, path: str = "") -> Iterator[tuple[str, 
 
 
 def main() -> int:
-    """Record or compare, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     recording = verbs.add_parser("record")

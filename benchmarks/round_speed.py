@@ -35,10 +35,9 @@ TIMEDRUN: Final = (sys.executable, "-c", "import sys; from timedrun.cli import m
 
 @dataclass
 class Spent:
-    """Wall seconds, CPU seconds and largest resident size (bytes) of processes that ran one after the other."""
+    """Wall seconds and largest resident size (bytes) of processes that ran one after the other."""
 
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
     peak_bytes: int = 0
 
     def run(self, command: Sequence[str], folder: Path, output: Path) -> int:
@@ -49,7 +48,6 @@ class Spent:
             _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.seconds += time.perf_counter() - began
-        self.cpu_seconds += usage.ru_utime + usage.ru_stime
         self.peak_bytes = max(self.peak_bytes, usage.ru_maxrss * 1024)
         return process.returncode
 
@@ -121,7 +119,6 @@ def differences(own: Scores, official: Scores) -> list[str]:
 
 
 def main() -> None:
-    """Run the measurement and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, default=100)
     parser.add_argument("--rounds", type=int, default=3)
@@ -159,8 +156,7 @@ def main() -> None:
         "submitters": len(submitters),
     }
     low, high = result["ratio_range"]
-    print(f"MLCommons' / ours: median {result['ratio']:.1f}, range {low:.1f} to {high:.1f} of {len(rows)};", end=" ")
-    print(f"CPU time: {result['cpu_ratio']:.1f}")
+    print(f"MLCommons' / ours: median {result['ratio']:.1f}, range {low:.1f} to {high:.1f} of {len(rows)}")
     peaks = result["peak_megabytes"]
     print(f"largest process: ours {peaks['ours']:.0f} MB, MLCommons' {peaks['theirs']:.0f} MB")
     print(f"scores: {result['same_scores']} the same digits, {result['no_scores']} given by neither, and these differ:")
@@ -170,26 +166,21 @@ def main() -> None:
 
 
 def times(side: str, spent: dict[str, Spent]) -> str:
-    """Return one side's seconds as text, with its parts."""
     parts = ", ".join(f"{name} {part.seconds:.2f}" for name, part in spent.items())
     return f"{side} {seconds(spent):.2f} s ({parts})"
 
 
 def seconds(spent: dict[str, Spent]) -> float:
-    """Return the seconds of all parts."""
     return sum(part.seconds for part in spent.values())
 
 
 def summary(rows: Sequence[dict[str, dict[str, Spent]]], own: Scores, official: Scores) -> dict[str, Any]:
     """Return ratios, peaks, the comparison of the scores and every measurement."""
     ratios = [seconds(row["theirs"]) / seconds(row["ours"]) for row in rows]
-    cpu = [sum(part.cpu_seconds for part in row["theirs"].values()) for row in rows]
-    own_cpu = [sum(part.cpu_seconds for part in row["ours"].values()) for row in rows]
     sides = {side: [row[side] for row in rows] for side in ("ours", "theirs")}
     return {
         "ratio": statistics.median(ratios),
         "ratio_range": [min(ratios), max(ratios)],
-        "cpu_ratio": statistics.median(theirs / ours for theirs, ours in zip(cpu, own_cpu, strict=True)),
         "seconds": {side: statistics.median(map(seconds, spent)) for side, spent in sides.items()},
         "peak_megabytes": {
             side: max(part.peak_bytes for row in spent for part in row.values()) / 1e6 for side, spent in sides.items()

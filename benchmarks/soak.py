@@ -48,11 +48,8 @@ POLL_SECONDS = 0.02
 
 @dataclass
 class Kill:
-    """One kill and its consequences."""
-
     target: str
     at_seconds: float
-    """After the start of the command."""
     step: int | None = None
     """Optimizer steps that the log's run had done by the last event that says it; None before the first."""
     hit: bool = True
@@ -87,14 +84,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Job:
-    """Command line of a run."""
-
     arguments: tuple[str, ...]
     ranks: int
     checkpoint_minutes: float
 
     def start(self, folder: Path, number: int, *, resume: bool = False) -> subprocess.Popen[str]:
-        """Start the command as leader of its own process group."""
         command = [sys.executable, "-m", "timedrun", "run", *self.arguments, "--ranks", str(self.ranks)]
         command += ["--results", str(folder), "--number", str(number)]
         command += ["--checkpoint-minutes", str(self.checkpoint_minutes), *(["--resume"] if resume else [])]
@@ -251,7 +245,6 @@ def ended(log: Path) -> bool:
 
 
 def main() -> None:
-    """Run the trials and print their results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--kills", type=int, default=50)

@@ -87,8 +87,6 @@ def tensors(benchmark: str) -> list[str]:
 
 
 class Log:
-    """Lines of one result file."""
-
     def __init__(self, benchmark: str, start_ms: int, seed: int) -> None:
         self.lines: list[str] = []
         self.benchmark = benchmark

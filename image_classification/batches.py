@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,14 +16,13 @@ from image_classification import cifar10, digits
 from image_classification.augmentation import pad_crop_flip
 from image_classification.configs import ImageRunConfig
 from image_classification.datasets import require_folder
-from image_classification.loaders.in_memory import InMemoryImages
 from image_classification.loaders.loader import LoadedBatch, Loader
 from image_classification.loaders.prefetch import Prefetched
 from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import store_problems
 from timedrun.distributed.process_group import ProcessGroup
-from timedrun.errors import DataError
+from timedrun.errors import DataError, UsageError
 from timedrun.methods import Stack
 from timedrun.training import sampling
 
@@ -68,15 +67,12 @@ class ImageBatches:
         size_at: Callable[[int], int] | None = None,
         last_epoch: int = 0,
     ) -> None:
-        """Open both splits.
-
+        """
         Args:
             size_at: pixels a side in each epoch (from 1), by default `config.train_size`; called from another thread.
             last_epoch: the last epoch to prefetch; 0: only the current one.
 
-        Raises:
-            DataError: the data is missing, damaged or has a label out of range, or its loader is not installed.
-            UsageError: the loader does not read the store.
+        Raises what `open_source` raises.
         """
         self.config, self.ranks, self.global_batch, self.seed = config, ranks, global_batch, seed
         self._size_at = size_at or (lambda epoch: config.train_size)
@@ -148,7 +144,6 @@ class ImageBatches:
                 yield Batch(self._normalize(images), labels, len(images))
 
     def _training(self, epoch: int, first_step: int) -> Prefetched:
-        """Return the batches from that step on; prefetched ones if they begin there."""
         if self._ahead is None or self._next != (epoch, first_step) or epoch > max(self._last_epoch, self._first_epoch):
             self._drop_ahead()
             self._first_epoch = epoch
@@ -157,7 +152,6 @@ class ImageBatches:
         return self._ahead
 
     def _passes(self, epoch: int, first_step: int) -> Iterator[LoadedBatch]:
-        """Yield the batches of this and all later epochs up to the last."""
         for number in range(epoch, max(epoch, self._last_epoch) + 1):
             if number > epoch:
                 self._require_whole_store()
@@ -166,7 +160,6 @@ class ImageBatches:
                 self.seed,
                 number,
                 self.global_batch,
-                self.ranks.world_size,
                 drop_last=self.config.drop_last,
                 order=self._order,
             )[first_step if number == epoch else 0 :]
@@ -202,6 +195,29 @@ class ImageBatches:
         return images.float().sub_(self._offset).mul_(self._scale)
 
 
+class InMemoryImages:
+    """Split held in memory, on the training device."""
+
+    def __init__(self, images: Tensor, labels: Tensor, device: torch.device) -> None:
+        self.images, self.labels = images.to(device), labels.to(device)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
+        if size != self.images.shape[-1]:
+            raise UsageError(
+                f"images held in memory have {self.images.shape[-1]} px per side and cannot be loaded at {size}; set"
+                " data.train_size and data.eval_size to that, and --methods.progressive-resizing.where batch."
+            )
+        for part in parts:
+            chosen = torch.from_numpy(part).to(self.images.device)
+            yield LoadedBatch(self.images[chosen], self.labels[chosen])
+
+    def close(self) -> None:
+        """Do nothing: no resource is held."""
+
+
 def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:
     """Open the train or the evaluation split.
 
@@ -233,7 +249,6 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
 
 
 def sample_order(config: DataConfig) -> sampling.Order:
-    """Return the sample order that `config` names."""
     if config.order == "random":
         return sampling.epoch_order
     return partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)

@@ -32,11 +32,11 @@ from timedrun.bench.loader_benchmark import (
     LoaderComparison,
     LoaderPass,
     LoaderRates,
-    held_bytes,
     interleaved,
     measured_pass,
     ratios,
 )
+from timedrun.bench.process_memory import held_bytes
 from timedrun.distributed.process_group import choose_device
 from timedrun.errors import DataError
 from timedrun.training import sampling
@@ -99,7 +99,6 @@ def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
 
 
 def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device: torch.device) -> list[LoaderRates]:
-    """Return a row for each loader, store and size."""
     contestants = contestants_of(chosen, options.sizes)
     sums: dict[int, int] = {}
 

@@ -37,8 +37,6 @@ STORES: Final = {
 
 @dataclass(frozen=True)
 class Contestant:
-    """A loader on a store at one image size."""
-
     name: str
     loader: LoaderName
     store: str
@@ -87,17 +85,13 @@ def contestants_of(names: Sequence[str], sizes: Sequence[int]) -> list[Contestan
 
 @dataclass(frozen=True)
 class Stores:
-    """Stores of the same images."""
-
     folder: Path
     """Parent of the stores' folders, which have their names."""
     manifests: dict[str, ImageManifest]
     source: str
-    """Description of the images."""
 
     @property
     def images(self) -> int:
-        """Number of training images."""
         return next(iter(self.manifests.values())).splits["train"].images
 
 
@@ -202,5 +196,4 @@ def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

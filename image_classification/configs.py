@@ -51,7 +51,6 @@ class ImageRunConfig(RunConfig):
 
     @property
     def total_epochs(self) -> int:
-        """Greatest length of the run."""
         return self.max_epochs or self.schedule.epochs_scaled
 
     def progress(self, epoch: int) -> float:

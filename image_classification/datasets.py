@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from image_classification.loaders.registry import LOADERS
 from image_classification.settings import DataConfig
 from image_classification.stores.manifest import (
     FORMAT_SETTINGS,
-    ImageManifest,
     StoreConfig,
     differences,
     read_manifest,
@@ -40,8 +40,10 @@ class DataFacts:
     channels: int
 
 
-def facts(config: DataConfig, folder: Path | None) -> DataFacts:
+def facts(config: DataConfig, folder: Path | None, *, usable: bool = True) -> DataFacts:
     """Return counts and shapes without reading an image.
+
+    usable: raise DataError if a run of `config` cannot use the store; otherwise a split that it lacks counts as 0.
 
     Raises:
         DataError: the folder is missing or not what the source expects.
@@ -60,27 +62,10 @@ def facts(config: DataConfig, folder: Path | None) -> DataFacts:
         index = image_folder.read_index(folder)
         return DataFacts(index.facts["train"].images, index.facts["evaluation"].images, len(index.classes), 3)
     manifest = read_manifest(folder)
-    if found := differences(folder, manifest, config.store, config.eval_resize):
+    if usable and (found := differences(folder, manifest, config.store, config.eval_resize)):
         raise DataError(" ".join(found))
-    return _counted(config, manifest)
-
-
-def _counted(config: DataConfig, manifest: ImageManifest) -> DataFacts:
-    """Return the counts of a store; 0 for a missing split."""
     train, evaluation = map(manifest.splits.get, run_splits(config.store, config.eval_resize))
     return DataFacts(train.images if train else 0, evaluation.images if evaluation else 0, len(manifest.classes), 3)
-
-
-def _facts_of_unusable(config: DataConfig, folder: Path | None) -> DataFacts | None:
-    """Return the counts of a store of the right format that a run cannot use (other settings, a missing split), so that
-    preflight reports all faults at once."""
-    if config.source != "image_folder" or config.store.format == "folder" or folder is None:
-        return None
-    try:
-        manifest = read_manifest(folder)
-    except DataError:
-        return None
-    return _counted(config, manifest) if manifest.settings.format == config.store.format else None
 
 
 def declared(config: DataConfig) -> DataFacts:
@@ -114,13 +99,9 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
             if isinstance(method, ProgressiveResizing) and method.where == "loader"
         ]
     try:
-        known = facts(data, folder)
+        known = facts(data, folder, usable=False)  # the loader reported what keeps a run from using the store
     except DataError as error:
-        found += [str(error)] * (not any(message in str(error) for message in found))
-        unusable = _facts_of_unusable(data, folder)
-        if unusable is None:
-            return found
-        known = unusable
+        return found + [str(error)] * (not any(message in str(error) for message in found))
     if known.classes != model.classes:
         found.append(f"the data has {known.classes} classes, the model {model.classes}; --model.classes sets it.")
     if not known.channels == model.channels == len(data.mean) == len(data.std):
@@ -197,6 +178,52 @@ def data_digest(config: ImageRunConfig, folder: Path | None) -> dict[str, str]:
         for tensor in source:
             content.update(tensor.numpy().data)
     return {"sha256": content.hexdigest(), "of": "images and labels"}
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """Files of the training split, followed by those of the evaluation split; none is opened."""
+
+    folder: Path
+    parts: Sequence[tuple[int, Callable[[int], str]]]
+    """Number of files and their names; a folder of images has too many for a list."""
+    bytes: int
+
+    def __len__(self) -> int:
+        return sum(count for count, _ in self.parts)
+
+    def __iter__(self) -> Iterator[Path]:
+        return (self.folder / name(place) for count, name in self.parts for place in range(count))
+
+    def __getitem__(self, position: int) -> Path:
+        for count, name in self.parts:
+            if position < count:
+                return self.folder / name(position)
+            position -= count
+        raise IndexError(position)
+
+
+def data_files(config: DataConfig, folder: Path | None) -> DataFiles | None:
+    """Return the files that a run of `config` reads images from, or None for a source other than image_folder.
+
+    Raises:
+        DataError: the folder is missing or holds no complete store.
+    """
+    if config.source != "image_folder":
+        return None
+    folder = require_folder(config, folder)
+    if config.store.format == "folder":
+        index = image_folder.read_index(folder)
+        size = sum(counts.bytes for counts in index.facts.values())
+        return DataFiles(folder, [(len(split), split.name) for split in index.splits.values()], size)
+    files = read_manifest(folder).files
+    names = [
+        name
+        for split in run_splits(config.store, config.eval_resize)
+        for name in sorted(files)
+        if name.startswith((f"{split}/", f"{split}."))
+    ]
+    return DataFiles(folder, [(len(names), names.__getitem__)], sum(files[name].bytes for name in names))
 
 
 def require_folder(config: DataConfig, folder: Path | None) -> Path:

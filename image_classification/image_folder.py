@@ -110,19 +110,19 @@ def read_index(folder: Path) -> Index:
         DataError: there is no index, or it was changed.
     """
     path = folder / INDEX
-    again = f"timedrun prepare image_classification CONFIG --data-folder {folder}"
     if not path.is_file():
-        raise DataError(f"{folder}: no {INDEX}. Run: {again}")
+        raise DataError(
+            f"{folder}: no {INDEX}. Run: timedrun prepare image_classification CONFIG --data-folder {folder}"
+        )
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        if values.get("version", 1) != VERSION:
-            raise DataError(
-                f"{path}: written by another version of timedrun (index {values.get('version', 1)!r}, read is {VERSION}"
-                f"); prepare again: {again}"
-            )
         head = cattrs.Converter(forbid_extra_keys=True).structure(values, IndexHead)
+        if head.version != VERSION:
+            raise ValueError(f"version {head.version}")
     except (OSError, ValueError, AttributeError, RecursionError, cattrs.BaseValidationError) as error:
-        raise DataError(f"{path}: damaged or edited ({type(error).__name__}); run prepare again.") from None
+        raise DataError(
+            f"{path}: damaged or edited ({type(error).__name__}), or of another version; run prepare again."
+        ) from None
     splits = {split: SampleIndex.open(folder, f"{path.stem}.{split}", head.files, FILE_ROW) for split in SPLITS}
     index = Index(head.classes, splits)
     if index.digest != head.sha256:

@@ -137,7 +137,6 @@ def _store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) 
 
 
 def _remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> list[str]:
-    """Return notes on likely mistakes: another number of classes than the config's, empty classes."""
     notes = []
     if len(classes) != config.model.classes:
         notes.append(
@@ -165,7 +164,6 @@ def _list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers:
 
 
 def _decode_all(source: Source, workers: int) -> Mapping[str, int]:
-    """Decode every image in `workers` processes; count those that are not plain RGB JPEG by kind."""
     items = [item for split in source.splits.values() for item in split]
     tasks = [items[begin : begin + _IMAGES_PER_TASK] for begin in range(0, len(items), _IMAGES_PER_TASK)]
     kinds: Counter[str] = Counter()
@@ -198,7 +196,6 @@ def _about(broken: Sequence[str], what: str) -> str:
 
 
 def _reported(lines: Sequence[str]) -> dict[str, Any]:
-    """Print `lines` to standard error, and return them as they are in the result."""
     for line in lines:
         _to_standard_error(line)
     return {"notes": list(lines)} if lines else {}

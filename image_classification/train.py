@@ -11,10 +11,9 @@ from image_classification import warm_up
 from image_classification.batches import Batch, ImageBatches, open_batches
 from image_classification.build import build
 from image_classification.configs import ImageRunConfig
-from image_classification.datasets import facts
+from image_classification.datasets import data_files, facts
 from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
-from image_classification.stores.data_files import data_files
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.timed_run import TimedRun
 from timedrun.training.loss import binary_cross_entropy, cross_entropy

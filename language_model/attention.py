@@ -215,8 +215,6 @@ def varlen(layout: Layout) -> Attend:
     cuts, longest = boundaries(layout), max(layout.longest, layout.row_multiple)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        if dropout:
-            raise UsageError(f"attention 'varlen' does not support dropout {dropout}; use 'flash_attn'.")
         dtype = q.dtype if q.dtype in HALF else torch.bfloat16
         out = varlen_attn(q.to(dtype), k.to(dtype), v.to(dtype), cuts, cuts, longest, longest)
         assert isinstance(out, Tensor)  # a pair only with auxiliary output

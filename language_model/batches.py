@@ -50,9 +50,7 @@ class TextBatches:
     def _step(self, step: int) -> list[MaskedBatch]:
         epoch = step // self.steps_per_epoch + 1
         if epoch != self._epoch:
-            self._steps = sampling.steps(
-                len(self.train_store), self.config.seed, epoch, self.config.global_batch, self.ranks.world_size
-            )
+            self._steps = sampling.steps(len(self.train_store), self.config.seed, epoch, self.config.global_batch)
             self._epoch = epoch
         chosen = self._steps[step % self.steps_per_epoch]
         lengths = self.train_store.lengths[chosen]

@@ -67,8 +67,7 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
 
 
 def build_model(config: BertRunConfig, device: torch.device | None = None) -> Bert | ReferenceBert:
-    """Build the model on the CPU, with the same initial weights in either implementation; on the meta device without
-    weights if `device` is that."""
+    """Build the model on the CPU, with the same initial weights in either implementation, or on the meta device."""
     reference: Literal["eager", "sdpa"] = "eager" if config.speed.attention == "eager" else "sdpa"
     if device is not None and device.type == "meta":
         with device:

@@ -71,8 +71,7 @@ class BertRunConfig(RunConfig):
         return on + (["compile"] if self.compile else [])
 
     def effective_speed_ups(self, ranks: ProcessGroup, attention: str) -> list[str]:
-        """Return the names of the enabled speed-ups that take effect with this world size, device and attention
-        backend."""
+        """Return the names of the enabled speed-ups that take effect with these ranks and attention backend."""
         speed = self.speed
         without_effect = {
             "attention": attention == "eager",

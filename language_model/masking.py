@@ -51,6 +51,4 @@ def mask(
     random_tokens = np.minimum((uniform - 0.9) * 10 * vocabulary, vocabulary - 1).astype(np.int64)
     tokens = sequences.tokens.copy()
     tokens[rows] = np.where(uniform < 0.8, mask_id, np.where(uniform < 0.9, labels, random_tokens))
-    return MaskedSequences(
-        tokens=tokens, lengths=lengths, first=sequences.first, masked=rows, masked_counts=counts, labels=labels
-    )
+    return MaskedSequences(tokens, lengths, sequences.first, rows, labels)

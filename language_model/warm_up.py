@@ -40,7 +40,7 @@ def _random_batch(config: BertRunConfig, ranks: ProcessGroup, count: int, number
     masked = np.concatenate([start + 1 + np.arange(many) for start, many in zip(starts, predicted, strict=True)])
     tokens = (drawn[:, 1:].ravel()[: lengths.sum()] * config.architecture.vocabulary).astype(np.int64)
     return collate(
-        MaskedSequences(tokens, lengths, lengths // 2 + 1, masked, predicted, tokens[masked]),
+        MaskedSequences(tokens, lengths, lengths // 2 + 1, masked, tokens[masked]),
         longest=longest,
         padded=not config.speed.unpadding,
         row_multiple=config.speed.row_multiple,

@@ -9,8 +9,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from language_model.dependencies import require
 from language_model.settings import BertArchitecture
-from timedrun.errors import DataError, UsageError
+from timedrun.errors import DataError
 from timedrun.training.sampling import stream_seed
 
 Weights = dict[str, Tensor]
@@ -164,14 +165,7 @@ def from_own(state: Mapping[str, Tensor], architecture: BertArchitecture) -> Wei
 
 def import_safetensors() -> ModuleType:
     """Import safetensors.torch. Raises UsageError if it is not installed."""
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise UsageError(
-            "safetensors files cannot be read: safetensors is not installed. "
-            "Install it: pip install 'timedrun[language]'"
-        ) from error
-    return safetensors.torch
+    return require("safetensors.torch", "safetensors files cannot be read")
 
 
 def load_safetensors(path: Path) -> Weights:

@@ -89,7 +89,6 @@ class Benchmark:
     package: ModuleType
 
     def module(self, name: str) -> ModuleType:
-        """Import the benchmark's submodule `name`."""
         return importlib.import_module(f"{self.name}.{name}")
 
     def hook(self, module: str, function: str) -> Callable[..., Any] | None:
@@ -103,14 +102,16 @@ class Benchmark:
     def config_names(self) -> dict[str, str]:
         """The docstring of every config by its name `<data>_<name>`, in file order, read from the source without
         importing it."""
-        return _config_names(Path(self.package.__path__[0]) / "configs.py")
+        tree = ast.parse((Path(self.package.__path__[0]) / "configs.py").read_text(encoding="utf-8"))
+        return {
+            node.name: ast.get_docstring(node) or ""
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        }
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
-        """Build the config `<data>_<name>`, or the one with the full name `name`.
-
-        Raises:
-            UsageError: no such config; the message has the nearest names, or the new command of a config that moved.
-        """
+        """Build the config `<data>_<name>`, or the one with the full name `name`; raise UsageError, with the nearest
+        names or the new command of a config that moved, if there is none."""
         wanted = f"{data or self.spec.default_data}_{name}"
         names = self.config_names
         moved: dict[str, str] = getattr(self.package, "MOVED_CONFIGS", {})
@@ -139,15 +140,10 @@ class Benchmark:
             )
 
     def train(self, config: RunConfig, run: TimedRun) -> None:
-        """Run the benchmark's `train.train`."""
         self.module("train").train(config, run)
 
     def plan(self, config: RunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
-        """Return the benchmark's `run_info.plan`.
-
-        Raises:
-            UsageError: the benchmark has none.
-        """
+        """Return the benchmark's `run_info.plan`; raise UsageError if it has none."""
         function = self.hook("run_info", "plan")
         if function is None:
             raise UsageError(
@@ -204,14 +200,6 @@ def _benchmark_folders(root: Path) -> list[Path]:
         for path in configs
         if (path.parent / "train.py").exists() and "SPEC" in _text(path.parent / "__init__.py")
     ]
-
-
-def _config_names(path: Path) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-            names[node.name] = ast.get_docstring(node) or ""
-    return names
 
 
 def _package_text(name: str) -> str | None:

@@ -136,11 +136,8 @@ def plain(config: RunConfig) -> dict[str, Any]:
 
 
 def load(kind: type[Config], values: dict[str, Any], source: str = "the config") -> Config:
-    """Return the config that `dump` wrote as `values`.
-
-    Raises:
-        UsageError: an unknown key, a missing key or a value of another JSON type, each named.
-    """
+    """Return the config that `dump` wrote as `values`; raise UsageError, which names each unknown key, missing key and
+    value of another JSON type."""
     try:
         return _converter.structure(values, kind)
     except cattrs.BaseValidationError as error:

@@ -17,6 +17,7 @@ from torch import Tensor
 from image_classification.loaders.loader import LoadedBatch
 from timedrun.training.sampling import Indices
 
+Pixels = npt.NDArray[np.uint8]
 SLICE = 8  # images per task: small enough to share a batch among threads, large enough to amortize a task's overhead
 
 
@@ -89,7 +90,7 @@ class BatchBuffers:
 
     def __init__(self, *, pin: bool) -> None:
         self.pin = pin
-        self._free: deque[npt.NDArray[np.uint8]] = deque(maxlen=8)
+        self._free: deque[Pixels] = deque(maxlen=8)
 
     def take(self, count: int, size: int) -> Tensor:
         """Return uninitialized images uint8 (count, 3, size, size), channels-last."""
@@ -103,7 +104,7 @@ class BatchBuffers:
             weakref.finalize(lent, self._free.append, block).atexit = False
             return torch.from_numpy(lent).permute(0, 3, 1, 2)
 
-    def _block(self, needed: int) -> npt.NDArray[np.uint8]:
+    def _block(self, needed: int) -> Pixels:
         while self._free:
             try:
                 block = self._free.popleft()
@@ -112,6 +113,32 @@ class BatchBuffers:
             if needed <= block.size <= 2 * needed:  # blocks of a much larger image size are released
                 return block
         return np.empty(needed, dtype=np.uint8)
+
+
+class ThreadBuffers(threading.local):
+    """Buffers of each thread, reused because fresh memory costs page faults."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Pixels] = {}
+
+    def take(self, name: str, count: int) -> Pixels:
+        """Return uninitialized memory (count,), valid until this thread asks for `name` again."""
+        held = self._held.get(name)
+        if held is None or held.size < count:
+            held = self._held[name] = np.empty(count, dtype=np.uint8)
+        return held[:count]
+
+    def image(self, name: str, height: int, width: int) -> Pixels:
+        """Return uninitialized memory (height, width, 3), likewise."""
+        return self.take(name, height * width * 3).reshape(height, width, 3)
+
+    def contiguous(self, name: str, pixels: Pixels) -> Pixels:
+        """Return `pixels`, copied unless they are C-contiguous."""
+        if pixels.flags.c_contiguous:
+            return pixels
+        copy = self.image(name, pixels.shape[0], pixels.shape[1])
+        np.copyto(copy, pixels)
+        return copy
 
 
 class ImageBatch:
@@ -129,9 +156,7 @@ class ImageBatch:
         self._rows = images.permute(0, 2, 3, 1)
 
     def fill(self, begin: int, end: int) -> None:
-        """Make images begin .. end."""
         self.fill_images(self.part[begin:end], self._rows[begin:end])
 
     def loaded(self) -> LoadedBatch:
-        """Return the batch."""
         return LoadedBatch(self.images, self.labels)

@@ -75,8 +75,6 @@ def evaluation_image(image: Image.Image, resize: int, size: int) -> Image.Image:
 
 
 class _Key(NamedTuple):
-    """Everything that an image depends on."""
-
     epoch: int
     sample: int
     size: int
@@ -89,9 +87,6 @@ class _Decoded(Dataset[Tensor | DataError]):
         self.images, self.train, self.seed, self.eval_resize = images, train, seed, eval_resize
         self.current = torch.full((max(1, workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         """(workers, 2) process id and current sample of each worker."""
-
-    def __len__(self) -> int:
-        return len(self.images)
 
     def __getitem__(self, key: _Key) -> Tensor | DataError:
         worker = get_worker_info()
@@ -177,7 +172,6 @@ class PillowLoader:
             raise
 
     def close(self) -> None:
-        """End the workers."""
         if self._workers is not None:
             # Explicit, because a traceback may keep the iterator alive.
             self._workers._shutdown_workers()

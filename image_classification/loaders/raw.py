@@ -13,8 +13,7 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.loaders.crop_kernel import copy_crops, resize_crops, scripted
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool
-from image_classification.loaders.image_ops import ThreadBuffers
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.prefetch import to_device
 from image_classification.loaders.resample import resample
@@ -27,7 +26,6 @@ SLICE = 16  # images per task
 
 
 def compile_ahead() -> None:
-    """Compile the crop loops."""
     for function in (copy_crops, resize_crops):
         scripted(function)
 
@@ -73,11 +71,6 @@ class RawLoader:
         return len(self.store)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Iterate over the batches of `parts`; see `Loader.batches`.
-
-        Raises:
-            DataError: an evaluation crop of `size` exceeds the stored images.
-        """
         if not self.train and size > self.eval_resize:
             raise DataError(
                 f"{self.folder}: evaluation images are stored with a short side of {self.eval_resize} pixels, too small"
@@ -85,7 +78,7 @@ class RawLoader:
             )
         kind = _DeviceCrops if self.on_device else _HostCrops
         return self._threads.batches(
-            parts, lambda part: kind(self.crops(part, epoch, size), self._shards, self._buffers, self._scratch)
+            parts, lambda part: kind(self.crops(part, epoch, size), self._buffers, self._scratch)
         )
 
     def crops(self, part: Indices, epoch: int, size: int) -> Crops:
@@ -94,13 +87,12 @@ class RawLoader:
         if self.train:
             originals = self.store.original_sizes[part]
             boxes, flips = train_crops(self.seed, epoch, part, originals)
-            return Crops(self.store, part, scaled_boxes(boxes, originals, stored), flips, size)
+            return Crops(self.store, self._shards, part, scaled_boxes(boxes, originals, stored), flips, size)
         corners = np.rint((stored - size) / 2).astype(np.int64)  # half to even, as torchvision's CenterCrop
         boxes = np.concatenate([corners, np.full_like(corners, size)], axis=1)
-        return Crops(self.store, part, boxes, np.zeros(len(part), dtype=np.bool_), size)
+        return Crops(self.store, self._shards, part, boxes, np.zeros(len(part), dtype=np.bool_), size)
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.close()
 
 
@@ -110,6 +102,7 @@ class Crops:
     def __init__(
         self,
         store: RawImages,
+        shards: Sequence[Tensor],
         part: Indices,
         boxes: npt.NDArray[np.int64],
         flips: npt.NDArray[np.bool_],
@@ -119,7 +112,7 @@ class Crops:
         self.labels = torch.from_numpy(store.labels[part])
         locations, order = store.locations(part), np.argsort(part, kind="stable")  # disks prefer the store's order
         numbers = np.concatenate([order[:, None], locations[order, 1:], boxes[order], flips[order, None]], axis=1)
-        self.shards: list[int] = locations[order, 0].tolist()
+        self.shards = [shards[number] for number in locations[order, 0].tolist()]
         self.numbers: list[list[int]] = numbers.tolist()
         """Arguments of `crop_kernel`."""
 
@@ -128,10 +121,8 @@ class Crops:
 
 
 class _HostCrops:
-    """`OpenBatch` of resized crops."""
-
-    def __init__(self, crops: Crops, shards: Sequence[Tensor], buffers: BatchBuffers, scratch: ThreadBuffers) -> None:
-        self.crops, self._shards, self._scratch = crops, shards, scratch
+    def __init__(self, crops: Crops, buffers: BatchBuffers, scratch: ThreadBuffers) -> None:
+        self.crops, self._scratch = crops, scratch
         self.images = buffers.take(len(crops), crops.size)
         self._rows = self.images.permute(0, 2, 3, 1)
         self._needed = int(crops.boxes[:, 2:].prod(axis=1).max(initial=1)) * 3 + crops.size**2 * 3
@@ -139,7 +130,7 @@ class _HostCrops:
     def fill(self, begin: int, end: int) -> None:
         crops = self.crops
         scripted(resize_crops)(
-            [self._shards[shard] for shard in crops.shards[begin:end]],
+            crops.shards[begin:end],
             crops.numbers[begin:end],
             self._rows,
             torch.from_numpy(self._scratch.take("crop", self._needed)),
@@ -152,15 +143,14 @@ class _HostCrops:
 class _DeviceCrops:
     """`OpenBatch` of crops in their stored size, each in the top left corner of a square."""
 
-    def __init__(self, crops: Crops, shards: Sequence[Tensor], buffers: BatchBuffers, _: ThreadBuffers) -> None:
-        self.crops, self._shards = crops, shards
+    def __init__(self, crops: Crops, buffers: BatchBuffers, _: ThreadBuffers) -> None:
+        self.crops = crops
         side = int(crops.boxes[:, 2:].max(initial=1))
         self.packed = buffers.take(len(crops), side).permute(0, 2, 3, 1)
 
     def fill(self, begin: int, end: int) -> None:
         crops = self.crops
-        shards = [self._shards[shard] for shard in crops.shards[begin:end]]
-        scripted(copy_crops)(shards, crops.numbers[begin:end], self.packed)
+        scripted(copy_crops)(crops.shards[begin:end], crops.numbers[begin:end], self.packed)
 
     def loaded(self) -> LoadedBatch:
         boxes = torch.from_numpy(self.crops.boxes.copy())

@@ -25,12 +25,11 @@ class ImageLoader:
     formats: tuple[Format, ...]
     """Store formats that it reads."""
     module: str
-    """In this package."""
     class_name: str
     packages: tuple[str, ...] = ()
     """Importable names of required packages."""
     install: str = ""
-    """Message if one of `packages` is missing."""
+    """What to install if one of `packages` is missing."""
 
     def open(
         self,
@@ -75,7 +74,7 @@ class ImageLoader:
 
     def unavailable(self) -> str:
         """Return how to install the missing packages, or "" if none is missing; no package is imported."""
-        return "" if all(_installed(package) for package in self.packages) else self.install
+        return "" if all(map(_installed, self.packages)) else f"loader {self.name} needs {self.install}"
 
     def mismatch(self, store_format: Format) -> str:
         """Return a message naming the loaders for `store_format`, or "" if this one reads it."""
@@ -119,12 +118,7 @@ LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
     loader.name: loader
     for loader in (
         ImageLoader(
-            "pillow",
-            ("folder", "jpeg"),
-            "pillow",
-            "PillowLoader",
-            ("PIL",),
-            "loader pillow needs Pillow; pip install 'timedrun[vision]'.",
+            "pillow", ("folder", "jpeg"), "pillow", "PillowLoader", ("PIL",), "Pillow; pip install 'timedrun[vision]'."
         ),
         ImageLoader(
             "turbojpeg",
@@ -132,7 +126,7 @@ LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
             "turbojpeg",
             "TurboJpegLoader",
             ("simplejpeg", "PIL"),
-            "loader turbojpeg needs simplejpeg and Pillow; pip install 'timedrun[vision]'.",
+            "simplejpeg and Pillow; pip install 'timedrun[vision]'.",
         ),
         ImageLoader("raw", ("raw",), "raw", "RawLoader"),
         ImageLoader(
@@ -141,7 +135,7 @@ LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
             "ffcv_loader",
             "FfcvLoader",
             ("ffcv",),
-            "loader ffcv needs ffcv, which is compiled on installation: apt-get install g++ pkg-config libopencv-dev"
+            "ffcv, which is compiled on installation: apt-get install g++ pkg-config libopencv-dev"
             " libturbojpeg0-dev (Debian's names), then pip install 'timedrun[ffcv]'.",
         ),
         ImageLoader(
@@ -150,7 +144,7 @@ LOADERS: Final[Mapping[LoaderName, ImageLoader]] = {
             "dali_loader",
             "DaliLoader",
             ("nvidia.dali",),
-            "loader dali needs nvidia-dali; pip install 'timedrun[dali]' (for CUDA 13).",
+            "nvidia-dali; pip install 'timedrun[dali]' (for CUDA 13).",
         ),
     )
 }

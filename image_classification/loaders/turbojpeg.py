@@ -14,8 +14,8 @@ from torch import Tensor
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders import pillow
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch
-from image_classification.loaders.image_ops import Pixels, ThreadBuffers, mirror_into, resize_into
+from image_classification.loaders.crop_kernel import mirror_in_chunks
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch, Pixels, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.stores.encoded import open_encoded
 from timedrun.training.sampling import Indices
@@ -61,7 +61,6 @@ class TurboJpegLoader:
         return len(self._images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        """Iterate over the batches of `parts`, channels-last; see `Loader.batches`."""
         fill: Callable[[Indices, Tensor], None]
         fill = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
         return self._threads.batches(
@@ -69,7 +68,6 @@ class TurboJpegLoader:
         )
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.close()
 
     def _fill_training(self, epoch: int, samples: Indices, images: Tensor) -> None:
@@ -91,7 +89,7 @@ class TurboJpegLoader:
             if flips[number]:
                 unflipped = self._buffers.image("resized", size, size)
                 resize_into(unflipped, crop)
-                mirror_into(rows[number], unflipped)
+                mirror_in_chunks(images[number], torch.from_numpy(unflipped))
             else:
                 resize_into(rows[number], crop)
 
@@ -120,11 +118,7 @@ class TurboJpegLoader:
         return np.array(pillow.decode(data, pillow.describe_image(self._images, sample)))
 
     def _decoded(self, image: _Opened, height: int, width: int) -> Pixels:
-        """Return pixels (height, width, 3), or full size if Pillow decoded; valid until the next call in this thread.
-
-        Args:
-            height, width: those of the image, or 1/2, 1/4 or 1/8 of them, rounded up.
-        """
+        """Return pixels (height, width, 3), or full size if Pillow decoded; valid until this thread's next call."""
         import simplejpeg
 
         if image.decoded is not None:
@@ -149,3 +143,21 @@ def center_into(target: Pixels, pixels: Pixels) -> None:
     if part.shape != target.shape:
         target[:] = 0
     target[to_top : to_top + part.shape[0], to_left : to_left + part.shape[1]] = part
+
+
+def resize_into(target: Pixels, pixels: Pixels) -> None:
+    """Resize to the size of `target`, bilinear and antialiased, bit for bit as `torch.nn.functional.interpolate`.
+
+    `pixels` must be writable and C-contiguous: torch would first copy a view, with threads of its own.
+    """
+    if pixels.shape == target.shape:
+        np.copyto(target, pixels)
+        return
+    # F.interpolate has no `out` and drops the memory format of a single image, which halves the speed.
+    torch.ops.aten._upsample_bilinear2d_aa.out(
+        _nchw(pixels), list(target.shape[:2]), False, None, None, out=_nchw(target)
+    )
+
+
+def _nchw(pixels: Pixels) -> Tensor:
+    return torch.from_numpy(pixels[None]).permute(0, 3, 1, 2)

@@ -117,11 +117,6 @@ class _Build:
         self.made = self.found = 0
 
     def begin(self) -> None:
-        """Write the plan; remove leftovers of an unfinished store with another plan.
-
-        Raises:
-            DataError: too little disk space.
-        """
         same = {
             "rules": RULES,
             "settings": asdict(replace(self.settings, evaluation_resizes=())),
@@ -145,7 +140,6 @@ class _Build:
         _write(plan, json.dumps({"same": same, "splits": sorted(splits | set(self.missing))}).encode())
 
     def _remove_splits(self, splits: set[str]) -> None:
-        """Remove the files of those of `splits` that the manifest does not list."""
         listed = set(self.present.splits) if self.present else set()
         for path in self.out.iterdir():
             if path.name.partition(".")[0] in splits - listed:
@@ -203,7 +197,6 @@ class _Build:
             raise DataError(_about_broken(sorted(broken), self.out))
 
     def finish(self) -> ImageManifest:
-        """Write index files, then the manifest."""
         counts: dict[str, SplitCounts] = {}
         files: dict[str, StoredFile] = {}
         findings: dict[str, set[str]] = {}
@@ -257,7 +250,6 @@ class _Build:
 
 
 def shard_tasks(split: str, items: Sequence[SourceItem], shard_images: int = SHARD_IMAGES) -> Iterator[ShardTask]:
-    """Divide the images of a split into shards."""
     begin, size, number = 0, 0, 0
     for position, item in enumerate(items):
         if position > begin and (position - begin == shard_images or size + item.size > SHARD_BYTES):
@@ -294,7 +286,6 @@ def _work_folder(out: Path) -> Iterator[None]:
 
 
 def _require_same(out: Path, present: ImageManifest, settings: StoreConfig, source: Source) -> None:
-    """Raise DataError unless source and settings are those of the complete store: it may only be extended."""
     before = asdict(replace(present.settings, evaluation_resizes=()))
     now = asdict(replace(settings, evaluation_resizes=()))
     different = [f"{name} is {before[name]} there, {now[name]} now" for name in now if before[name] != now[name]]
@@ -307,7 +298,6 @@ def _require_same(out: Path, present: ImageManifest, settings: StoreConfig, sour
 
 
 def _complete(out: Path, manifest: ImageManifest, split: str) -> bool:
-    """Return True if all files of a split exist in their recorded sizes."""
     if split not in manifest.splits:
         return False
     of_split = [(out / name, stored.bytes) for name, stored in manifest.files.items() if _split_of(name) == split]
@@ -315,7 +305,6 @@ def _complete(out: Path, manifest: ImageManifest, split: str) -> bool:
 
 
 def _split_of(file: str) -> str:
-    """Return the split of a file named <split>/... or <split>.<anything>."""
     return file.partition("/")[0].partition(".")[0]
 
 

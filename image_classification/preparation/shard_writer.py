@@ -32,8 +32,6 @@ RULES = 1
 
 @dataclass(frozen=True)
 class ShardTask:
-    """Images of a shard to write."""
-
     split: str
     number: int
     first: int
@@ -47,14 +45,11 @@ class ShardTask:
 
     @property
     def source_bytes(self) -> int:
-        """Bytes of the source images."""
         return sum(item.size for item in self.items)
 
 
 @dataclass(frozen=True)
 class ShardOutcome:
-    """Result of a task."""
-
     key: str
     made: bool
     """False if the shard was finished by an earlier run."""
@@ -87,19 +82,19 @@ class ShardWriter:
         """
         key = self._key(task)
         record = load_record(self.folder, task.split, task.number, key)
-        if record is not None and _has_size(self.folder / record.shard.file, record.shard.stored.bytes):
-            return ShardOutcome(key, False, record.broken)
         file = shard_file(self.format, task.split, task.number)
+        path = self.folder / file
+        if record is not None and path.is_file() and path.stat().st_size == record.shard.stored.bytes:
+            return ShardOutcome(key, False, record.broken)
         try:
             record = self._write(task, file)
             if self.skip_broken or not record.broken:
                 save_record(self.folder, task.split, key, record)
         except OSError as error:
-            raise unwritable(self.folder / file, error) from None
+            raise unwritable(path, error) from None
         return ShardOutcome(key, True, record.broken)
 
     def _key(self, task: ShardTask) -> str:
-        """Return a digest of all inputs of the shard."""
         parts = [RULES, self.format.version, asdict(self.settings), task.split, task.number, task.first]
         digest = hashlib.sha256(json.dumps(parts).encode())
         times = {path: _modified(path) for path in {item.path for item in task.items}}
@@ -161,18 +156,15 @@ def unwritable(path: Path, error: OSError) -> DataError:
 
 
 def shard_file(store_format: StoreFormat, split: str, number: int) -> str:
-    """Return the path of a shard relative to the store."""
     name = shard_name(split, number, store_format.suffix)
     return name if store_format.keeps_shards else f"{WORK}/{name}"
 
 
 def record_file(split: str, number: int) -> str:
-    """Return the path of a shard's record relative to the store."""
     return f"{RECORDS}/{split}-{number:05d}.npz"
 
 
 def save_record(folder: Path, split: str, key: str, record: ShardRecord) -> None:
-    """Write the record of a finished shard."""
     shard = record.shard
     facts = {
         "key": key,
@@ -206,13 +198,6 @@ def load_record(folder: Path, split: str, number: int, key: str) -> ShardRecord 
     stored, names = StoredFile(**facts["stored"]), tuple(facts["names"])
     shard = FinishedShard(number, facts["file"], stored, names, labels, offsets, rows)
     return ShardRecord(shard, {kind: tuple(found) for kind, found in facts["findings"].items()}, tuple(facts["broken"]))
-
-
-def _has_size(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except OSError:
-        return False
 
 
 def _modified(path: str) -> int | None:

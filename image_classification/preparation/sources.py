@@ -44,7 +44,6 @@ class Source:
 
     @classmethod
     def of(cls, classes: Sequence[str], splits: Mapping[str, list[SourceItem]]) -> Source:
-        """Order the images; raise DataError if a name occurs twice."""
         ordered = {split: sorted(items, key=lambda item: (item.label, item.name)) for split, items in splits.items()}
         for items in ordered.values():
             for item, after in zip(items, items[1:], strict=False):
@@ -100,14 +99,12 @@ def of_index(index: Index, folder: Path) -> Source:
 
 
 def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Callable[[str], None]) -> Source:
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError(
-            f"{', '.join(map(str, paths))}: the same archive twice; expected the train and the val archive, "
-            f"{TRAIN_TAR} and {VALIDATION_TAR}; nothing was prepared."
-        )
-    listed = {path: _images(list_tar(path, cache, report)) for path in paths}
+    listed = {
+        path: [member for member in list_tar(path, cache, report) if Path(member.name).suffix.lower() in SUFFIXES]
+        for path in paths
+    }
     trains = [path for path, members in listed.items() if any(member.inner for member in members)]
-    if len(paths) != 2 or len(trains) != 1:
+    if len(listed) != 2 or len(paths) != 2 or len(trains) != 1:
         raise DataError(
             f"{', '.join(map(str, paths))}: expected two tar files, {TRAIN_TAR} with a tar for each class and "
             f"{VALIDATION_TAR} with images; nothing was prepared."
@@ -118,10 +115,10 @@ def _of_tars(paths: Sequence[Path], labels: Path | None, cache: Path, report: Ca
         raise DataError(f"{train}: {loose[0]} is not in a tar file of a class; nothing was prepared.")
     classes = sorted({PurePosixPath(member.inner).stem for member in listed[train]})
     numbers = {name: number for number, name in enumerate(classes)}
-    items = [
-        _item(SPLITS["train"], PurePosixPath(member.inner).stem, _within_class(member), numbers, train, member)
-        for member in listed[train]
-    ]
+    items = []
+    for member in listed[train]:
+        label = PurePosixPath(member.inner).stem
+        items.append(_item("train", label, member.name.removeprefix(f"{label}/"), numbers, train, member))
     return Source.of(
         classes, {"train": items, "evaluation": _validation(validation, listed[validation], labels, numbers)}
     )
@@ -153,19 +150,9 @@ def _validation(
             raise DataError(f"{labels}: contains no class for {name.name} of {path}; nothing was prepared.")
         if label not in numbers:
             raise DataError(f"{labels}: class '{label}' of {name.name} is not among the training classes.")
-        items.append(_item(SPLITS["evaluation"], label, name.name, numbers, path, member))
+        items.append(_item("evaluation", label, name.name, numbers, path, member))
     return items
 
 
-def _images(members: Sequence[Member]) -> list[Member]:
-    """Return members with the suffix of an image, as in a folder."""
-    return [member for member in members if PurePosixPath(member.name).suffix.lower() in SUFFIXES]
-
-
-def _within_class(member: Member) -> str:
-    """Return the member's name without the folder of its class."""
-    return member.name.removeprefix(f"{PurePosixPath(member.inner).stem}/")
-
-
-def _item(sub: str, label: str, name: str, numbers: Mapping[str, int], path: Path, member: Member) -> SourceItem:
-    return SourceItem(f"{sub}/{label}/{name}", numbers[label], str(path), member.offset, member.size)
+def _item(split: str, label: str, name: str, numbers: Mapping[str, int], path: Path, member: Member) -> SourceItem:
+    return SourceItem(f"{SPLITS[split]}/{label}/{name}", numbers[label], str(path), member.offset, member.size)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -18,8 +18,6 @@ from timedrun.storage.atomic_file import write_file
 VERSION = 2
 _EVERY = 10.0  # seconds between two lines of progress
 _BLOCK = 512  # of a tar
-_COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\x00": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
-"""Command that unpacks a file with this beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,42 +41,38 @@ def list_tar(path: Path, cache: Path, report: Callable[[str], None]) -> list[Mem
         DataError: the file is unreadable or truncated, or has a member of an unsafe name or kind.
     """
     try:
-        status = path.stat()
+        stream = path.open("rb")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-    key = json.dumps([VERSION, str(path.resolve()), status.st_size, status.st_mtime_ns])
-    cached = cache / f"listing-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.json"
-    found = _load(cached, key)
-    if found is None:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); nothing was prepared.") from None
+    with stream:
+        status = os.fstat(stream.fileno())
+        key = json.dumps([VERSION, str(path.resolve()), status.st_size, status.st_mtime_ns])
+        cached = cache / f"listing-{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}.json"
+        if (found := _load(cached, key)) is not None:
+            return found
         began = last = time.monotonic()
         found = []
-        for member in _members(path):
+        for member in _members(stream, path):
             found.append(member)
             if len(found) % 256 == 0 and time.monotonic() - last >= _EVERY:
                 last = time.monotonic()
                 share = (member.offset + member.size) / status.st_size
                 left = (last - began) * (1 - share) / max(share, 1e-9) / 60
                 report(f"listing {path.name}: {share:6.1%}  {len(found):,} files  {left:.1f} min left")
-        write_file(cached, json.dumps({"key": key, "members": [astuple(member) for member in found]}).encode())
+    write_file(cached, json.dumps({"key": key, "members": [astuple(member) for member in found]}).encode())
     return found
 
 
-def _members(path: Path) -> Iterator[Member]:
-    try:
-        stream = path.open("rb")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); nothing was prepared.") from None
-    with stream:
-        for member, content in _files(stream, str(path)):
-            if member.name.endswith(".tar"):
-                for inner, _ in _files(content, f"{path}: {member.name}"):
-                    yield Member(member.name, _safe(inner, path), member.offset_data + inner.offset_data, inner.size)
-            else:
-                yield Member("", _safe(member, path), member.offset_data, member.size)
+def _members(stream: IO[bytes], path: Path) -> Iterator[Member]:
+    for member, content in _files(stream, str(path)):
+        if member.name.endswith(".tar"):
+            for inner, _ in _files(content, f"{path}: {member.name}"):
+                yield Member(member.name, _safe(inner, path), member.offset_data + inner.offset_data, inner.size)
+        else:
+            yield Member("", _safe(member, path), member.offset_data, member.size)
 
 
 def _files(stream: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
-    """Yield the regular files of one tar file and their contents."""
     try:
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             while (member := archive.next()) is not None:
@@ -96,17 +90,10 @@ def _files(stream: IO[bytes], what: str) -> Iterator[tuple[tarfile.TarInfo, IO[b
             stream.seek(archive.offset)
             complete = stream.read(_BLOCK) == bytes(_BLOCK)
     except (tarfile.TarError, EOFError, ValueError) as error:
-        head = b""
-        with suppress(tarfile.ReadError):  # a truncated inner file
-            stream.seek(0)
-            head = stream.read(_BLOCK)
-        for begin, command in _COMPRESSED.items():
-            if head.startswith(begin):
-                raise DataError(
-                    f"{what}: compressed, and images are read in place from tar files; unpack it first "
-                    f"({command}); nothing was prepared."
-                ) from None
-        raise DataError(f"{what}: not a complete tar file ({error}); download or copy it again.") from None
+        raise DataError(
+            f"{what}: not a complete tar file ({error}); nothing was prepared. Unpack it if it is compressed: images "
+            "are read in place; or download or copy it again."
+        ) from None
     if not complete:  # tarfile treats a damaged header as the end
         raise DataError(
             f"{what}: damaged or truncated, no end-of-archive marker at byte {archive.offset:,}; copy it again."

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,18 +50,6 @@ SAMPLE = np.dtype(
 ALLOCATION = np.dtype([("sample_id", "<u8"), ("ptr", "<u8"), ("size", "<u8")])
 
 
-@dataclass(frozen=True)
-class BetonTables:
-    """Tables of a .beton file."""
-
-    page_size: int
-    fields: tuple[str, ...]
-    samples: NDArray[np.void]
-    """(n,) `SAMPLE`"""
-    allocations: NDArray[np.void]
-    """(n,) `ALLOCATION`"""
-
-
 class BetonImages(ResizedImages):
     """File and index of a split ("train", "evaluation") of a store of format beton."""
 
@@ -80,41 +66,7 @@ class BetonImages(ResizedImages):
 
 
 def beton_name(split: str) -> str:
-    """Return the path of a split's file within its store."""
     return f"{split}.beton"
-
-
-def read_tables(path: Path) -> BetonTables:
-    """Return the tables of a file with the fields image and label; no image is read.
-
-    Raises:
-        DataError: no such file, or its tables are truncated or inconsistent.
-    """
-    try:
-        length = path.stat().st_size
-        with path.open("rb") as stream:
-            header = _records(stream.read(HEADER.itemsize), HEADER, 1)[0]
-            if header["version"] != BETON_VERSION:
-                raise ValueError(f"version {header['version']}, only {BETON_VERSION} is supported")
-            count = int(header["num_samples"])
-            fields = _records(stream.read(FIELD.itemsize * 2), FIELD, int(header["num_fields"]))
-            names = tuple(name.decode("ascii") for name in fields["name"])
-            if fields["type_id"].tolist() != [IMAGE_FIELD, INTEGER_FIELD]:
-                raise ValueError(f"fields {', '.join(names)}, not an image and an integer")
-            if count * (SAMPLE.itemsize + ALLOCATION.itemsize) > length:
-                raise ValueError(f"too short for {count:,} images")
-            samples = _records(stream.read(SAMPLE.itemsize * count), SAMPLE, count)
-            stream.seek(int(header["alloc_table_ptr"]))
-            allocations = _records(stream.read(), ALLOCATION, count)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-    except ValueError as error:
-        raise DataError(f"{path}: not a complete .beton file ({error}); prepare it again.") from None
-    begins, sizes, end = allocations["ptr"], allocations["size"], header["alloc_table_ptr"]
-    beyond = bool((begins > end).any()) or bool((sizes > end - begins).any())  # begins + sizes could overflow
-    if beyond or not np.array_equal(np.sort(begins), np.sort(samples["data_ptr"])):
-        raise DataError(f"{path}: its sample table and allocation table disagree; prepare it again.")
-    return BetonTables(int(header["page_size"]), names, samples, allocations)
 
 
 def is_jpeg(position: int, share: float) -> bool:
@@ -150,7 +102,8 @@ def encode_beton(image: SourceImage, settings: StoreConfig, split: str) -> Encod
         )
     as_jpeg = is_jpeg(image.position, settings.jpeg_share)
     row = (JPEG if as_jpeg else RAW, height, width, original_height, original_width)
-    if as_jpeg and settings.size == 0 and settings.jpeg_share == 1 and _is_rgb_jpeg(image):
+    plain = (image.decoded.format, image.decoded.mode) == ("JPEG", "RGB")
+    if plain and settings.size == 0 and settings.jpeg_share == 1:
         return EncodedImage(image.data, row)
     pixels = image.rgb
     if (height, width) != (original_height, original_width):
@@ -160,10 +113,6 @@ def encode_beton(image: SourceImage, settings: StoreConfig, split: str) -> Encod
     buffer = io.BytesIO()
     pixels.save(buffer, "JPEG", quality=settings.jpeg_quality, subsampling="4:2:0")
     return EncodedImage(buffer.getvalue(), row)
-
-
-def _is_rgb_jpeg(image: SourceImage) -> bool:
-    return image.decoded.format == "JPEG" and image.decoded.mode == "RGB"
 
 
 def allocate(sizes: NDArray[np.int64], begin: int, page: int) -> tuple[NDArray[np.int64], int]:
@@ -273,12 +222,6 @@ def bytes_per_image(settings: StoreConfig, split: str, source: float) -> float:
         return share * source + (1 - share) * source * 10
     pixels = 3.0 * settings.size**2 * 3 / 4
     return share * min(source, pixels / 10) + (1 - share) * pixels
-
-
-def _records(data: bytes, kind: np.dtype[Any], count: int) -> NDArray[np.void]:
-    if len(data) != kind.itemsize * count:
-        raise ValueError(f"{len(data):,} bytes, expected {kind.itemsize * count:,}")
-    return np.frombuffer(data, dtype=kind)
 
 
 FORMAT = StoreFormat(

@@ -93,7 +93,6 @@ class JpegShards(IndexedImages):
         return data
 
     def file_of(self, index: int) -> Path:
-        """Return the image's shard."""
         return self.files[int(self._shards[index])]
 
     def _read(self, shard: int, size: int, offset: int) -> bytes:
@@ -146,7 +145,6 @@ def open_shards(folder: Path, split: str, format_name: Format, suffix: str) -> t
 
 
 def encode_file(image: SourceImage, settings: StoreConfig, split: str) -> EncodedImage:
-    """Return the original file and its decoded size."""
     width, height = image.decoded.size
     return EncodedImage(image.data, (height, width))
 

@@ -88,7 +88,6 @@ class ImageManifest:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Return the text of the manifest file."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 

@@ -96,7 +96,6 @@ class SampleIndex:
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """(n,)"""
         labels: NDArray[np.int64] = self.rows["label"].astype(np.int64)
         labels.setflags(write=False)
         return labels
@@ -109,14 +108,12 @@ class SampleIndex:
         return both
 
     def name(self, index: int) -> str:
-        """Return the name of image `index`."""
         start = int(self.rows["name"][index])
         last = index + 1 == len(self.rows) or index == -1
         end = self._names.size if last else int(self.rows["name"][index + 1])
         return os.fsdecode(self._names[start : end - 1].tobytes())
 
     def names(self) -> Iterator[str]:
-        """Iterate over all names in order."""
         return map(self.name, range(len(self.rows)))
 
     def digest_into(self, digest: hashlib._Hash) -> None:
@@ -132,16 +129,13 @@ class SampleIndex:
 
     def check_shards(self, path: Path, sizes: Sequence[int]) -> None:
         """Raise DataError, naming `path`, unless every image is within its shard; `sizes`: bytes of each shard."""
-        shards = self.rows["shard"]
-        if not len(shards):
-            return
-        beyond = int(shards.max()) >= len(sizes)
-        if not beyond:
-            length = np.array(sizes, dtype=np.uint64)[shards]
+        rows = self.rows
+        if len(rows) and int(rows["shard"].max()) < len(sizes):
+            length = np.array(sizes, dtype=np.uint64)[rows["shard"]]
             # offset + bytes could overflow.
-            beyond = bool((self.rows["offset"] > length).any()) or bool(
-                (self.rows["bytes"] > length - self.rows["offset"]).any()
-            )
+            beyond = bool(((rows["offset"] > length) | (rows["bytes"] > length - rows["offset"])).any())
+        else:
+            beyond = len(rows) > 0
         if beyond:
             raise DataError(f"{path}: has images beyond the end of their shards; prepare the store again.")
 
@@ -156,7 +150,6 @@ class IndexedImages:
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """(n,)"""
         return self.index.labels
 
     def name(self, index: int) -> str:
@@ -204,5 +197,4 @@ def write_index(
 
 
 def shard_name(split: str, number: int, suffix: str) -> str:
-    """Return the path of a shard within its store."""
     return f"{split}/{number:05d}.{suffix}"

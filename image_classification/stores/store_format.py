@@ -106,7 +106,6 @@ class FinishedShard:
     stored: StoredFile
     names: tuple[str, ...]
     labels: NDArray[np.int64]
-    """(n,)"""
     offsets: NDArray[np.int64]
     """(n + 1,); image i is bytes offsets[i] .. offsets[i + 1] of the file"""
     rows: NDArray[np.int64]

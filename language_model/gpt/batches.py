@@ -42,8 +42,7 @@ class TokenBatches:
         self._train, self._validation = train, validation
 
     def train(self, first_step: int = 0) -> Iterator[TokenBatch]:
-        """Yield this rank's part of the global batch of each optimizer step from `first_step` (from 0) on, without
-        end."""
+        """Yield this rank's part of each optimizer step's global batch from `first_step` (from 0) on, without end."""
         return map(self._step, itertools.count(first_step))
 
     def evaluation(self) -> Iterator[TokenBatch]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from timedrun.errors import DataError, UsageError
+from language_model.dependencies import require
+from timedrun.errors import DataError
 
 Tokens = NDArray[np.uint16]
 LARGEST_VOCABULARY = 1 << 16
@@ -53,18 +54,13 @@ class BytePairs:
     """
 
     def __init__(self, encoder: Path, merges: Path) -> None:
-        try:
-            from tokenizers import ByteLevelBPETokenizer
-        except ImportError:
-            raise UsageError(
-                "GPT-2's encoding needs the package tokenizers; install it with: pip install 'timedrun[language]'"
-            ) from None
+        tokenizers = require("tokenizers", "GPT-2's encoding cannot be used")
         for path in (encoder, merges):
             if not path.is_file():
                 raise DataError(f"{path} does not exist; GPT-2's encoding needs its encoder.json and vocab.bpe.")
         try:
             ranks = json.loads(encoder.read_text(encoding="utf-8"))
-            self._tokenizer = ByteLevelBPETokenizer(str(encoder), str(merges))
+            self._tokenizer = tokenizers.ByteLevelBPETokenizer(str(encoder), str(merges))
             self.end_of_text = int(ranks[END_OF_TEXT])
         except Exception as error:  # the library raises plain Exception for a file it cannot read
             raise DataError(f"{encoder} and {merges} are not a GPT-2 encoding: {error}") from error

@@ -155,8 +155,6 @@ def prepare_tokens(
         UsageError: contradicting arguments, or `out` already has a store.
         DataError: a file is missing or not UTF-8, or there is too little text.
     """
-    if not paths:
-        raise UsageError("no text file given; name at least one.")
     if not 0 < validation_fraction < 1:
         raise UsageError(f"validation fraction {validation_fraction} is not between 0 and 1.")
     names: dict[Split, str] = {split: f"{split}.tokens" for split in SPLITS}

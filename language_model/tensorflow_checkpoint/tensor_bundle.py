@@ -7,7 +7,6 @@ table (LevelDB's doc/table_format.md) from tensor names to protocol buffers
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from typing import Any, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from timedrun.errors import DataError, UsageError
+from language_model.dependencies import require
+from timedrun.errors import DataError
 
 TABLE_MAGIC = 0xDB4775248B80FB57
 DTYPES = {
@@ -34,6 +34,7 @@ _SNAPPY = 1
 """TensorFlow's public builds read compressed indexes but write none. MLPerf's must be one: its tensors and LAMB's slots
 make 1,197 entries, 45 kB uncompressed in this format, and the published file has 17,371 bytes."""
 _BUNDLE_VERSION = 1
+_UNREADABLE = "TensorFlow checkpoints cannot be read"
 _AGAIN = "Nothing was read from it; copy or download the checkpoint again."
 
 
@@ -76,7 +77,10 @@ class TensorBundle:
         if b"" not in table:
             raise BundleError(f"{index}: has no header entry, so it is a LevelDB table but not a checkpoint.")
         shards = _shards(prefix, _header(index, table.pop(b"")))
-        entries = {_name(index, key): _entry(index, value) for key, value in table.items()}
+        try:
+            entries = {key.decode(): _entry(index, value) for key, value in table.items()}
+        except UnicodeDecodeError as error:
+            raise BundleError(f"{index}: the tensor name {error.object!r} is not UTF-8. {_AGAIN}") from None
         for name, entry in entries.items():
             _check_extent(prefix, name, entry, shards)
         return cls(prefix, entries, shards)
@@ -121,18 +125,9 @@ class TensorBundle:
         return self._entries[name]
 
 
-def _codec(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(
-            f"TensorFlow checkpoints cannot be read: {name} is not installed; pip install 'timedrun[language]'"
-        ) from error
-
-
 def _masked_crc32c(data: bytes) -> int:
     """Return the CRC-32C rotated right by 15 bits plus a constant, as LevelDB stores it (LevelDB's crc32c.h)."""
-    crc: int = _codec("google_crc32c").value(data)
+    crc: int = require("google_crc32c", _UNREADABLE).value(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
@@ -197,13 +192,6 @@ def _entry(index: Path, value: bytes) -> Entry:
     return Entry(shape=tuple(shape), **fields)
 
 
-def _name(index: Path, key: bytes) -> str:
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        raise BundleError(f"{index}: the tensor name {key!r} is not UTF-8. {_AGAIN}") from None
-
-
 def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield all entries of a LevelDB table, whose keys must increase."""
     if len(data) < _FOOTER:
@@ -242,7 +230,7 @@ def _block(path: Path, data: bytes, handle: bytes) -> bytes:
     if compression != _SNAPPY:
         kind = {2: "zstd"}.get(compression, f"type {compression}")
         raise BundleError(f"{path}: the index is compressed ({kind}), which is not supported.")
-    cramjam = _codec("cramjam")
+    cramjam = require("cramjam", _UNREADABLE)
     try:
         return bytes(cramjam.snappy.decompress_raw(content))
     except cramjam.DecompressionError as error:

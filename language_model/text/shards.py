@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from language_model.text.corpus import Document
-from language_model.text.evaluation_set import mask
 from language_model.text.sentence_pairs import sequences
 from language_model.text.settings import TextSettings
 from language_model.text.store import COLUMNS, Split, token_type
-from language_model.text.vocabulary import Vocabulary, read_vocabulary
+from language_model.text.vocabulary import SpecialIds, Vocabulary, read_vocabulary
 from language_model.text.wordpiece import Encoder
 from timedrun.storage.atomic_file import write_file
 from timedrun.training.sampling import stream_seed
@@ -131,6 +130,28 @@ def part_content(part: Part, settings: TextSettings, vocabulary: Vocabulary, enc
         len(documents),
         tuple(skipped),
     )
+
+
+def mask(
+    tokens: Sequence[int], settings: TextSettings, special: SpecialIds, vocabulary: int, random: Random
+) -> tuple[list[int], list[int], list[int]]:
+    """Mask one sequence: return its tokens, the increasing positions to predict, and their original tokens.
+
+    Positions are drawn from all but [CLS] and [SEP]. 80 % of them become [MASK], 10 % a random word of the
+    vocabulary, 10 % are unchanged (Devlin et al. 2018, 3.1).
+    """
+    output = list(tokens)
+    candidates = [place for place, token in enumerate(output) if token not in (special.cls, special.sep)]
+    random.shuffle(candidates)
+    drawn = candidates[: min(settings.max_predictions, max(1, round(len(output) * settings.masked_fraction)))]
+    places = sorted(drawn)
+    labels = [output[place] for place in places]
+    for place in drawn:
+        if random.random() < 0.8:
+            output[place] = special.mask
+        elif random.random() >= 0.5:
+            output[place] = random.randint(0, vocabulary - 1)
+    return output, places, labels
 
 
 def _tokenized(documents: Sequence[Document], encoder: Encoder) -> tuple[list[list[array[int]]], list[str]]:

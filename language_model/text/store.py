@@ -48,8 +48,6 @@ class MaskedSequences(Sequences):
 
     masked: NDArray[np.int64]
     """(M,) increasing positions within the T tokens"""
-    masked_counts: NDArray[np.int64]
-    """(n,) masked positions of each sequence"""
     labels: NDArray[np.int64]
     """(M,)"""
 
@@ -149,7 +147,6 @@ class RaggedStore:
         self.vocabulary_size = manifest.vocabulary_size
         self.special = manifest.special
         self.lengths: NDArray[np.int64] = index[:, 0].astype(np.int64)
-        self.longest = manifest.splits[split].longest
         self._first = index[:, 1]
         self._starts = np.cumsum(self.lengths) - self.lengths
         self._tokens = _mapped(folder / split / "tokens.bin", manifest.token_type)
@@ -200,9 +197,8 @@ class RaggedStore:
         self._check_ids("labels.bin", labels, indices)
         if (within >= np.repeat(lengths, counts)).any():
             self._damaged("masked.bin", "a position beyond its sequence", indices)
-        return MaskedSequences(
-            tokens, lengths, first, within + np.repeat(np.cumsum(lengths) - lengths, counts), counts, labels
-        )
+        masked = within + np.repeat(np.cumsum(lengths) - lengths, counts)
+        return MaskedSequences(tokens, lengths, first, masked, labels)
 
     def _check_ids(self, name: str, ids: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
         """Raise DataError for an id outside the vocabulary, before it becomes an out-of-range embedding row."""

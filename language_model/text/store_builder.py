@@ -11,8 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from language_model.text.corpus_split import Corpora
-from language_model.text.evaluation_set import chosen
 from language_model.text.settings import TextSettings
 from language_model.text.shards import Part, PartBuilder, PartContent, load_part, part_path, settings_key, start_making
 from language_model.text.store import (
@@ -186,6 +188,13 @@ def _assembled(
     )
     manifest.write(out)
     return manifest
+
+
+def chosen(count: int, wanted: int) -> NDArray[np.int64]:
+    """Return `wanted` positions evenly spread over `count`, as MLPerf selects its 10,000, or all if there are fewer."""
+    if wanted >= count:
+        return np.arange(count, dtype=np.int64)
+    return np.arange(wanted, dtype=np.int64) * count // wanted
 
 
 def _finished(work: Path, split: Split, digests: Sequence[str], key: str) -> Iterator[PartContent]:

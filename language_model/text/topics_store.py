@@ -1,16 +1,19 @@
-"""Store of the embedded corpus in the user's cache folder, built once per text, length and format."""
+"""Python's own help topics, a corpus of about 400 kB, as a store in the user's cache folder for a small BERT."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from language_model.text import pydoc_topics
+from language_model.text.corpus import Document
 from language_model.text.corpus_split import Corpora
+from language_model.text.sentences import split_sentences
 from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.shards import RULES
 from language_model.text.store import MANIFEST, VERSION
@@ -20,11 +23,13 @@ from timedrun.errors import DataError
 
 WORDPIECES = 2_000
 """Size of the vocabulary trained on the topics."""
+EVALUATION_SHARE = 0.15
+_RULE = re.compile(r"^([*=\-~^\"])\1{2,}$")
 
 
 def prepare_topics(out: Path, settings: TextSettings) -> dict[str, Any]:
     """Build a store in `out` from Python's help topics, for a small BERT; takes a few seconds on one core."""
-    train, evaluation = pydoc_topics.corpus()
+    train, evaluation = corpus()
     corpora = Corpora(lambda: iter(train), lambda: iter(evaluation))
     return build_store(
         corpora,
@@ -44,8 +49,8 @@ def prepared(longest: int) -> Path:
     another Python's text gets its own store.
     """
     settings = TextSettings(max_length=longest, max_predictions=evaluation_predictions(longest))
-    text = "\0".join("\n".join((name, *sentences)) for name, sentences in pydoc_topics.documents().items())
-    rules = f"{VERSION}:{RULES}:{pydoc_topics.EVALUATION_SHARE}:{WORDPIECES}:{settings}"
+    text = "\0".join("\n".join((name, *sentences)) for name, sentences in documents().items())
+    rules = f"{VERSION}:{RULES}:{EVALUATION_SHARE}:{WORDPIECES}:{settings}"
     key = hashlib.blake2b(f"{rules}:{text}".encode(), digest_size=8).hexdigest()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "timedrun" / f"topics_{longest}_{key}"
@@ -65,3 +70,56 @@ def prepared(longest: int) -> Path:
     if folder.stat().st_uid not in (os.geteuid(), 0):
         raise DataError(f"{folder} is owned by another user; nothing was read; set XDG_CACHE_HOME to a folder you own.")
     return folder
+
+
+def documents() -> dict[str, list[str]]:
+    """Return the sentences of every section of the help topics by "topic: heading"; code and tables keep their lines.
+
+    Topics quote each other: a section with the text of an earlier one is dropped, so that no text is on both sides of
+    the split. The text differs slightly between Python releases.
+    """
+    from pydoc_data.topics import topics
+
+    found: dict[str, list[str]] = {}
+    seen: set[bytes] = set()
+    for topic, text in sorted(topics.items()):
+        for number, (heading, lines) in enumerate(_sections(text)):
+            sentences = _sentences(lines)
+            fingerprint = Document("", " ".join(sentences), prose=False).fingerprint
+            if sentences and fingerprint not in seen:
+                seen.add(fingerprint)
+                name = f"{topic}: {heading}"
+                found[name if name not in found else f"{name} ({number})"] = [heading, *sentences]
+    return found
+
+
+def corpus() -> tuple[list[Document], list[Document]]:
+    """Return the training and the evaluation documents: about one section in seven, by a hash of its text."""
+    sides: tuple[list[Document], list[Document]] = ([], [])
+    for name, sentences in documents().items():
+        drawn = int.from_bytes(hashlib.blake2b("\n".join(sentences[1:]).encode(), digest_size=8).digest())
+        held_out = drawn < EVALUATION_SHARE * 2.0**64
+        sides[held_out].append(Document(name, "\n".join(sentences), prose=False))
+    return sides
+
+
+def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each underlined heading with the lines up to the next."""
+    lines = text.split("\n")
+    headings = [at - 1 for at, line in enumerate(lines) if at > 0 and _RULE.match(line) and lines[at - 1].strip()]
+    if not headings or headings[0] > 0:
+        yield lines[0].strip(), lines[1 : headings[0] if headings else len(lines)]
+    for begin, end in zip(headings, [*headings[1:], len(lines)], strict=True):
+        yield lines[begin].strip(), lines[begin + 2 : end]
+
+
+def _sentences(lines: list[str]) -> list[str]:
+    """Yield the sentences of paragraphs, and indented code line by line."""
+    found: list[str] = []
+    for paragraph in "\n".join(lines).split("\n\n"):
+        kept = [line for line in paragraph.split("\n") if any(character.isalnum() for character in line)]
+        if any(line.startswith("   ") for line in kept):
+            found.extend(" ".join(line.split()) for line in kept)
+        else:
+            found.extend(split_sentences(" ".join(" ".join(kept).split())))
+    return found

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from timedrun.errors import DataError, UsageError
+from language_model.dependencies import require
+from timedrun.errors import DataError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -60,32 +60,13 @@ class Vocabulary:
 
     def tokenizer(self) -> Tokenizer:
         """Build bert-large-uncased's tokenizer: lower case, no control characters or accents, CJK characters apart."""
-        library = import_tokenizers()
+        library = require("tokenizers", "text cannot be prepared")
         pieces = library.models.WordPiece(
             vocab={word: index for index, word in enumerate(self.words)},
             unk_token=SPECIAL_WORDS["unk"],
             max_input_chars_per_word=100,
         )
         return _uncased(pieces)
-
-
-def import_tokenizers() -> ModuleType:
-    """Import the `tokenizers` package and its submodules.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        import tokenizers
-        import tokenizers.models
-        import tokenizers.normalizers
-        import tokenizers.pre_tokenizers
-        import tokenizers.trainers
-    except ImportError as error:
-        raise UsageError(
-            "preparing text needs the package tokenizers; nothing was prepared; pip install 'timedrun[language]'"
-        ) from error
-    return tokenizers
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
@@ -128,7 +109,7 @@ def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocab
     Raises:
         DataError: `size` is too small for the characters of the text.
     """
-    library = import_tokenizers()
+    library = require("tokenizers", "text cannot be prepared")
     tokenizer = _uncased(library.models.WordPiece(unk_token=SPECIAL_WORDS["unk"]))
     counts: Counter[str] = Counter()
     for batch in _batches(sentences(), _BATCH):
@@ -155,7 +136,7 @@ def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocab
 
 
 def _uncased(pieces: object) -> Tokenizer:
-    library = import_tokenizers()
+    library = require("tokenizers", "text cannot be prepared")
     tokenizer: Tokenizer = library.Tokenizer(pieces)
     tokenizer.normalizer = library.normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True

@@ -29,7 +29,6 @@ class Event(NamedTuple):
     key: str
     value: Any
     metadata: dict[str, Any]
-    namespace: str
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -53,10 +52,8 @@ def depth(value: object) -> int:
     level, found = [value], -1
     while level:
         found += 1
-        containers = [
-            item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)
-        ]
-        level = [inner for container in containers for inner in container]
+        containers = [item for item in level if isinstance(item, dict | list)]
+        level = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
     return found
 
 
@@ -108,7 +105,7 @@ class LogReader:
             text = raw.decode("utf-8")
             fields, end = _PLAIN.raw_decode(text, len(_USUAL) - 1)
             key, time_ms, metadata = fields["key"], fields["time_ms"], fields["metadata"]
-            event_type, namespace, value = fields["event_type"], fields["namespace"], fields["value"]
+            event_type, value = fields["event_type"], fields["value"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         names = text.count('":')  # more than there are fields: a duplicate, or a value that is a dict or has a colon
@@ -119,10 +116,9 @@ class LogReader:
             and type(key) is str
             and type(metadata) is dict
             and event_type in EVENT_TYPES
-            and type(namespace) is str
             and names == len(fields) + len(metadata)
         ):
-            return Event(number, float(time_ms), event_type, key, value, metadata, namespace)
+            return Event(number, float(time_ms), event_type, key, value, metadata)
         return None
 
     def events(self, number: int, raw: bytes) -> Iterator[Event]:
@@ -198,11 +194,10 @@ class LogReader:
         if not is_number(time_ms) or abs(time_ms) > LATEST_MS:
             self._problem("record-time", f"time_ms of {key} is {short(time_ms)}, not a valid time; record skipped")
             return None
-        event_type, namespace = fields.get("event_type"), fields.get("namespace", "")
+        event_type = fields.get("event_type")
         if event_type not in EVENT_TYPES:
-            self._problem(
-                "record-type", f"event_type of {key} is {short(event_type)}, which MLPerf does not define", "warning"
-            )
+            message = f"event_type of {key} is {short(event_type)}, which MLPerf does not define"
+            self._problem("record-type", message, "warning")
         if "value" not in fields:
             self._problem("record-value", f"{key} has no value field; MLCommons' checker aborts at such a record")
         metadata = fields.get("metadata")
@@ -217,7 +212,6 @@ class LogReader:
             key=key,
             value=fields.get("value"),
             metadata=metadata,
-            namespace=namespace if isinstance(namespace, str) else "",
         )
 
     def _time_from_text(self, key: str, text: str) -> float | None:

@@ -31,8 +31,7 @@ class Rollback:
     step: int | None
     """The optimizer step at which the run was interrupted, if its run_stop has it."""
     clock_set_seconds: float
-    """Seconds by which the removed lines say that the wall clock was stepped: the least error of
-    since_start_seconds."""
+    """Seconds of wall-clock steps in the removed lines: the least error of since_start_seconds."""
 
 
 def roll_back(path: Path, *, size: int, sha256: str, keep_in: Path, now: float) -> tuple[Rollback, bytes]:
@@ -86,15 +85,10 @@ def _clock_set(event: Event) -> float:
 def _keep(data: bytes, folder: Path) -> int:
     """Write `data` to the first free interrupted_<N>.txt in `folder`, flush it to disk and return N."""
     attempt = 1
-    while True:
-        kept = folder / f"interrupted_{attempt}.txt"
-        try:
-            kept.touch(exist_ok=False)
-            break
-        except FileExistsError:
-            attempt += 1
+    while (kept := folder / f"interrupted_{attempt}.txt").exists():
+        attempt += 1
     try:
-        with open(kept, "wb") as file:
+        with open(kept, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from contextlib import suppress
 from typing import Final
 
 FALLOC_FL_KEEP_SIZE: Final = 0x01  # linux/falloc.h: reserve blocks beyond the end, keep the size
@@ -32,7 +33,5 @@ def reserve(descriptor: int, offset: int, count: int) -> bool:
 
 def release(descriptor: int) -> None:
     """Release what was reserved beyond the end of the file. A file system that keeps it is not an error."""
-    try:
+    with suppress(OSError):
         os.ftruncate(descriptor, os.fstat(descriptor).st_size)
-    except OSError:
-        return

@@ -1,5 +1,4 @@
-"""Read any submitter's MLPerf training log into a RunRecord; what cannot be read becomes a finding, not an
-exception."""
+"""Read any submitter's MLPerf training log into a RunRecord; unreadable content becomes a finding."""
 
 from __future__ import annotations
 
@@ -135,8 +134,7 @@ class RunRecord:
 
     @cached_property
     def quality(self) -> list[QualityPoint]:
-        """The evaluations of the timed region that have a number and a progress; of a quality with parts, the first
-        part."""
+        """The evaluations of the timed region with a number (of a quality with parts, the first) and a progress."""
         if self.started is None:
             return []
         rules = _NEWEST.get(self.benchmark or "")

@@ -61,7 +61,6 @@ class RunLog:
 
     Args:
         path: the new file `result_N.txt`; its folder must exist.
-        root: callers' file names in `metadata` are relative to this; default: the folder of the calling package.
         clock: seconds since 1970.
         durable: flush clock events to disk before the call returns; False only for logs that are not results.
         started: run_start was logged before; for ranks that write nothing and resume a run.
@@ -78,13 +77,11 @@ class RunLog:
         self,
         path: Path | None,
         *,
-        root: Path | None = None,
         clock: Callable[[], float] = time.time,
         durable: bool = True,
         started: bool = False,
     ) -> None:
         self.path = path
-        self._root = None if root is None else os.path.abspath(root)
         self.clock = clock
         """Source of event times, seconds since 1970."""
         self._durable = durable
@@ -129,21 +126,14 @@ class RunLog:
 
     @classmethod
     def resume(
-        cls,
-        path: Path,
-        *,
-        size: int,
-        sha256: str,
-        keep_in: Path,
-        root: Path | None = None,
-        clock: Callable[[], float] = time.time,
+        cls, path: Path, *, size: int, sha256: str, keep_in: Path, clock: Callable[[], float] = time.time
     ) -> RunLog:
         """Open the log of an interrupted run to continue after its first `size` bytes, as `mark` returned them.
 
         The log may end anywhere, in the middle of a line too; it is copied to the folder `keep_in` and rolled back
         first. Raises as `roll_back` does.
         """
-        log = cls(None, root=root, clock=clock, started=True)
+        log = cls(None, clock=clock, started=True)
         log.rollback, prefix = roll_back(path, size=size, sha256=sha256, keep_in=keep_in, now=clock())
         log.path, log._place = path, os.path.abspath(path)
         log._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -165,8 +155,7 @@ class RunLog:
             return own.st_nlink == 0 or (not os.path.samestat(own, there) and there.st_size != self._size)
 
     def event(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
-        """Log a point in time. Raises TypeError or ValueError for an invalid value, EventOrderError for a wrong
-        order."""
+        """Log a point in time. Raises TypeError or ValueError (invalid value), EventOrderError (wrong order)."""
         self._log(keys.POINT_IN_TIME, key, value, metadata)
 
     def start(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
@@ -174,8 +163,7 @@ class RunLog:
         self._log(keys.INTERVAL_START, key, value, metadata)
 
     def end(self, key: str, value: Scalar = None, **metadata: Scalar) -> None:
-        """Log the end of an interval; run_stop needs the metadata status "success" or "aborted". Raises as `event`
-        does."""
+        """Log the end of an interval; run_stop needs the status "success" or "aborted". Raises as `event` does."""
         self._log(keys.INTERVAL_END, key, value, metadata)
 
     def mark(self) -> dict[str, Any]:
@@ -275,8 +263,7 @@ class RunLog:
                 )
 
     def _filled(self, line: bytes) -> bytes:
-        """Return `line`, padded to the end of the file's page if the next line might not fit into the rest of the
-        page."""
+        """Return `line`, padded to the end of the file's page if the next line might not fit into the page."""
         room = -(self._size + len(line)) % PAGE
         return line[:-1] + b" " * room + b"\n" if room < LINE else line
 
@@ -317,15 +304,13 @@ class RunLog:
             return {"file": "", "lineno": 0}
         filename = frame.f_code.co_filename
         if filename not in self._names:
-            self._names[filename] = _relative(filename, self._root)
+            self._names[filename] = _relative(filename)
         return {"file": self._names[filename], "lineno": frame.f_lineno}
 
 
-def _relative(filename: str, root: str | None) -> str:
-    """Return `filename` relative to `root`, or to the folder of its package; never an absolute path."""
+def _relative(filename: str) -> str:
+    """Return `filename` relative to the folder of its package; never an absolute path."""
     absolute = Path(os.path.abspath(filename))
-    if root is not None and absolute.is_relative_to(root):
-        return absolute.relative_to(root).as_posix()
     top = absolute.parent
     while (top / "__init__.py").is_file():
         top = top.parent

@@ -14,13 +14,16 @@ from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
 from mlevents.record import QualityPoint, RunRecord
 
-# Keys whose values are the same in all runs of a set. MLCommons' tools compare none of them.
-SHARED: Final = (
+SUBMISSION: Final = (
     keys.SUBMISSION_BENCHMARK,
     keys.SUBMISSION_DIVISION,
     keys.SUBMISSION_ORG,
     keys.SUBMISSION_PLATFORM,
     keys.SUBMISSION_STATUS,
+)
+# Keys whose values are the same in all runs of a set. MLCommons' tools compare none of them.
+SHARED: Final = (
+    *SUBMISSION,
     keys.DATASET,
     keys.QUALITY_TARGET,
     keys.GLOBAL_BATCH_SIZE,
@@ -79,12 +82,8 @@ def summarize(record: RunRecord) -> RunSummary:
     batch = record.value(keys.GLOBAL_BATCH_SIZE)
     rates = [e.value.get(keys.THROUGHPUT) for e in record.all(keys.TRACKED_STATS) if isinstance(e.value, dict)]
     pace = [float(rate) for rate in rates if is_number(rate) and rate > 0]
-    stop, cleared, resident = (
-        record.last(keys.INIT_STOP),
-        record.value(keys.CACHE_CLEAR),
-        record.value(keys.PAGE_CACHE_RESIDENT),
-    )
-    target = record.value(keys.QUALITY_TARGET)
+    stop, target = record.last(keys.INIT_STOP), record.value(keys.QUALITY_TARGET)
+    cleared, resident = record.value(keys.CACHE_CLEAR), record.value(keys.PAGE_CACHE_RESIDENT)
     seeds = (event.value for event in record.all(keys.SEED))
     return RunSummary(
         path=record.path,
@@ -135,8 +134,7 @@ def _first_epoch_share(record: RunRecord) -> float | None:
 
 
 def _intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tuple[float, float]]:
-    """Yield units of progress and milliseconds of training of every closed interval of the timed region, without the
-    evaluations in it."""
+    """Yield units of progress and milliseconds, without evaluations, of every closed interval of the timed region."""
     start: Event | None = None
     evaluating: Event | None = None
     evaluated = 0.0
@@ -161,8 +159,7 @@ def _units(start: Event, stop: Event) -> float:
 
 
 def _sketch(record: RunRecord) -> frozenset[int]:
-    """Return the smallest hashes of time, key and value of the timed events, or of all events without a timed
-    region."""
+    """Return the smallest hashes of time, key and value of the timed events, or else of all events."""
     hashes = {
         int.from_bytes(
             blake2b(f"{e.time_ms!r} {e.key} {e.value!r}".encode("utf-8", "backslashreplace"), digest_size=8).digest()

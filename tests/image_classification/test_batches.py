@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from image_classification import batches
 from image_classification.batches import ImageBatches, open_source
@@ -152,29 +150,6 @@ def test_the_training_split_is_closed_if_the_evaluation_split_cannot_be_opened(
     with pytest.raises(DataError, match="no evaluation"):
         recorded_data()
     assert training.closed == 1
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    count=st.integers(1, 40), share=st.integers(1, 4), world_size=st.integers(1, 8), drop_last=st.booleans(),
-    quasi=st.booleans(),
-)  # fmt: skip
-def test_every_sample_of_an_epoch_goes_to_one_rank_with_either_order(
-    count: int, share: int, world_size: int, drop_last: bool, quasi: bool
-) -> None:
-    config = replace(
-        synthetic_smoke().data, synthetic_train=count, synthetic_eval=1, train_size=1, eval_size=1, drop_last=drop_last
-    )
-    if quasi:
-        config = replace(config, order="quasi_random", order_block=3, order_window=2)
-    if drop_last and count < share * world_size:
-        return
-    seen: list[int] = []
-    for rank in range(world_size):
-        opened = data_of(config, None, rank, world_size, global_batch=share * world_size)
-        opened.train_source.labels = torch.arange(count)  # type: ignore[attr-defined]
-        seen += [int(label) for batch in opened.train(epoch=2) for label in batch.labels]
-    assert len(seen) == len(set(seen)) == (count // (share * world_size) * share * world_size if drop_last else count)
 
 
 def test_images_in_memory_need_no_thread_and_have_one_size() -> None:

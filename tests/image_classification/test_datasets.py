@@ -9,10 +9,10 @@ import pytest
 
 from image_classification import image_folder
 from image_classification.configs import digits_methods, imagenet_baseline, imagenet_methods, synthetic_smoke
-from image_classification.datasets import facts, preflight, unused_settings
+from image_classification.datasets import data_files, facts, preflight, unused_settings
 from image_classification.loaders import crop_kernel
 from image_classification.run_info import data_info
-from image_classification.stores.manifest import Format, StoreConfig
+from image_classification.stores.manifest import Format, StoreConfig, read_manifest
 from mlevents import keys
 from tests.image_classification.small_image_data import FOLDER, LOADERS
 from timedrun.errors import DataError
@@ -138,3 +138,20 @@ def test_progressive_resizing_in_the_loader_is_refused_for_images_in_memory() ->
     found = preflight(replace(synthetic_smoke(), methods=(method,)), None, 1)
     assert [line for line in found if "--methods.progressive-resizing.where batch" in line]
     assert preflight(replace(synthetic_smoke(), methods=(ProgressiveResizing(),)), None, 1) == []
+
+
+def test_the_files_of_a_store_are_those_that_a_run_reads(prepared: dict[Format, Path]) -> None:
+    found = data_files(replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=24)), prepared["raw"])
+    assert found is not None
+    names = [path.relative_to(prepared["raw"]).as_posix() for path in found]
+    assert names[0].startswith("train") and names[-1].startswith("evaluation_20")
+    assert set(names) == set(read_manifest(prepared["raw"]).files)
+    assert found.bytes == sum(path.stat().st_size for path in found)
+    assert [found[place] for place in range(len(found))] == list(found)
+    folder = data_files(FOLDER, prepared["folder"])
+    assert folder is not None
+    paths = list(folder)
+    assert (len(folder), len(paths)) == (35, 35)
+    assert folder.bytes == sum(path.stat().st_size for path in paths)
+    assert [folder[place] for place in range(len(folder))] == paths
+    assert data_files(digits_methods().data, None) is None

@@ -1,6 +1,5 @@
 """Epochs of stored images with each loader: resumed at any step, divided over ranks, damaged files named."""
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,19 +15,13 @@ from tests.image_classification.small_image_data import ALONE, FOLDER, LOADERS, 
 from timedrun.errors import DataError
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_store_that_loses_a_file_is_an_error_by_the_next_epoch(
-    prepared: dict[Format, Path], tmp_path: Path, damage: str
-) -> None:
+def test_a_store_that_loses_a_file_is_an_error_by_the_next_epoch(prepared: dict[Format, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(prepared["jpeg"], tmp_path / "store")
     config = replace(FOLDER, loader="pillow", store=LOADERS["pillow"], prefetch=0, workers=0)
     with ImageBatches(config, folder, ALONE, global_batch=6, seed=1, last_epoch=3) as data:
         assert len(list(data.train(1))) == 5
         (shard,) = (folder / "train").glob("*.jpegs")
-        if damage == "gone":
-            shard.unlink()
-        else:
-            os.truncate(shard, 100)
+        shard.unlink()
         with pytest.raises(DataError, match=shard.name):
             list(data.train(2))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from image_classification import image_folder, synthetic_images
+from image_classification import synthetic_images
 from image_classification.synthetic_images import SyntheticImages, pixels, write_images
 
 SMALL = SyntheticImages(train=40, evaluation=4, classes=3, width=50, height=38)
@@ -27,15 +27,6 @@ def test_the_same_settings_make_the_same_files_with_any_number_of_workers(tmp_pa
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     write_images(tmp_path / "other", replace(SMALL, seed=2), workers=1)
     assert not set(digests(tmp_path / "other").values()) & set(digests(tmp_path / "one").values())
-
-
-def test_prepare_reads_the_folder(tmp_path: Path) -> None:
-    write_images(tmp_path / "images", SMALL, workers=1)
-    index = image_folder.make_index(tmp_path / "images")
-    assert len(index.classes) == 3
-    assert len(index.splits["train"]) == 40 and len(index.splits["evaluation"]) == 4
-    with Image.open(tmp_path / "images" / next(index.splits["train"].names())) as image:
-        assert image.format == "JPEG" and image.size == (50, 38) and image.mode == "RGB"
 
 
 def test_at_imagenets_size_a_file_is_as_large_as_imagenets() -> None:

@@ -71,7 +71,6 @@ def make_batch() -> BatchMaker:
             lengths=sizes,
             first=sizes // 2 + 1,
             masked=np.concatenate(places) + np.repeat(starts, counts),
-            masked_counts=counts,
             labels=random.integers(architecture.vocabulary, size=counts.sum()),
         )
         totals = {"global_samples": len(lengths), "global_masked": len(sequences.labels)}

@@ -18,7 +18,6 @@ def sequences(lengths: list[int], seed: int = 0) -> MaskedSequences:
         lengths=np.array(lengths),
         first=np.array([max(3, length // 2) for length in lengths]),
         masked=starts + 1,
-        masked_counts=np.ones(len(lengths), np.int64),
         labels=random.integers(5, 90, len(lengths)),
     )
 

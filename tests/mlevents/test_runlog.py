@@ -34,7 +34,7 @@ def written(path: Path) -> list[dict[str, Any]]:
 @given(value=VALUES, note=VALUES)
 def test_a_line_equals_mlloggers_own_but_for_the_line_number(tmp_path_factory, value, note):
     path = tmp_path_factory.mktemp("log") / "result_0.txt"
-    log = RunLog(path, root=Path(__file__).parent, clock=lambda: 1700000000.1239)
+    log = RunLog(path, clock=lambda: 1700000000.1239)
     log.event("anything", value, note=note)
     ours = path.read_bytes()
     log.close()
@@ -127,13 +127,6 @@ def test_a_rank_that_writes_nothing_may_end_a_run_that_is_resumed():
         log.start(keys.RUN_START)
     log.end(keys.RUN_STOP, status="success")
     assert log.stopped
-
-
-@pytest.mark.parametrize("root", [None, "elsewhere"])
-def test_the_callers_file_is_never_an_absolute_path(tmp_path, root):
-    path = tmp_path / "result_0.txt"
-    RunLog(path, root=None if root is None else tmp_path / root).event("here")
-    assert written(path)[0]["metadata"]["file"] == "test_runlog.py"
 
 
 def test_a_callers_file_is_named_from_its_package_on(tmp_path):

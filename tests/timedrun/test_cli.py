@@ -142,19 +142,6 @@ def trains(folder: Path) -> bool:
 
 
 @pytest.mark.processes
-def test_sigterm_while_ranks_still_start_ends_all_without_a_result_or_a_traceback(tmp_path: Path) -> None:
-    folder = tmp_path / "results"
-    with started(folder) as process:
-        wait_for(lambda: len(ranks_of(process)) == 2, process)
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
-        assert process.returncode == 143, errors
-        assert "stopped before the run had begun; no log was written" in errors
-        assert "Traceback" not in errors
-        assert not folder.exists()
-
-
-@pytest.mark.processes
 def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path: Path) -> None:
     with started(tmp_path) as process:
         wait_for(lambda: trains(tmp_path), process)
@@ -181,31 +168,6 @@ def test_a_second_sigterm_ends_a_run_at_once_and_leaves_no_process(tmp_path: Pat
         until(lambda: not any(map(alive, ranks)), 5)
 
 
-@pytest.mark.processes
-def test_no_rank_outlives_a_killed_launcher_and_the_log_can_be_read(tmp_path: Path) -> None:
-    with started(tmp_path) as process:
-        wait_for(lambda: trains(tmp_path), process)
-        ranks = family(process)
-        process.kill()
-        until(lambda: not any(map(alive, ranks)), 10)
-    assert result(tmp_path).status is None
-    assert not record.read(tmp_path / "result_0.txt").problems
-
-
-@pytest.mark.processes
-def test_a_killed_rank_0_is_named_and_all_ranks_resume_from_the_last_checkpoint(tmp_path: Path) -> None:
-    with started(tmp_path, "--restarts", 1, "--checkpoint-minutes", 0.01) as process:
-        wait_for(lambda: launch.common_step(tmp_path / "run_0" / "checkpoint", range(2)), process)
-        ranks_of(process)["0"].kill()
-        wait_for(lambda: result(tmp_path).all(keys.RESUMED), process)
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 75, errors
-    assert "rank 0 was killed by SIGKILL" in errors
-    assert "restart 1 of 1: all ranks resume from step" in errors
-    assert len(result(tmp_path).all(keys.RUN_START)) == 1
-
-
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "-m", "timedrun")
 
 
@@ -229,28 +191,11 @@ def test_a_restart_by_torchrun_resumes_its_run_whatever_has_begun_in_the_folder_
 
 
 @pytest.mark.processes
-def test_a_restart_by_torchrun_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
-    with started(tmp_path, launcher=TORCHRUN) as process:
-        wait_for(lambda: trains(tmp_path), process)
-        ranks_of(process)["1"].kill()
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "the run cannot be resumed: not every rank has a valid checkpoint" in errors
-    assert [path.name for path in tmp_path.glob("result_*")] == ["result_0.txt"]
-
-
-@pytest.mark.processes
-def test_the_files_of_a_result_name_no_path_and_no_host_of_this_machine(
-    tmp_path: Path,
-) -> None:
+def test_the_files_of_a_result_name_no_path_and_no_host_of_this_machine(tmp_path: Path) -> None:
     assert timedrun("run", *SMOKE, "--results", tmp_path / "set").returncode == 0
     side = tmp_path / "set" / "run_0"
-    assert {path.name for path in side.iterdir()} == {
-        "config.json",
-        "system.json",
-        "environment.txt",
-        "provenance.json",
-    }
+    files = {"config.json", "system.json", "environment.txt", "provenance.json"}
+    assert {path.name for path in side.iterdir()} == files
     again = timedrun("run", "image_classification", side / "config.json", "--results", tmp_path / "again")
     assert again.returncode == 0, again.stderr
     assert course(result(tmp_path / "set")) == course(result(tmp_path / "again"))
@@ -258,20 +203,6 @@ def test_the_files_of_a_result_name_no_path_and_no_host_of_this_machine(
     for place in (str(tmp_path), str(Path.cwd()), str(Path.home()) + "/"):
         assert place not in everything
     assert not re.search(rf"\b{re.escape(os.uname().nodename)}\b", everything)  # a package's name may hold a short one
-
-
-@pytest.mark.processes
-def test_resuming_a_finished_run_is_refused_once_and_its_log_is_not_changed(tmp_path: Path) -> None:
-    spent = timedrun("run", *SMOKE, "--budget-minutes", "1e-9", "--results", tmp_path)
-    assert spent.returncode == 3, spent.stderr
-    before = (tmp_path / "result_0.txt").read_bytes()
-    for ranks in (1, 2):
-        refused = timedrun("run", *SMOKE, "--results", tmp_path, "--resume", "--ranks", ranks)
-        assert refused.returncode == 1
-        (line,) = refused.stderr.splitlines()  # once, whatever the number of ranks
-        assert "cannot be resumed: it ended by itself (budget spent). Nothing was changed" in line
-        assert refused.stdout == ""
-        assert (tmp_path / "result_0.txt").read_bytes() == before
 
 
 def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(tmp_path: Path) -> None:

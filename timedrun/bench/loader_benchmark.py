@@ -7,12 +7,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from timedrun.bench import process_memory
+from timedrun.bench.process_memory import sampled
 from timedrun.distributed.stall_detector import cpu_seconds
 from timedrun.errors import DataError
 
@@ -80,7 +80,6 @@ class LoaderRates:
         return max(peaks, default=None)
 
     def as_values(self) -> dict[str, Any]:
-        """Return all measurements as JSON values."""
         return {
             **{key: value for key, value in asdict(self).items() if key not in ("first", "passes")},
             f"{self.unit}_per_second": spread(self.per_second),
@@ -103,7 +102,6 @@ class Goal:
 
     @property
     def sentence(self) -> str:
-        """Format the goal as one line."""
         verdict = {True: "met", False: "NOT MET", None: "not measured"}[self.met]
         return f"{self.text}: {verdict} ({self.words})."
 
@@ -143,22 +141,15 @@ def measured_pass(run: Callable[[], int], *, before: int | None = None, memory: 
         before: bytes of anonymous and shared memory to subtract; default: those in use now.
         memory: measure the peak memory. That takes time and blocks memory mapping: disable it in a counted pass.
     """
-    if before is None and memory:
-        before = held_bytes()
-    usage = process_memory.PeakMemory(SAMPLE_EVERY)
-    with usage.watched() if memory else nullcontext():
+    watch: AbstractContextManager[list[int | None]] = sampled(SAMPLE_EVERY) if memory else nullcontext([])
+    with watch as samples:
         cpu, began = cpu_seconds(), time.perf_counter()
-        samples = run()
+        count = run()
         seconds = time.perf_counter() - began
         cpu = cpu_seconds() - cpu
-    peak = None if usage.peak is None or before is None else max(0, usage.peak - before)
-    return LoaderPass(samples, seconds, cpu, peak)
-
-
-def held_bytes() -> int | None:
-    """Return the anonymous and shared memory in use by this process and its children."""
-    found = process_memory.memory()
-    return None if found is None else found.anonymous + found.shared
+    held = [one for one in samples if one is not None]
+    peak = max(0, max(held) - (held[0] if before is None else before)) if held else None
+    return LoaderPass(count, seconds, cpu, peak)
 
 
 def interleaved(

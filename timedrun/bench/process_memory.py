@@ -49,33 +49,27 @@ def memory(process: int | None = None) -> TreeMemory | None:
     return TreeMemory(kinds["Pss_Anon"], kinds["Pss_Shmem"], kinds["Pss_File"])
 
 
-class PeakMemory:
-    """Peak of anonymous plus shared memory of this process and its children, sampled in a thread every `every`
-    seconds."""
+def held_bytes() -> int | None:
+    """Return the anonymous and shared memory in use by this process and its children."""
+    found = memory()
+    return None if found is None else found.anonymous + found.shared
 
-    def __init__(self, every: float) -> None:
-        self.peak: int | None = None
-        self._every = every
-        self._stop = threading.Event()
 
-    def _sample(self) -> None:
-        found = memory()
-        if found is not None:
-            self.peak = max(self.peak or 0, found.anonymous + found.shared)
+@contextlib.contextmanager
+def sampled(every: float) -> Iterator[list[int | None]]:
+    """Yield a list of `held_bytes`, measured at both ends of the context and, in a thread, every `every` seconds."""
+    samples = [held_bytes()]
+    stop = threading.Event()
 
-    def _watch(self) -> None:
-        while not self._stop.wait(self._every):
-            self._sample()
+    def watch() -> None:
+        while not stop.wait(every):
+            samples.append(held_bytes())
 
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Sample inside the context and at both of its ends."""
-        self._sample()
-        thread = threading.Thread(target=self._watch, name="peak memory", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-            self._sample()
+    thread = threading.Thread(target=watch, name="memory samples", daemon=True)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        stop.set()
+        thread.join()
+        samples.append(held_bytes())

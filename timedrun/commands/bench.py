@@ -29,16 +29,13 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Measure every loader of the benchmark, print the table and write the measurements to `--out`."""
     arguments.only, arguments.without = [], []
     benchmark, config = settings_of(arguments, rest)
-    try:
-        module = benchmark.module("bench")
-    except ModuleNotFoundError as error:
-        if error.name != f"{benchmark.name}.bench":
-            raise
-        raise UsageError(f"{benchmark.name} has no module bench; there are no loaders to measure.") from None
+    measure = benchmark.hook("bench", "loader")
+    if measure is None:
+        raise UsageError(f"{benchmark.name} has no module bench; there are no loaders to measure.")
     out = Path(arguments.out) if arguments.out else None
     if out and not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
-    found: LoaderComparison = module.loader(config, options_of(arguments))
+    found: LoaderComparison = measure(config, options_of(arguments))
     values = as_values(found, command_of(arguments, rest))
     if out:
         write_json(out, values)
@@ -52,7 +49,6 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
 
 def options_of(arguments: argparse.Namespace) -> BenchOptions:
-    """Return the command line's options as `BenchOptions`."""
     return BenchOptions(
         images=tuple(Path(path) for path in arguments.images),
         stores=Path(arguments.stores) if arguments.stores else None,
@@ -135,5 +131,4 @@ def _cells(row: LoaderRates, references: Sequence[LoaderRates]) -> list[str]:
 
 
 def ratio_text(values: Sequence[float]) -> str:
-    """Format the median and range of a ratio."""
     return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

@@ -36,7 +36,6 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 
 
 def report(ratio: Ratio) -> list[str]:
-    """Return the conclusion, the final qualities and the notes as lines."""
     lines = [ratio.sentence]
     if ratio.quality_slow is not None and ratio.quality_fast is not None:
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""

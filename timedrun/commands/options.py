@@ -1,4 +1,4 @@
-"""Command-line options of every verb. Imports nothing heavy, so that `--help` does not wait for torch."""
+"""Options of every verb, added by `add_<verb>`. Imports nothing heavy, so that `--help` does not wait for torch."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 RULESET_HELP = "ruleset such as 2.0.0 (default: that of the benchmark's round)"
 
 
-def positive(text: str) -> int:
-    """Parse an integer of at least 1."""
+def positive(text: str, least: int = 1) -> int:
+    """Parse an integer of at least `least`."""
     value = int(text)
-    if value < 1:
-        raise ArgumentTypeError(f"{value} is below 1")
+    if value < least:
+        raise ArgumentTypeError(f"{value} is below {least}")
     return value
 
 
 def not_negative_int(text: str) -> int:
     """Parse an integer of at least 0."""
-    value = int(text)
-    if value < 0:
-        raise ArgumentTypeError(f"{value} is below 0")
-    return value
+    return positive(text, least=0)
 
 
 def not_negative(text: str) -> float:
@@ -35,19 +32,16 @@ def not_negative(text: str) -> float:
 
 
 def add_list(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun list`."""
     parser.add_argument("benchmark", nargs="?", help="list this benchmark only")
 
 
 def add_show(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun show`."""
     _add_config(parser, optional=True)
     _add_methods(parser)
     parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
 
 
 def add_prepare(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun prepare`."""
     _add_config(parser, optional=True)
     _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
     parser.add_argument("--decode", action="store_true", help="read every sample and report the broken ones")
@@ -72,7 +66,6 @@ def add_prepare(parser: ArgumentParser) -> None:
 
 
 def add_run(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun run`."""
     _add_config(parser)
     _add_methods(parser)
     _add_launch(parser, "runs/<benchmark>/<config>")
@@ -99,7 +92,6 @@ def _launcher(name: str) -> str:
 
 
 def add_preflight(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun preflight`."""
     _add_config(parser)
     _add_methods(parser)
     parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
@@ -109,7 +101,6 @@ def add_preflight(parser: ArgumentParser) -> None:
 
 
 def add_race(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun race`."""
     _add_config(parser, several=True)
     _add_launch(parser, "runs/<benchmark>/race_N")
     parser.add_argument("--runs", type=positive, default=5, help="runs of each config (default 5)")
@@ -117,21 +108,18 @@ def add_race(parser: ArgumentParser) -> None:
 
 
 def add_check(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun check`."""
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
     parser.add_argument("--ruleset", help=RULESET_HELP)
     parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
 
 
 def add_score(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun score`."""
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs, package or round")
     parser.add_argument("--ruleset", help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
 
 
 def add_compare(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun compare`."""
     parser.add_argument("first", metavar="FIRST", help="result set")
     parser.add_argument("second", metavar="SECOND", help="result set")
     parser.add_argument("--paired", action="store_true", help="pair result_N with result_N of interleaved runs")
@@ -145,13 +133,11 @@ def add_compare(parser: ArgumentParser) -> None:
 
 
 def add_system(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun system`."""
     parser.add_argument("--answers", metavar="FILE", help="answers given so far")
     parser.add_argument("--out", metavar="FILE", help="write the open questions to FILE, to be filled in")
 
 
 def add_package(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun package`."""
     parser.add_argument("sets", nargs="+", metavar="RESULTS", help="folder written by run or race")
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--submitter", help="default: the organization that the logs name")
@@ -160,7 +146,6 @@ def add_package(parser: ArgumentParser) -> None:
 
 
 def add_bench(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun bench`."""
     parser.add_argument("what", choices=["loader"])
     _add_config(parser, optional=True)
     parser.add_argument("--images", nargs="+", default=[], metavar="PATH", help="as for prepare (default: synthetic)")
@@ -176,7 +161,6 @@ def add_bench(parser: ArgumentParser) -> None:
 
 
 def add_reproduce(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun reproduce`."""
     parser.add_argument("path", metavar="PATH", help="package, or results written by run or race")
     parser.add_argument("--claims", metavar="FILE", help="claimed scores (default: those of the package's manifest)")
     parser.add_argument("--run", action="store_true", help="repeat the runs, each from its own config")
@@ -185,7 +169,6 @@ def add_reproduce(parser: ArgumentParser) -> None:
 
 
 def add_plot(parser: ArgumentParser) -> None:
-    """Add the options of `timedrun plot`."""
     parser.add_argument("sets", nargs="+", metavar="RESULTS", help="result set")
     parser.add_argument("--out", required=True, help="a .png, .svg or .pdf file")
 

@@ -14,7 +14,7 @@ from timedrun.provenance.system_answers import read_answers
 from timedrun.run.worker import ROOT
 from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.packaging import package as packages
-from timedrun.submission.packaging.safe_files import PackageError, require_plain
+from timedrun.submission.packaging.safe_files import require_plain
 
 
 def package(arguments: argparse.Namespace) -> ExitCode:
@@ -35,17 +35,14 @@ def package(arguments: argparse.Namespace) -> ExitCode:
 
 def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
     """Return the `given` submitter, else the one organization that the logs name; raise UsageError if they name none or
-    several, PackageError if a log is not a regular file, too large or unreadable."""
+    several, PackageError if a log is not a regular file or too large."""
     if given:
         return given
     named = set()
     for folder in sets:
-        try:
-            for file in existing(folder):
-                require_plain(file)
-                named.add(record.read(file).text(keys.SUBMISSION_ORG))
-        except OSError as error:
-            raise PackageError(f"{error.filename or folder}: cannot be read ({error.strerror}).") from None
+        for file in existing(folder):
+            require_plain(file)
+            named.add(record.read(file).text(keys.SUBMISSION_ORG))
     named -= {None}
     if len(named) != 1:
         raise UsageError(f"the logs name {len(named)} organizations ({', '.join(map(str, named))}); give --submitter.")

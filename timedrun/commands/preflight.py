@@ -48,7 +48,6 @@ class PreflightReport:
 
     @property
     def failed(self) -> bool:
-        """True if any finding is an error."""
         return any(one.level == "error" for one in self.findings)
 
 
@@ -110,7 +109,6 @@ def examine(
 
 
 def findings_of(level: Level, rule: str, messages: Iterable[str]) -> list[Finding]:
-    """Return a finding for each message."""
     return [Finding(level=level, rule=rule, message=message) for message in messages]
 
 
@@ -240,7 +238,6 @@ def as_values(report: PreflightReport) -> dict[str, object]:
 
 
 def as_text(report: PreflightReport) -> str:
-    """Return the report as lines of text."""
     dry_run, kind = report.dry_run, " (demonstration, no submission)" if report.demonstration else ""
     if dry_run is None:
         verdicts = "no dry run"

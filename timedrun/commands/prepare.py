@@ -15,11 +15,7 @@ _IMAGE_OPTIONS = frozenset({"images", "validation_labels", "skip_broken"})
 
 
 def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Prepare, check or index the data of a config and print the facts.
-
-    Raises:
-        UsageError: the benchmark has no preparation, or it does not take an option given.
-    """
+    """Prepare, check or index the data of a config and print the facts."""
     arguments.only, arguments.without = [], []
     benchmark, config = settings_of(arguments, rest)
     folder = Path(arguments.data_folder) if arguments.data_folder else None

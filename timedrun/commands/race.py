@@ -188,7 +188,6 @@ def print_report(
 
 
 def print_package(report: package.PackageReport, folder: Path) -> None:
-    """Print both verdicts on the package, and why it failed."""
     verdicts = f"strict {report.strict}, official {report.official.verdict} by {report.official.checker}"
     print(f"package     {verdicts}: {folder}")
     if not report.passed:

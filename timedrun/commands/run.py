@@ -38,7 +38,6 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     paths = result_files.ResultPaths(folder, number)
     options = LaunchOptions(
         paths=paths,
-        ranks=arguments.ranks,
         threads=arguments.threads,
         data_folder=Path(arguments.data_folder) if arguments.data_folder else None,
         resume=resume,
@@ -46,10 +45,6 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         command=shlex.join(["timedrun", *without_places(argv)]),
         checkpoint_minutes=arguments.checkpoint_minutes,
         restarts=arguments.restarts,
-        nodes=arguments.nodes,
-        node_rank=arguments.node_rank,
-        master=arguments.master,
-        launcher=arguments.launcher,
     )
 
     def print_own_verdict() -> ExitCode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.atomic_file import replace_text
 from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.scoring import score as scores
@@ -22,15 +22,9 @@ def score(arguments: argparse.Namespace) -> ExitCode:
     for path in paths:
         if not existing(path):
             raise UsageError(f"no result_*.txt in {path}.")
-    try:
-        found = scores.score(paths, ruleset=arguments.ruleset)
-    except OSError as error:
-        raise TimedrunError(f"{error.filename}: cannot be read ({error.strerror}); nothing was scored.") from None
+    found = scores.score(paths, ruleset=arguments.ruleset)
     if arguments.csv:
-        try:
-            replace_text(Path(arguments.csv), score_table.as_csv(found))
-        except OSError as error:
-            raise TimedrunError(f"{arguments.csv}: the scores cannot be written ({error.strerror}).") from None
+        replace_text(Path(arguments.csv), score_table.as_csv(found))
     if arguments.json:
         print(score_table.as_json(found), end="")
     else:

@@ -6,17 +6,13 @@ import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
 
 import torch
 
-from timedrun.config import RunConfig, dump
+from timedrun.config import RunConfig, dump, flatten
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.provenance import system
-
-MOST_LINES: Final = 12
-"""Differences in one message."""
 
 
 class ConfigMismatch(UsageError):
@@ -28,7 +24,7 @@ def values_to_compare(settings: RunConfig, root: Path, launch: Mapping[str, obje
     the options in `launch`."""
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "CUDA": torch.version.cuda}
     source = {f"source {name}": value for name, value in system.provenance(root).items()}
-    return {"seed": settings.seed, **_flat("", dump(settings)), **versions, **source, **launch}
+    return {"seed": settings.seed, **flatten(dump(settings)), **versions, **source, **launch}
 
 
 def require(ranks: ProcessGroup, given: Mapping[str, object], prevented: str = "the run was not started") -> None:
@@ -50,21 +46,10 @@ def require(ranks: ProcessGroup, given: Mapping[str, object], prevented: str = "
         if len(by_value) > 1:
             values = ", ".join(f"{value} on {format_ranks(having)}" for value, having in by_value.items())
             lines.append(f"  - {name}: {values}")
-    more = f"\n  - and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
-    shown_lines = "\n".join(lines[:MOST_LINES])
+    shown_lines = "\n".join(lines)
     raise ConfigMismatch(
-        f"ranks disagree on their configuration; {prevented}:\n{shown_lines}{more}\nStart all ranks with the same."
+        f"ranks disagree on their configuration; {prevented}:\n{shown_lines}\nStart all ranks with the same."
     )
-
-
-def _flat(name: str, value: Any) -> dict[str, object]:
-    parts: dict[str, Any] = {}
-    if isinstance(value, dict):
-        parts = {f"{name}.{key}": item for key, item in value.items()}
-    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        parts = {f"{name}[{number}]": item for number, item in enumerate(value)}
-    found = {key: leaf for part, item in parts.items() for key, leaf in _flat(part, item).items()}
-    return found or {name.removeprefix("."): value}
 
 
 def format_ranks(ranks: list[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -86,10 +87,8 @@ def is_symptom(error: BaseException) -> bool:
         return True
     if type(error) is not RuntimeError or error.__traceback__ is None:
         return False
-    traceback = error.__traceback__
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return in_module(traceback.tb_frame, WAITING)
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return in_module(innermost, WAITING)
 
 
 def _hung(ranks: list[int], why: str, running: dict[int, RankStatus], step: int) -> RunFailure:

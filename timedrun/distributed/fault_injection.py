@@ -32,8 +32,8 @@ class Fault:
     kind: Kind
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self | None:
-        """Return the fault in TIMEDRUN_FAIL, if set; raise UsageError if it cannot be parsed."""
+    def from_environment(cls, world_size: int, environment: Mapping[str, str] = os.environ) -> Self | None:
+        """Return the fault in TIMEDRUN_FAIL, if set; raise UsageError if it is invalid or of a rank that is not run."""
         text = environment.get(VARIABLE)
         if not text:
             return None
@@ -41,12 +41,9 @@ class Fault:
         kinds = get_args(Kind)
         if len(parts) != 3 or not parts[0].isdecimal() or not parts[1].isdecimal() or parts[2] not in kinds:
             raise UsageError(f"{VARIABLE}={text!r} is not RANK:STEP:HOW with HOW one of {', '.join(kinds)}.")
+        if int(parts[0]) >= world_size:
+            raise UsageError(f"{VARIABLE} names rank {parts[0]}; the run has {world_size} ranks, counted from 0.")
         return cls(int(parts[0]), int(parts[1]), parts[2])  # type: ignore[arg-type]  # is one of them
-
-    def check(self, world_size: int) -> None:
-        """Raise UsageError unless the run has the fault's rank."""
-        if self.rank >= world_size:
-            raise UsageError(f"{VARIABLE} names rank {self.rank}; the run has {world_size} ranks, counted from 0.")
 
     def inject_at_exit(self, rank: int) -> None:
         """Inject a fault of the time after the run, as a library's teardown may cause."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from timedrun.distributed.schedulers import COMMANDS, DEFAULT_PORT, Task, find_task, whole_number
 from timedrun.errors import UsageError
 
 KUBERNETES: Final = "give --nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job.yaml does"
+COMMANDS: Final = {"torchrun": "torchrun -m", "mpi": "mpirun", "slurm": "srun"}
 LAUNCHERS: Final = ("auto", "none", *COMMANDS)
 """Values of `--launcher`."""
 STATUS_FILES: Final = "TIMEDRUN_SIGNS"
@@ -20,6 +20,34 @@ LAUNCHED: Final = "TIMEDRUN_LAUNCHED"
 """Variable set for ranks that `timedrun run --ranks N` started itself."""
 ATTEMPT: Final = "TIMEDRUN_ATTEMPT"
 """Variable set for the same ranks: the number of the launch attempt, from 1."""
+DEFAULT_PORT: Final = 29500
+"""PyTorch's default."""
+FIRST_RESERVED_STEP: Final = 0xFFFFFFF0
+"""First of the SLURM step ids that are not srun's: batch scripts and interactive shells (slurm.h: SLURM_BATCH_SCRIPT
+0xfffffffb, SLURM_INTERACTIVE_STEP 0xfffffffa)."""
+VARIABLES: Final = (
+    ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    ("mpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
+)
+"""Rank, size, local rank and local size of torchrun and its imitators, Open MPI (manual of mpirun), hydra (MPICH, Intel
+MPI) and srun. Innermost first: MPI's launchers start their tasks through SLURM, and torchrun is started by any."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Task `number` of `count` of one launcher; None where the launcher does not set a value."""
+
+    launcher: str
+    number: int
+    count: int
+    variables: str = ""
+    """The two variables with their values, for messages."""
+    local: int | None = 0
+    local_count: int | None = 1
+    master: str = ""
+    port: int = DEFAULT_PORT
 
 
 @dataclass(frozen=True)
@@ -57,7 +85,7 @@ class LaunchEnv:
             nodes, node_rank, master: the options of these names; they override the launcher's variables.
 
         Raises:
-            UsageError: variables or options contradict each other or are incomplete; they are named.
+            UsageError: variables or options are incomplete or invalid; they are named.
         """
         if LAUNCHED in environment:
             ranks, launcher, nodes, node_rank, master = 1, "torchrun", None, None, None
@@ -94,21 +122,33 @@ def split_address(text: str) -> tuple[str, int]:
     return found[1] or found[2], port
 
 
+def first_host(hosts: str) -> str:
+    """Return the first host of a SLURM host list: `gpu[03-05,9],login` is gpu03, `rack[1-2]n[4,7]` is rack1n4."""
+    first = re.match(r"(?:\[[^\]]*\]|[^,\[])+", hosts)
+    return re.sub(r"\[([^\],-]+)[^\]]*\]", r"\1", first[0]) if first else ""
+
+
 def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: Mapping[str, str]) -> Task:
-    """Return this process as a task of the options, else of `launcher`."""
+    """Return this process as a task of the options, else of `launcher`, else alone."""
     if node_rank is not None:
         if nodes is None or not 0 <= node_rank < nodes:
             raise UsageError(f"--node-rank {node_rank} needs --nodes N with N > {node_rank}; node ranks count from 0.")
-        return Task("options", node_rank, nodes, "--nodes", 0, 1)
-    task = find_task(environment, launcher) if launcher != "none" else None
-    if task is None:
+        return Task("options", node_rank, nodes, "--nodes")
+    found = _tasks(launcher, environment)
+    if not found:
+        if launcher in COMMANDS:
+            command = f"{COMMANDS[launcher]} timedrun run ..."
+            raise UsageError(f"--launcher {launcher}: its variables are not set; start the run with {command}")
         if (nodes or 1) > 1:
             raise UsageError(f"--nodes {nodes}: no launcher sets the number of this node; give --node-rank, from 0.")
-        if launcher != "none" and nodes is None and "JOB_COMPLETION_INDEX" in environment:
+        if launcher == "auto" and nodes is None and "JOB_COMPLETION_INDEX" in environment:
             raise UsageError(
                 f"each pod of this Indexed Job would be a run of its own; {KUBERNETES}, or --launcher none."
             )
-        return Task("none", 0, 1, "", 0, 1)
+        return Task("none", 0, 1)
+    # The innermost launcher, with the local rank of an outer one of the same tasks, as srun's under its own PMI.
+    same = (task for task in found if (task.number, task.count) == (found[0].number, found[0].count))
+    task = next((task for task in same if task.local is not None), found[0])
     if nodes is not None and nodes != task.count:
         raise UsageError(
             f"--nodes {nodes}, but {task.variables}: start one task a node, leave out --nodes, or add --node-rank."
@@ -116,6 +156,40 @@ def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: 
     if task.local is None and task.launcher == "mpi" and task.count > 1:
         raise UsageError(f"{task.variables}, but no local rank: set LOCAL_RANK to the task's number on its node.")
     return task
+
+
+def _tasks(wanted: str, environment: Mapping[str, str]) -> list[Task]:
+    """Return this process's tasks of `wanted`, or of all launchers ("auto"), innermost first."""
+    found: dict[str, Task] = {}
+    for launcher, number_name, count_name, local_name, local_count_name in VARIABLES:
+        if wanted not in ("auto", launcher) or launcher in found or not {number_name, count_name} & environment.keys():
+            continue
+        # A batch script or a shell in an allocation has SLURM_PROCID=0 too, but is not a task of srun.
+        step = _optional("SLURM_STEP_ID", environment)
+        if launcher == "slurm" and (step is None or step >= FIRST_RESERVED_STEP):
+            continue
+        number, count = _whole_number(number_name, environment), _whole_number(count_name, environment)
+        if number >= count:
+            raise UsageError(f"{number_name}={number} is not below {count_name}={count}.")
+        if launcher == "mpi" and local_name not in environment:
+            local_name = "LOCAL_RANK"
+        local, local_count = _optional(local_name, environment), _optional(local_count_name, environment)
+        task = Task(launcher, number, count, f"{number_name}={number}, {count_name}={count}", local, local_count)
+        found[launcher] = _slurm_task(task, environment) if launcher == "slurm" else task
+    return list(found.values())
+
+
+def _slurm_task(task: Task, environment: Mapping[str, str]) -> Task:
+    job, step, node = (_whole_number(f"SLURM_{name}", environment) for name in ("JOB_ID", "STEP_ID", "NODEID"))
+    # `2(x3),1` is [2, 2, 2, 1].
+    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    tasks = [int(tasks) for tasks, repeats in parts for _ in range(int(repeats or 1))]
+    return replace(
+        task,
+        local_count=tasks[node] if node < len(tasks) else None,
+        master=first_host(environment.get("SLURM_STEP_NODELIST", "")),
+        port=20_000 + (job * 7 + step) % 10_000,  # below Linux' ephemeral ports
+    )
 
 
 def _master(task: Task, master: str | None, environment: Mapping[str, str]) -> tuple[str, int]:
@@ -129,5 +203,16 @@ def _master(task: Task, master: str | None, environment: Mapping[str, str]) -> t
             f"{task.count} tasks ({task.variables}) need a master address: give --master HOST:PORT, an address of rank"
             f" 0's node, or set MASTER_ADDR and MASTER_PORT (default port {DEFAULT_PORT})."
         )
-    port = whole_number("MASTER_PORT", environment) if environment.get("MASTER_PORT") else task.port
+    port = _whole_number("MASTER_PORT", environment) if environment.get("MASTER_PORT") else task.port
     return address or "127.0.0.1", port
+
+
+def _whole_number(name: str, environment: Mapping[str, str]) -> int:
+    text = environment.get(name, "")
+    if not re.fullmatch(r"[0-9]{1,12}", text):
+        raise UsageError(f"{name}={text!r} is not a whole number." if text else f"{name} is not set.")
+    return int(text)
+
+
+def _optional(name: str, environment: Mapping[str, str]) -> int | None:
+    return _whole_number(name, environment) if name in environment else None

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType
@@ -20,10 +19,10 @@ from typing import Final
 
 from timedrun.distributed import rank_guard
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
-from timedrun.distributed.rank_process import RankProcess, oom_kills
+from timedrun.distributed.rank_process import RankProcess
 from timedrun.distributed.rendezvous import free_port
 from timedrun.distributed.status_files import StatusFiles
-from timedrun.distributed.stop_signals import STOPPING, asked_twice, handled
+from timedrun.distributed.stop_signals import asked_twice, handled
 from timedrun.errors import ExitCode
 from timedrun.stdio import say
 from timedrun.storage.atomic_file import replace_text
@@ -35,12 +34,7 @@ TERM_SECONDS: Final = 3.0
 TEARDOWN_SECONDS: Final = 600.0
 """Time instead of LOG_SECONDS after the end of the run if rank 0 is on this node: it may compute the data digest."""
 REFUSED_SECONDS: Final = 5.0
-"""Time that the other ranks have to exit after one refused the run before its log was opened."""
-SUSPENDED_SECONDS: Final = 20.0
-"""Ranks of a node are lost if all are suspended for this long, or any before the log is open, when no watchdog may be
-running yet. Longer than the heartbeat timeout of other nodes."""
-MAX_POLL_SECONDS: Final = 0.5
-"""Limit of what one poll counts as suspended time: a job that was suspended as a whole and continues was not polled."""
+"""Time that the other ranks have to exit after one refused the run before its log was opened: that loses nothing."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
 """Exit codes of ranks in which the run failed; with any other, a rank that left has completed the run."""
 
@@ -74,25 +68,6 @@ class End:
         return next((code for code in known if code not in FAILED), known[0] if known else ExitCode.ERROR)
 
 
-class Reason(IntEnum):
-    """Reason for which the remaining ranks have to exit; a higher one takes precedence."""
-
-    RANK_EXITED = 0
-    """Another rank exited or was lost; a rank that does not exit in time is lost too."""
-    REFUSED = 1
-    """A rank refused the run before the log was opened: ending the others loses nothing."""
-    GIVEN_UP = 2
-    """A second signal, or one before every rank could save: how the ranks exit means nothing."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """State of a launcher whose remaining ranks have to exit until `deadline`."""
-
-    reason: Reason
-    deadline: float
-
-
 class Launcher:
     """Launcher of the ranks of one node.
 
@@ -117,12 +92,12 @@ class Launcher:
         # An agent's store is torchrun's own ranks': these would wait for it.
         self.environment = {name: text for name, text in environment.items() if not name.startswith("TORCHELASTIC_")}
         self.finished = finished
-        self._ending: Ending | None = None  # while all ranks run
+        self._deadline: float | None = None  # None while all ranks run
+        self._given_up = False  # how the remaining ranks exit means nothing
         self._rank_numbers = range(env.rank, env.rank + env.local_world_size)
         self._ranks: list[RankProcess] = []
         self._lost = ""  # message about the rank that was lost first
         self._signals: list[signal.Signals] = []
-        self._suspended = self._polled = 0.0  # seconds for which ranks have been suspended; time of the last poll
 
     def run(self) -> End:
         """Start the ranks and wait until all have exited. Call it from the main thread: it handles SIGTERM, SIGINT and
@@ -135,13 +110,11 @@ class Launcher:
         (folder / "job.json").write_text(self.job)
         self._status = StatusFiles(folder)
         self._status.expect(self._rank_numbers)
-        self._oom_kills = oom_kills()
         guard = [sys.executable, "-I", rank_guard.__file__, str(folder)]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
-        previous = {number: signal.signal(number, self._receive) for number in handled(STOPPING)}
+        previous = {number: signal.signal(number, self._receive) for number in handled()}
         try:
             self._start()
-            self._polled = time.monotonic()
             while self._running:
                 pipes = {rank.output.fileno(): rank for rank in self._ranks if rank.output}
                 for pipe in wait(pipes, 0.1):
@@ -150,12 +123,11 @@ class Launcher:
                     for rank in self._running:
                         rank.terminate()  # SIGINT's default would be a traceback
                 if asked_twice(self._signals):
-                    self._begin_end(Reason.GIVEN_UP, 0.0)
+                    self._end_within(0.0, give_up=True)
                 exited = [rank for rank in self._running if rank.poll()]
                 self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):
                     self._judge(rank)
-                self._check_suspended()
                 self._end_others()
             return self._end()
         finally:
@@ -224,27 +196,24 @@ class Launcher:
         """Decide what the exit of `rank` means for the others."""
         code = rank.process.returncode
         left, error = self._status.left(rank.rank), self._status.error(rank.rank)
-        reason = self._ending.reason if self._ending else Reason.RANK_EXITED
         succeeded = self._begun and self.finished()  # not begun: the log is that of another launch
         how = ""
         if left and code >= 0:
             rank.finished = code not in FAILED
         elif self._signals and code == -signal.SIGTERM and not self._over:  # no rank can save before all have met
-            self._begin_end(Reason.GIVEN_UP, 1.0)
-        elif reason is Reason.GIVEN_UP or (reason is Reason.REFUSED and rank.sent):
+            self._end_within(1.0, give_up=True)
+        elif self._given_up:
             pass
         elif error and error[0] != ExitCode.RANK_LOST and not self._begun:
-            self._begin_end(Reason.REFUSED, REFUSED_SECONDS)
+            self._end_within(REFUSED_SECONDS, give_up=True)
         elif left and succeeded:
             say(f"warning: rank {rank.rank} {rank.exit_message()} after its work was complete; the result is valid.")
             rank.finished = True
         elif code != ExitCode.RANK_LOST and rank.sent != signal.SIGKILL:
             by_launcher = rank.sent and not self._signals and code == -signal.SIGTERM
             how = "did not exit and was killed" if by_launcher else rank.exit_message()
-            if code == -signal.SIGKILL and oom_kills() > self._oom_kills:
-                how += ": out of memory (the kernel's OOM killer ended a process of this cgroup)"
         after_run = (self._over or succeeded) and any(rank.rank == 0 for rank in self._running)
-        self._begin_end(Reason.RANK_EXITED, TEARDOWN_SECONDS if after_run else LOG_SECONDS)
+        self._end_within(TEARDOWN_SECONDS if after_run else LOG_SECONDS)
         if how:
             self._lose(rank, how)
 
@@ -254,44 +223,27 @@ class Launcher:
         with contextlib.suppress(OSError):
             replace_text(self._status.path(rank.rank, "lost"), lost)  # for the other ranks of this node
         self._lost = self._lost or lost
-        if rank.exit_code is not None and rank.exit_code > 0:
-            return  # if all ranks exit with an error, the log has the reason; else the verdict names the rank
-        assert self._ending is not None
-        seconds = self._ending.deadline - time.monotonic()
-        others = ""
-        if seconds > 0 and not self._over and any(one is not rank for one in self._running):
-            others = f"; the other ranks have {seconds:.0f} s to {'write the log' if self._begun else 'exit'}"
-        say(f"{lost}{others}.")
+        if rank.exit_code is None or rank.exit_code <= 0:  # else the log or the verdict names it
+            say(f"{lost}.")
 
-    def _begin_end(self, reason: Reason, seconds: float) -> None:
+    def _end_within(self, seconds: float, *, give_up: bool = False) -> None:
         """Have the remaining ranks exit within `seconds`; an earlier deadline stays."""
-        new = Ending(reason, time.monotonic() + seconds)
-        old = self._ending or new
-        self._ending = Ending(max(old.reason, reason), min(old.deadline, new.deadline))
-
-    def _check_suspended(self) -> None:
-        """End the run if suspended ranks leave none that would report them."""
-        now = time.monotonic()
-        seconds, self._polled = min(now - self._polled, MAX_POLL_SECONDS), now
-        suspended = [rank.suspended for rank in self._running] if self._ending is None else []
-        unseen = any(suspended) and (all(suspended) or not self._begun)
-        self._suspended = self._suspended + seconds if unseen else 0.0
-        if self._suspended > SUSPENDED_SECONDS:
-            self._begin_end(Reason.RANK_EXITED, LOG_SECONDS)
+        new = time.monotonic() + seconds
+        self._deadline = new if self._deadline is None else min(self._deadline, new)
+        self._given_up = self._given_up or give_up
 
     def _end_others(self) -> None:
         """After the deadline, end the ranks that still run; a suspended one at once, since it cannot write the log."""
-        if self._ending is None:
+        if self._deadline is None:
             return
-        late = time.monotonic() - self._ending.deadline
-        term_seconds = 0.0 if self._ending.reason is Reason.GIVEN_UP else TERM_SECONDS
+        late = time.monotonic() - self._deadline
         for rank in self._running:
             if late >= 0:
                 rank.terminate()
             suspended = rank.suspended
-            if (suspended or late >= term_seconds) and rank.sent != signal.SIGKILL:
+            if (suspended or late >= (0 if self._given_up else TERM_SECONDS)) and rank.sent != signal.SIGKILL:
                 rank.sent = signal.SIGKILL
-                if self._ending.reason is Reason.RANK_EXITED:
+                if not self._given_up:
                     how = "was suspended (SIGSTOP or a debugger)" if suspended else "did not exit"
                     self._lose(rank, f"{how} and was killed")
                 rank.kill()

@@ -141,11 +141,7 @@ def choose_device(device: str, local_rank: int = 0) -> torch.device:
 
 
 def require_warm_up_for_ddp(warm_up_steps: int, world_size: int) -> None:
-    """Require a warm-up step for more than two ranks.
-
-    Raises:
-        UsageError: there are more than two ranks and no warm-up step.
-    """
+    """Raise UsageError if there are more than two ranks and no warm-up step."""
     if world_size > 2 and warm_up_steps < 1:
         raise UsageError(
             f"{world_size} ranks without a warm-up step: DistributedDataParallel fixes the order of its gradient"

@@ -8,16 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final
 
 import psutil
 
 from timedrun import stdio
 from timedrun.errors import TimedrunError
-
-MAX_LINE_BYTES: Final = 1 << 16
-"""A longer line of output is split."""
 
 
 class RankProcess:
@@ -95,29 +90,26 @@ class RankProcess:
         if self.output is None:
             return False
         try:
-            data = os.read(self.output.fileno(), MAX_LINE_BYTES)
+            data = os.read(self.output.fileno(), 1 << 16)
         except BlockingIOError:
             return False
-        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
-        if not data or len(self._unfinished_line) >= MAX_LINE_BYTES:
-            lines, self._unfinished_line = [*lines, self._unfinished_line], b""
-        for line in lines:
-            if line or data:
-                stdio.write(f"rank {self.rank}: {line.decode(errors='replace')}\n")
         if not data:
             self.output.close()
             self.output = None
-        return bool(data)
+            return False
+        *lines, self._unfinished_line = (self._unfinished_line + data).split(b"\n")
+        for line in lines:
+            stdio.write(f"rank {self.rank}: {line.decode(errors='replace')}\n")
+        return True
 
     def close_output(self) -> None:
         """Forward the rest of its output. A process outside its group that holds the pipe open is not waited for."""
         while self.forward_output():
             pass
-        if self.output is not None:
-            if self._unfinished_line:
-                stdio.write(f"rank {self.rank}: {self._unfinished_line.decode(errors='replace')}\n")
-            self.output.close()
-            self.output = None
+        if self._unfinished_line:
+            stdio.write(f"rank {self.rank}: {self._unfinished_line.decode(errors='replace')}\n")
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -125,14 +117,3 @@ def module_command(module: str, *arguments: str) -> list[str]:
     working directory, which may hold another package of the same name."""
     working_directory = {"", os.getcwd()}
     return [sys.executable, *([] if working_directory & set(sys.path) else ["-P"]), "-m", module, *arguments]
-
-
-def oom_kills(process: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return how many processes of this cgroup (version 2, cgroups(7)) the kernel's OOM killer has ended, 0 if that is
-    unknown. In a container its cgroup may be mounted at the top."""
-    with contextlib.suppress(OSError):
-        path = process.read_text().rpartition("::/")[2].strip()
-        for events in (mount / path / "memory.events", mount / "memory.events"):
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                return int(dict(row.split(maxsplit=1) for row in events.read_text().splitlines())["oom_kill"])
-    return 0

@@ -6,7 +6,6 @@ import contextlib
 import ipaddress
 import os
 import random
-import resource
 import socket
 import threading
 import time
@@ -26,17 +25,11 @@ from timedrun.stdio import say
 GROUP_SECONDS: Final = 1800.0
 """Timeout of collectives, a last resort: the watchdog reports a failure long before. A shorter one would abort runs in
 which one rank evaluates or compiles while the others wait."""
-OWN_ADDRESS_SECONDS: Final = 60.0
-"""Limit for rank 0 to reach itself at MASTER_ADDR: the name of a new pod takes a while to resolve."""
-NOTICE_SECONDS: Final = 10.0
-"""Delay of the first progress line of a wait; each further one comes when the wait has doubled."""
 POLL_SECONDS: Final = 0.5
 FAILED: Final = "failed"
 """Store key of the error that all ranks raise."""
 PORTS: Final = range(20_000, 30_000)
 """Ports for rank 0 of a run on one node: below those that Linux gives to outgoing connections."""
-RESTART_COUNT: Final = "TORCHELASTIC_RESTART_COUNT"
-"""Variable of torchrun: restarts that this node's agent has counted, which another node's may not have."""
 GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
 """Network interface of gloo (PyTorch, torch.distributed, choosing the network interface)."""
 
@@ -48,10 +41,7 @@ def init_process_group(env: LaunchEnv, device: torch.device, timeout_seconds: fl
         RankLost: a rank did not join within `timeout_seconds`, or lost its connection; missing ranks are named.
         UsageError: the port is in use, MASTER_ADDR does not resolve or is not rank 0's, two processes have one rank,
             or ranks disagree on the world size. All ranks that joined raise the last two.
-        TimedrunError: the limit of open files is too low.
     """
-    if problem := too_few_open_files(env.world_size):
-        raise TimedrunError(problem)
     try:
         store = _join(env, timeout_seconds)
         if device.type != "cuda" and env.world_size > env.local_world_size and not os.environ.get(GLOO_INTERFACE):
@@ -79,18 +69,6 @@ def init_process_group(env: LaunchEnv, device: torch.device, timeout_seconds: fl
         if env.rank == 0:
             time.sleep(2 * POLL_SECONDS)  # the store ends with this process: the others read the error first
         raise
-
-
-def too_few_open_files(world_size: int) -> str | None:
-    """Return the problem if the limit of open files is too low for `world_size` ranks, else None."""
-    # Per rank two connections of the store, one of the process group, one of the watchdog; 64 files to load data.
-    allowed, needed = resource.getrlimit(resource.RLIMIT_NOFILE)[0], 64 + 4 * world_size
-    if world_size == 1 or allowed == resource.RLIM_INFINITY or allowed >= needed:
-        return None
-    return (
-        f"the limit of open files is {allowed} here, and {world_size} ranks need up to {needed}; raise it"
-        f" (ulimit -n {max(needed, 1024)}) on every node."
-    )
 
 
 def route_interface(address: str, port: int) -> str:
@@ -141,21 +119,20 @@ def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
         try:
             server = TCPStore("127.0.0.1", env.port, is_master=True, timeout=timeout, wait_for_workers=False)
         except (dist.DistError, RuntimeError) as error:
-            if "EADDRINUSE" not in str(error) and "in use" not in str(error):
+            if "in use" not in str(error):
                 raise
             raise UsageError(
                 f"rank 0 cannot listen at {_address(env)}: the port is in use; choose another one for all ranks."
             ) from None
-    limit = min(timeout_seconds, OWN_ADDRESS_SECONDS) if serves else timeout_seconds
     # TCPStore's own retries print backtraces.
-    if problem := _wait(lambda: _unreachable(env), env, limit):
+    if problem := _wait(lambda: _unreachable(env), timeout_seconds):
         kind = UsageError if serves or "resolve" in problem else RankLost
         raise kind(
-            f"rank {env.rank}: cannot reach {problem} after {limit:.0f} s; rank 0 did not start, or this is not an"
-            " address of its node: give the same --master HOST:PORT on every node."
+            f"rank {env.rank}: cannot reach {problem} after {timeout_seconds:.0f} s; rank 0 did not start, or"
+            " this is not an address of its node: give the same --master HOST:PORT on every node."
         )
     # Ranks of a restart do not meet the previous attempt.
-    prefix = f"timedrun/{os.environ.get(RESTART_COUNT, '0')}/{os.environ.get(ATTEMPT, '1')}"
+    prefix = f"timedrun/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{os.environ.get(ATTEMPT, '1')}"
     client = PrefixStore(prefix, TCPStore(env.master, env.port, is_master=False, timeout=timeout))
     _announce(client, env)  # through MASTER_ADDR: another node's rank 0 would be found there
     return PrefixStore(prefix, server) if server is not None else client
@@ -183,8 +160,7 @@ def _announce(store: Store, env: LaunchEnv) -> None:
         problem = f"WORLD_SIZE is {first} and {own}: give the same --ranks and the same --nodes on every node."
     elif store.add(f"rank {env.rank}", 1) > 1:
         problem = (
-            f"two processes are rank {env.rank}: give each node its own --node-rank, from 0, or each process its own"
-            f" RANK{_partial_restart()}."
+            f"two processes are rank {env.rank}: give each node its own --node-rank, or each process its own RANK."
         )
     else:
         return
@@ -203,34 +179,21 @@ def _await_all(store: Store, env: LaunchEnv, timeout_seconds: float) -> None:
         ranks = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
         return f"{len(ranks)} of {env.world_size} ranks: {', '.join(ranks[:16])}{', ...' if len(ranks) > 16 else ''}"
 
-    if absent := _wait(missing, env, timeout_seconds):
+    if absent := _wait(missing, timeout_seconds):
         raise RankLost(
             f"rendezvous at {_address(env)} timed out after {timeout_seconds:.0f} s, missing {absent}; look at the"
-            f" output of these ranks, and whether their nodes reach this address{_partial_restart()}."
+            " output of these ranks, and whether their nodes reach this address."
         )
 
 
-def _wait(missing: Callable[[], str], env: LaunchEnv, seconds: float) -> str:
+def _wait(missing: Callable[[], str], seconds: float) -> str:
     """Poll `missing` until it returns "" or `seconds` have passed; return its last value."""
-    begun = time.monotonic()
-    pause, notice = 0.01, begun + NOTICE_SECONDS
-    while (awaited := missing()) and (now := time.monotonic()) < begun + seconds:
-        if now >= notice and env.local_rank == 0:
-            say(f"waiting for {awaited}; rendezvous at {_address(env)}, limit {seconds:.0f} s.")
-            notice = now + max(NOTICE_SECONDS, now - begun)
+    deadline = time.monotonic() + seconds
+    pause = 0.01
+    while (awaited := missing()) and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(POLL_SECONDS, pause * 1.5)
     return awaited
-
-
-def _partial_restart() -> str:
-    """Return the hint for ranks that torchrun started: those of agents with other restart counts do not meet."""
-    if RESTART_COUNT not in os.environ:
-        return ""
-    return (
-        f"; {RESTART_COUNT}={os.environ[RESTART_COUNT]} here: unless it is the same on all nodes, end torchrun on all"
-        " of them and start it again with --resume"
-    )
 
 
 def _address(env: LaunchEnv) -> str:

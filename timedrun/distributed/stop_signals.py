@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
@@ -14,10 +14,9 @@ STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that ask a run to save and stop."""
 
 
-def handled(numbers: Iterable[signal.Signals]) -> list[signal.Signals]:
-    """Return `numbers` without SIGHUP if it was ignored from the start, as nohup(1) does."""
-    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [number for number in numbers if number is not signal.SIGHUP or not nohup]
+def handled() -> tuple[signal.Signals, ...]:
+    """Return STOPPING, without SIGHUP if it was ignored from the start, as nohup(1) does."""
+    return STOPPING[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else STOPPING
 
 
 def asked_twice(received: Sequence[signal.Signals]) -> bool:
@@ -35,11 +34,6 @@ class ShutdownRequest:
         self._second_ends = True
         self._before: dict[signal.Signals, Any] = {}
 
-    @property
-    def requested(self) -> bool:
-        """True if a signal has asked the run to stop."""
-        return self.signal is not None
-
     def install(self, *, second_ends: bool = True) -> None:
         """Handle STOPPING from now on; in another than the main thread the handlers of the host program stay.
 
@@ -48,7 +42,7 @@ class ShutdownRequest:
         """
         self._second_ends = second_ends
         if threading.current_thread() is threading.main_thread():
-            for number in handled(STOPPING):
+            for number in handled():
                 self._before[number] = signal.signal(number, self._receive)
 
     def uninstall(self) -> None:

@@ -189,17 +189,8 @@ class Watchdog:
         if self.ranks.device.type == "cuda":
             torch.cuda.set_device(self.ranks.device)  # else this thread would open a context on the first GPU
         with self._selector:
-            try:
-                while not self.tick(POLL_SECONDS):
-                    pass
-            except Exception as error:  # out of memory, most likely
-                if not self._stopping:
-                    text = f"rank {self.ranks.rank}, step {self.step}: watchdog failed: {type(error).__name__}: {error}"
-                    own = self._own_failure[0] if self._own_failure else None
-                    failure = self.failure or own or RunFailure(text.rstrip(": "), ExitCode.ERROR, self.ranks.rank)
-                    self._send({"ended": failure} if self.ranks.is_first else {"failed": failure, "symptom": False})
-                    self._write_status(failure.message)
-                    self.on_end(failure.message, failure.exit_code)
+            while not self.tick(POLL_SECONDS):
+                pass
 
     def _receive(self, seconds: float) -> None:
         for ready, _ in self._selector.select(seconds):
@@ -213,9 +204,9 @@ class Watchdog:
     def _handle(self, status: RankStatus, message: dict[str, Any]) -> None:
         status.heard = self._awake
         if "ended" in message:
-            self.failure = self.failure or _failure(*message["ended"])
+            self.failure = self.failure or RunFailure(*message["ended"])
         elif "failed" in message:
-            status.failure, status.symptom = _failure(*message["failed"]), message["symptom"]
+            status.failure, status.symptom = RunFailure(*message["failed"]), message["symptom"]
             status.failed_at = self._awake
         elif "left" in message:
             status.left = True
@@ -283,10 +274,6 @@ class Watchdog:
         status = {"step": self.step, "words": message}
         with contextlib.suppress(OSError):  # the folder is the launcher's, which may have ended
             replace_text(path, json.dumps(status), f".{threading.get_ident()}.draft")
-
-
-def _failure(message: str, code: int, rank: int) -> RunFailure:
-    return RunFailure(message, ExitCode(code), rank)
 
 
 def _stuck_seconds(environment: Mapping[str, str]) -> float:

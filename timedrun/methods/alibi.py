@@ -41,11 +41,7 @@ def causal_bias(slopes: Tensor, queries: int, keys: int) -> Tensor:
 
 
 def shortened(tokens: Tensor, scaling: float) -> Tensor:
-    """Cut sequences (B, L) into consecutive shorter ones (B / scaling, L * scaling).
-
-    Raises:
-        ValueError: 1 / scaling is no integer that divides L, or these are no sequences.
-    """
+    """Cut sequences (B, L) into consecutive shorter ones (B / scaling, L * scaling); 1 / scaling must divide L."""
     pieces = 1 / Fraction(str(scaling))
     if tokens.dim() != 2:
         raise ValueError(f"alibi shortens token sequences [batch, length], not {list(tokens.shape)}")
@@ -91,9 +87,7 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
     """Give every transformers GPT-2 inside `model` ALiBi, in place, and return the number of attention layers changed.
 
     The position embedding becomes zeros that are not trained, `max_sequence_length` long (0: as long as it was).
-
-    Raises:
-        ValueError: an attention implementation that takes no bias, such as flash attention.
+    Raises ValueError for an attention implementation that takes no bias, such as flash attention.
     """
     modeling = sys.modules.get(MODELING)  # where it was never imported, no model can hold one
     if modeling is None:
@@ -118,27 +112,21 @@ def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
 
 
 class _ALiBiHooks(Hooks):
+    saved = ("batches",)
+
     def __init__(self, scaling: float) -> None:
         self._scaling = scaling
-        self._batches = 0
+        self.batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
         if self._scaling == 1:
             return inputs, targets
         inputs, targets = shortened(inputs, self._scaling), shortened(targets, self._scaling)
-        self._batches += 1
+        self.batches += 1
         return inputs, targets
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"batches": self._batches}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.keys() != {"batches"}:
-            raise ValueError(f"alibi restores 'batches', the saved state has {sorted(state)}")
-        self._batches = int(state["batches"])
-
     def effect(self) -> str | None:
-        return f"{self._batches} batches cut to {self._scaling:g} of their length" if self._batches else None
+        return f"{self.batches} batches cut to {self._scaling:g} of their length" if self.batches else None
 
 
 @dataclass(frozen=True, kw_only=True)

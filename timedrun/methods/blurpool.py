@@ -39,7 +39,6 @@ class BlurConv2d(nn.Conv2d):
 
     @classmethod
     def of(cls, conv: nn.Conv2d, blur_first: bool) -> BlurConv2d:
-        """Return the blurred form of `conv`; it shares its parameters, hooks and mode."""
         blurred = cls.__new__(cls)
         blurred.__dict__.update(conv.__dict__)
         blurred._buffers = dict(conv._buffers)
@@ -58,7 +57,6 @@ class BlurConv2d(nn.Conv2d):
         return output
 
     def _convolved(self, inputs: Tensor) -> Tensor:
-        """Convolve at stride 1."""
         return F.conv2d(inputs, self.weight, self.bias, 1, self.padding, self.dilation, self.groups)
 
 
@@ -69,7 +67,6 @@ class BlurMaxPool2d(nn.MaxPool2d):
 
     @classmethod
     def of(cls, pool: nn.MaxPool2d) -> BlurMaxPool2d:
-        """Return the blurred form of `pool`."""
         blurred = cls(pool.kernel_size, pool.stride, pool.padding, pool.dilation, ceil_mode=pool.ceil_mode)
         blurred.register_buffer("blur_kernel", _kernel(None), persistent=False)
         return blurred.train(pool.training)

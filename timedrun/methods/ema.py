@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from timedrun.methods.method import Hooks, Method, unwrapped
-
-
-def ema_smoothing(half_life: float, update_interval: int) -> float:
-    """Return the old average's weight at each update, 2^(-interval / half-life): 20 and 100 steps give 0.870551."""
-    return float(2 ** (-update_interval / half_life))
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -44,25 +39,27 @@ def ema_update(shadow: list[Tensor], current: list[Tensor], smoothing: float) ->
 
 
 class _EMAHooks(Hooks):
+    saved = ("updates", "shadow")
+
     def __init__(self, method: EMA) -> None:
         self._interval = method.update_interval
-        self._smoothing = ema_smoothing(method.half_life, method.update_interval)
-        self._shadow: dict[str, Tensor] | None = None
-        self._updates = 0
+        self._smoothing = float(2 ** (-method.update_interval / method.half_life))  # weight of the old average
+        self.shadow: dict[str, Tensor] | None = None
+        self.updates = 0
 
     def after_step(self, model: nn.Module, step: int) -> None:
         if step % self._interval:
             return
         current = tensors_of(model)
-        if self._shadow is None:
-            self._shadow = {name: tensor.detach().clone() for name, tensor in current.items()}
+        if self.shadow is None:
+            self.shadow = {name: tensor.detach().clone() for name, tensor in current.items()}
         else:
             ema_update(list(self._fitted(current).values()), list(current.values()), self._smoothing)
-        self._updates += 1
+        self.updates += 1
 
     @contextmanager
     def evaluation(self, model: nn.Module) -> Iterator[None]:
-        if self._shadow is None:
+        if self.shadow is None:
             yield
             return
         # Values are exchanged, never tensors: compiled graphs, DDP buckets and the optimizer hold on to the addresses.
@@ -70,49 +67,25 @@ class _EMAHooks(Hooks):
         shadow = list(self._fitted(tensors_of(model)).values())
         training = [tensor.clone() for tensor in current]
         try:
-            _copy(current, shadow)
+            torch._foreach_copy_(current, shadow)
             yield
         finally:
-            _copy(current, training)
+            torch._foreach_copy_(current, training)
 
     def _fitted(self, current: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the shadow in the model's order and on its devices. Raises ValueError for another model's."""
-        assert self._shadow is not None
-        if self._shadow.keys() != current.keys():
-            unknown = sorted(self._shadow.keys() ^ current.keys())
+        assert self.shadow is not None
+        if self.shadow.keys() != current.keys():
+            unknown = sorted(self.shadow.keys() ^ current.keys())
             raise ValueError(
                 f"the moving average is of another model: {len(unknown)} tensors are in only one of the two, for "
                 f"example {unknown[0]!r}; nothing was changed; give ema the model it was started with"
             )
-        for name, tensor in current.items():
-            held = self._shadow[name]
-            if held.shape != tensor.shape or held.dtype != tensor.dtype:
-                raise ValueError(
-                    f"the moving average of {name!r} is {held.dtype} {tuple(held.shape)}, the model's tensor is "
-                    f"{tensor.dtype} {tuple(tensor.shape)}; nothing was changed; give ema the model it was started with"
-                )
-        self._shadow = {name: self._shadow[name].to(tensor.device) for name, tensor in current.items()}
-        return self._shadow
-
-    def state_dict(self) -> dict[str, Any]:
-        shadow = None if self._shadow is None else {name: tensor.clone() for name, tensor in self._shadow.items()}
-        return {"updates": self._updates, "shadow": shadow}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.keys() != {"updates", "shadow"}:
-            raise ValueError(f"ema restores 'updates' and 'shadow', the saved state has {sorted(state)}")
-        shadow = state["shadow"]
-        self._updates = int(state["updates"])
-        self._shadow = None if shadow is None else {name: tensor.clone() for name, tensor in shadow.items()}
+        self.shadow = {name: self.shadow[name].to(tensor.device) for name, tensor in current.items()}
+        return self.shadow
 
     def effect(self) -> str | None:
-        return f"{self._updates} updates of the moving average" if self._updates else None
-
-
-@torch.no_grad()
-def _copy(destinations: list[Tensor], sources: list[Tensor]) -> None:
-    if destinations:
-        torch._foreach_copy_(destinations, sources)
+        return f"{self.updates} updates of the moving average" if self.updates else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,26 +17,20 @@ def smoothed(targets: Tensor, smoothing: float, classes: int) -> Tensor:
 
 
 class _LabelSmoothingHooks(Hooks):
+    saved = ("batches",)
+
     def __init__(self, smoothing: float) -> None:
         self._smoothing = smoothing
-        self._batches = 0
+        self.batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
         if self._smoothing == 0:
             return inputs, targets
-        self._batches += 1
+        self.batches += 1
         return inputs, smoothed(targets, self._smoothing, classes)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"batches": self._batches}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.keys() != {"batches"}:
-            raise ValueError(f"label_smoothing restores 'batches', the saved state has {sorted(state)}")
-        self._batches = int(state["batches"])
-
     def effect(self) -> str | None:
-        return f"{self._batches} batches of targets smoothed by {self._smoothing}" if self._batches else None
+        return f"{self.batches} batches of targets smoothed by {self._smoothing}" if self.batches else None
 
 
 @dataclass(frozen=True, kw_only=True)

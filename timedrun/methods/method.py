@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,6 +21,9 @@ class NoEffect(TimedrunError, RuntimeError):
 class Hooks:
     """Run-time state of one method in one run. Every hook does nothing unless a method overrides it."""
 
+    saved: ClassVar[tuple[str, ...]] = ()
+    """Attributes that a resumed run needs: plain values and tensors."""
+
     def input_size(self, size: int, progress: float) -> int:
         """Return the side in pixels at which to load training images at `progress`; `size` is the full side."""
         return size
@@ -36,13 +40,15 @@ class Hooks:
         return nullcontext()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all state that a resumed run needs, as plain values and tensors that later steps do not change."""
-        return {}
+        """Return a copy of the attributes `saved`, which later steps do not change."""
+        return {name: copy.deepcopy(getattr(self, name)) for name in self.saved}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the output of `state_dict`. Raises ValueError if the state does not fit this method."""
-        if state:
-            raise ValueError(f"{type(self).__name__} keeps no state, but was given {sorted(state)} to restore")
+        if state.keys() != set(self.saved):
+            raise ValueError(f"{type(self).__name__} restores {list(self.saved)}, the saved state has {sorted(state)}")
+        for name, value in state.items():
+            setattr(self, name, copy.deepcopy(value))
 
     def effect(self) -> str | None:
         """Return a description of the effect so far, or None if the hooks have changed nothing."""
@@ -63,7 +69,6 @@ class Method:
         return model, ""
 
     def hooks(self) -> Hooks:
-        """Return fresh run-time state."""
         return Hooks()
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -54,9 +53,11 @@ def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor
 
 
 class _ProgressiveResizingHooks(Hooks):
+    saved = ("batches",)
+
     def __init__(self, method: ProgressiveResizing) -> None:
         self._method = method
-        self._batches: Counter[int] = Counter()  # width in pixels -> batches resized to it
+        self.batches: dict[int, int] = {}  # width in pixels -> batches resized to it
         self._whole = 0  # pixels, as last requested by a loader
 
     def input_size(self, size: int, progress: float) -> int:
@@ -74,28 +75,21 @@ class _ProgressiveResizingHooks(Hooks):
         method, width = self._method, inputs.shape[3]
         if method.where == "loader":
             if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
-                self._batches[width] += 1
+                self.batches[width] = self.batches.get(width, 0) + 1
             return inputs, targets
         nominal = scaled_width(width, progress, method.start, method.delay, method.finetune, method.increment)
         if nominal >= width:
             return inputs, targets
         small = resize(inputs, nominal / width, method.interpolation)
-        self._batches[small.shape[3]] += 1
+        side = small.shape[3]
+        self.batches[side] = self.batches.get(side, 0) + 1
         return small, targets
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"batches": dict(self._batches)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.keys() != {"batches"}:
-            raise ValueError(f"progressive_resizing restores 'batches', the saved state has {sorted(state)}")
-        self._batches = Counter(state["batches"])
-
     def effect(self) -> str | None:
-        if not self._batches:
+        if not self.batches:
             return None
         done = "loaded at" if self._method.where == "loader" else "resized to"
-        return f"{self._batches.total()} batches {done} {min(self._batches)}..{max(self._batches)} px"
+        return f"{sum(self.batches.values())} batches {done} {min(self.batches)}..{max(self.batches)} px"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +123,6 @@ class ProgressiveResizing(Method):
             )
         if self.increment < 1:
             raise ValueError(f"progressive_resizing.increment is 1 px or more, not {self.increment}")
-        if self.interpolation not in ("nearest", "bilinear"):
-            raise ValueError(
-                f"progressive_resizing.interpolation must be nearest or bilinear, not {self.interpolation!r}"
-            )
-        if self.where not in ("batch", "loader"):
-            raise ValueError(f"progressive_resizing.where must be batch or loader, not {self.where!r}")
 
     def hooks(self) -> Hooks:
         return _ProgressiveResizingHooks(self)

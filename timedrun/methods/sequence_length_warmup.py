@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,9 +16,7 @@ def warmed_length(step: int, *, steps: int, duration: float, min_length: int, ma
     It is step_size * (step // n), at least `min_length` and at most `max_length`, where n, in steps, is
     int(steps * duration) // ((max_length - min_length) // step_size): MosaicML Composer's staircase, which begins at
     0 and so stays at `min_length` a while, and ends up to one increment and n steps after `duration`.
-
-    Raises:
-        ValueError: fewer steps than increments, or no increment at all.
+    Raises ValueError for fewer steps than increments, or no increment at all.
     """
     increments = (max_length - min_length) // step_size
     warming = int(steps * duration)
@@ -44,9 +41,11 @@ def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
 
 
 class _SequenceLengthWarmupHooks(Hooks):
+    saved = ("batches",)
+
     def __init__(self, method: SequenceLengthWarmup) -> None:
         self._method = method
-        self._batches: Counter[int] = Counter()  # length in tokens -> batches cut to it
+        self.batches: dict[int, int] = {}  # length in tokens -> batches cut to it
 
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
         if inputs.dim() != 2 or inputs.shape != targets.shape:
@@ -57,22 +56,14 @@ class _SequenceLengthWarmupHooks(Hooks):
         length = self._method.length(progress)
         if length >= inputs.shape[1]:
             return inputs, targets
-        self._batches[length] += 1
+        self.batches[length] = self.batches.get(length, 0) + 1
         truncate = self._method.truncate
         return cut(inputs, length, truncate=truncate), cut(targets, length, truncate=truncate)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"batches": dict(self._batches)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.keys() != {"batches"}:
-            raise ValueError(f"sequence_length_warmup restores 'batches', the saved state has {sorted(state)}")
-        self._batches = Counter(state["batches"])
-
     def effect(self) -> str | None:
-        if not self._batches:
+        if not self.batches:
             return None
-        return f"{self._batches.total()} batches cut to {min(self._batches)}..{max(self._batches)} tokens"
+        return f"{sum(self.batches.values())} batches cut to {min(self.batches)}..{max(self.batches)} tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +94,6 @@ class SequenceLengthWarmup(Method):
         self.length(0.0)
 
     def length(self, progress: float) -> int:
-        """Return the sequence length in tokens at `progress`."""
         return warmed_length(
             round(progress * self.steps),
             steps=self.steps,

@@ -62,7 +62,6 @@ class Stack:
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the run-time state of every method, by name."""
         return {name: hooks.state_dict() for name, hooks in self._hooks.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -55,10 +55,7 @@ def report(
     answers: Answers | None = None,
 ) -> DryRunReport:
     """Write a set of `runs` logs of `plan` and its package into a temporary folder, and return every checker's verdict.
-
-    Raises:
-        TimedrunError, ValueError: no run can be planned with these settings.
-    """
+    Raise TimedrunError or ValueError if no run can be planned with these settings."""
     platform = config.submission.platform or platform_name(config, ranks)
     named, findings = nameable(config, platform, rules)
     stated = config if _can_be_dumped(config) else named
@@ -71,7 +68,7 @@ def report(
         findings += [finding for one in reports for finding in one.findings] + set_findings
         official: list[mlcommons.OfficialVerdict] = []
         if rules.name in MLPERF_RULESETS:
-            official += mlcommons.check_logs(logs, rules)
+            official += mlcommons.check_logs(logs, rules.name)
         else:
             message = f"MLCommons' tools have no rules {rules.name}, so they were not asked"
             findings.append(Finding(level="note", rule="official", message=message))

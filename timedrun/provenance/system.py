@@ -37,8 +37,6 @@ def describe(
     ranks: int,
     device: str,
     nodes: int | None = None,
-    hw_notes: str = "",
-    sw_notes: str = "",
 ) -> Description:
     """Return `systems/<system>.json` for this machine (MLPerf submission rules, system_desc_id.json metadata).
 
@@ -66,11 +64,9 @@ def describe(
             "status": status,
             "system_name": system_name,
             "number_of_nodes": str(nodes),
-            "hw_notes": hw_notes,
             "framework": f"PyTorch {torch.__version__}",
             "other_software_stack": _software(),
             "operating_system": _operating_system(),
-            "sw_notes": sw_notes,
         }
     )
     found.update(hardware.processor() | hardware.memory() | hardware.storage() | hardware.network(nodes))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
 from timedrun.run import checkpoint_file, replicated_state
 from timedrun.run.checkpoint_file import CheckpointError, plain_reason
+from timedrun.stdio import say
 from timedrun.storage.atomic_file import DRAFT
 
 KEPT = 2
@@ -86,7 +86,7 @@ class CheckpointManager:
             )
         except (CheckpointError, OSError) as error:
             reason = plain_reason(error) or type(error.__cause__ or error).__name__
-            _warn(f"rank {self.ranks.rank}: {error}")
+            say(f"rank {self.ranks.rank}: {error}")
         (failures,) = self.ranks.all_reduce_max([float(reason is not None)])
         self._last = self._monotonic()  # after saving, which may take longer than the interval
         if failures:
@@ -139,7 +139,7 @@ def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any
         try:
             state = checkpoint_file.load(path)
         except (CheckpointError, OSError) as error:
-            _warn(str(error))
+            say(str(error))
             continue
         position = state.get("position")
         if not isinstance(position, dict) or not isinstance(state.get("run"), str):
@@ -150,7 +150,7 @@ def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any
             reason = f"is of rank {state.get('rank')}, in the folder of rank {rank} (moved or copied)"
         else:
             return step, state
-        _warn(f"checkpoint {path} {reason}; it was not used")
+        say(f"checkpoint {path} {reason}; it was not used")
     return -1, None
 
 
@@ -177,13 +177,13 @@ def _replicated(folder: Path, step: int, state: dict[str, Any]) -> dict[str, Ten
         try:
             found = checkpoint_file.load(path)
         except (CheckpointError, OSError) as error:
-            _warn(str(error))
+            say(str(error))
             continue
         if (found.get("run"), found.get("step")) != (state["run"], step):
-            _warn(f"checkpoint {path} is of another run or step (moved or copied); it was not used")
+            say(f"checkpoint {path} is of another run or step (moved or copied); it was not used")
         elif isinstance(tensors := found.get("tensors"), dict) and list(tensors) == places:
             return tensors
-    _warn(f"{folder}: the replicated state after step {step} is missing or damaged; the step was not used")
+    say(f"{folder}: the replicated state after step {step} is missing or damaged; the step was not used")
     return None
 
 
@@ -209,7 +209,3 @@ def discard(folder: Path, rank: int, steps: list[int]) -> None:
     for step in steps:
         for own in own_folders(folder, rank):
             checkpoint_path(own, step).unlink(missing_ok=True)
-
-
-def _warn(message: str) -> None:
-    print(f"timedrun run: {message}", file=sys.stderr, flush=True)

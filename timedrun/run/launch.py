@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +59,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
             env,
             job=rank.dump_job(benchmark, config, options),
             environment=environment,
-            finished=lambda: first_node and finished(log),
+            finished=lambda: first_node and log.is_file() and record.read(log).status == keys.SUCCESS,
         ).run()
         if end.number is not None:
             options, numbered = replace(options, paths=replace(options.paths, number=end.number)), True
@@ -91,11 +90,6 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
 def common_step(checkpoints: Path, ranks: Iterable[int]) -> int | None:
     """Return the newest optimizer step of which each of `ranks` has a checkpoint, valid or not; None if none has."""
     return max(set.intersection(*(set(steps_in(checkpoints / f"rank_{rank}")) for rank in ranks)), default=None)
-
-
-def finished(log: Path) -> bool:
-    """Return True if the log ends in success."""
-    return log.is_file() and record.read(log).status == keys.SUCCESS
 
 
 def verdict(
@@ -138,13 +132,11 @@ def verdict(
         quality = run.final_quality if run.final_quality is not None else "never measured"
         return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}; last quality {quality}: {paths.log}", run)
     if lost:
-        if re.search(r"\bstep (was )?\d", reason):  # newer than the last step that the launcher has seen
-            lost = re.sub(r" \(last step \d+\)", "", lost)
         logged = f"the log has: {reason}" if run.stopped else "the log has no run_stop, since rank 0 could not write it"
         return Verdict(ExitCode.RANK_LOST, f"run aborted: {lost}; {logged}{resume}: {paths.log}", run)
-    if end is not None and end.at_once:
+    if end is not None and end.at_once and end.signal:
         words = f"ended at once by a signal; the log has no run_stop{resume}: {paths.log}"
-        return Verdict(_signal_code(end), words, run)
+        return Verdict(ExitCode(128 + end.signal), words, run)
     if not run.stopped:
         reason = f"the log has no run_stop: the process was killed{resume}"
     return Verdict(ExitCode.ERROR, f"run aborted: {reason or 'no reason logged'}: {paths.log}", run)
@@ -158,7 +150,7 @@ def _not_begun(paths: ResultPaths, end: End, step: int | None, *, begun_before: 
         raise (UsageError if usage else TimedrunError)("\n".join(message for _, message in refused))
     if not begun_before:
         existing = "the existing log was not changed" if paths.log.is_file() else "no log was written"
-        how, code = ("stopped", _signal_code(end)) if end.signal else ("the ranks exited", ExitCode.ERROR)
+        how, code = ("stopped", ExitCode(128 + end.signal)) if end.signal else ("the ranks exited", ExitCode.ERROR)
         if end.lost:
             how, code = end.lost, ExitCode.RANK_LOST
         return Verdict(code, f"{how} before the run had begun; {existing} ({paths.log}).")
@@ -166,10 +158,6 @@ def _not_begun(paths: ResultPaths, end: End, step: int | None, *, begun_before: 
         return None
     words = "the restart was stopped before the run was resumed; its log was not changed"
     if step is None:
-        return Verdict(_signal_code(end), f"{words}; not every rank has a checkpoint: {paths.log}")
+        return Verdict(ExitCode(128 + end.signal), f"{words}; not every rank has a checkpoint: {paths.log}")
     words += f"; resume from step {step} with the same command and --resume: {paths.log}"
     return Verdict(ExitCode.STOPPED_RESUMABLE, words)
-
-
-def _signal_code(end: End) -> ExitCode:
-    return ExitCode(128 + end.signal) if end.signal else ExitCode.INTERRUPTED

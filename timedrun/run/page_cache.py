@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -122,8 +121,6 @@ def resident(files: Sequence[Path], *, most_bytes: int = SAMPLED_BYTES) -> Resid
     try:
         sizes = [os.stat(file).st_size for file in files]
         total = sum(sizes)
-        if sys.platform != "linux":
-            return Residency(None, total, 0, "known on Linux only")
         if not total:
             return Residency(None, 0, 0, "the files are empty")
         cached = pages = asked = 0

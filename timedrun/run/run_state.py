@@ -195,10 +195,5 @@ def out_of_memory(error: BaseException, config: RunConfig, ranks: ProcessGroup, 
     on_device = ranks.device.type == "cuda" and not isinstance(error, MemoryError)
     where = f"GPU {ranks.local_rank}" if on_device else "the machine"
     micro = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size).micro
-    smaller = (
-        f"set --micro-batch below {micro} (samples of one forward pass of a rank)"
-        if micro > 1
-        else "a forward pass has one sample already: use a smaller model or input, or more ranks"
-    )
-    host = "" if on_device else ", or lower the prefetched data (workers, prefetch) or other programs' use of memory"
-    return OutOfMemory(f"{where} has no memory left after step {step}; {smaller}{host}.")
+    smaller = f"set --micro-batch below {micro}" if micro > 1 else "use a smaller model or input, or more ranks"
+    return OutOfMemory(f"{where} has no memory left after step {step}; {smaller}.")

@@ -264,7 +264,7 @@ class TimedRun:
         if self._watch is not None:
             self._watch.at(position.step)
         self._last_loss = self._fault.inject(self.ranks.rank, position.step, loss) if self._fault else loss
-        if self._interval.due(position.step) or (self.ranks.world_size == 1 and self.stop.requested):
+        if self._interval.due(position.step) or (self.ranks.world_size == 1 and self.stop.signal):
             self._sync()
         if self.progress.due:
             where = f"epoch {position.epoch}, " if self.spec.unit == "epoch" else ""
@@ -328,7 +328,7 @@ class TimedRun:
             [
                 float(not math.isfinite(loss)),
                 float(self.log.is_gone),
-                float(self.stop.requested),
+                float(self.stop.signal is not None),
                 float(over_budget),
                 float(self.ranks.is_first and self.state.checkpoints.due),
                 self._interval.seconds_per_step(step, now),

@@ -40,11 +40,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOptions:
-    """Launch options of a run on this machine. Only the numbers of ranks, nodes and threads may change the last bits of
-    the result."""
+    """Launch options of a run on this machine. Only the number of threads may change the last bits of the result."""
 
     paths: ResultPaths
-    ranks: int = 1
     threads: int = 0
     data_folder: Path | None = None
     resume: bool = False
@@ -53,12 +51,6 @@ class LaunchOptions:
     checkpoint_minutes: float = 0.0
     """Interval of checkpoints during training; 0: only when a signal stops the run."""
     restarts: int = 0
-    nodes: int | None = None
-    node_rank: int | None = None
-    """None: from the launcher's environment (timedrun/distributed/launch_env.py)."""
-    master: str | None = None
-    """HOST:PORT of the rendezvous of several nodes."""
-    launcher: str = "auto"
 
 
 def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
@@ -67,7 +59,6 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     Raises:
         TimedrunError: the run was aborted; its log says why.
     """
-    fault = Fault.from_environment()
     if not faulthandler.is_enabled():
         faulthandler.enable()  # a mapped file that is truncated ends the process: this prints the place
     origin.image_digest()  # a malformed one is refused on every rank before any waits for another
@@ -79,8 +70,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     ending = Ending(ranks)
     watch = Watchdog(ranks, ending).start()
     try:
-        if fault is not None:
-            fault.check(ranks.world_size)
+        fault = Fault.from_environment(ranks.world_size)
         config_consistency.require(
             ranks, config_consistency.values_to_compare(settings, ROOT, options_of_all(options, ranks))
         )
@@ -133,7 +123,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             raise
         if not speaks(ranks):
             return failure.exit_code
-        raise (RankLost if failure.exit_code is ExitCode.RANK_LOST else TimedrunError)(reason) from None
+        raise (RankLost if failure.exit_code == ExitCode.RANK_LOST else TimedrunError)(reason) from None
     finally:
         if ranks.world_size == 1:  # several ranks are processes of their own, which keep their handlers to the end
             stop.uninstall()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -92,10 +93,8 @@ def new_folder(given: str | None, parent: Path, name: str) -> Path:
     """
     if given and Path(given).exists():
         raise UsageError(f"{given} exists; results are never overwritten. Choose another --results folder.")
-    number = 1
-    while (parent / f"{name}_{number}").exists():
-        number += 1
-    return Path(given) if given else parent / f"{name}_{number}"
+    numbered = (parent / f"{name}_{number}" for number in itertools.count(1))
+    return Path(given) if given else next(path for path in numbered if not path.exists())
 
 
 def require_data_folder(folder: Path | None, source: str) -> Path:

@@ -19,7 +19,7 @@ from timedrun.submission.scoring.run_status import failure, reached, rules_of, t
 from timedrun.submission.scoring.score import Score, score_set
 from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare
 
-__all__ = ["ALLOWABLE", "Difference", "NotComparable", "Ratio", "compare", "compare_sets"]
+__all__ = ["NotComparable", "Ratio", "compare", "compare_sets"]
 
 ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
@@ -33,7 +33,6 @@ def compare_sets(
     *,
     paired: bool,
     allow: Collection[str] = (),
-    ruleset: str | None = None,
 ) -> Ratio:
     """Compare the times to train of two sets of logs.
 
@@ -43,7 +42,6 @@ def compare_sets(
 
     Args:
         allow: kinds of `ALLOWABLE` that may differ; the result lists the differences.
-        ruleset: default: the benchmark's own.
 
     Raises:
         NotComparable: the sets differ, a set holds copies of one log, or paired runs were not interleaved. The message
@@ -52,12 +50,12 @@ def compare_sets(
     if not slow or not fast:
         raise NotComparable("a set has no run.")
     for one in (slow, fast):
-        _refuse_copies(one, ruleset)
-    found = [*_logged_differences(slow, fast, ruleset), *_recorded_differences(slow, fast)]
+        _refuse_copies(one)
+    found = [*_logged_differences(slow, fast), *_recorded_differences(slow, fast)]
     if refused := [one for one in found if one.kind not in allow or one.kind not in ALLOWABLE]:
         raise NotComparable(_refusal(refused), refused)
     notes: list[str] = []
-    failed = [_failures(name, one, ruleset, notes) for name, one in (("first", slow), ("second", fast))]
+    failed = [_failures(name, one, notes) for name, one in (("first", slow), ("second", fast))]
     if paired:
         if len(slow) != len(fast):
             raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them unpaired.")
@@ -67,7 +65,7 @@ def compare_sets(
         [one.minutes or math.nan for i, one in enumerate(runs) if i not in out]
         for runs, out in zip((slow, fast), failed, strict=True)
     ]
-    scores = [_score(one, ruleset) for one in (slow, fast)]
+    scores = [_score(one) for one in (slow, fast)]
     minutes = [one.score_minutes for one in scores]
     notes += _caveats(slow[0], fast[0])
     if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
@@ -83,17 +81,15 @@ def compare_sets(
     )
 
 
-def _logged_differences(
-    slow: Sequence[RunSummary], fast: Sequence[RunSummary], ruleset: str | None
-) -> Iterator[Difference]:
+def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> Iterator[Difference]:
     """Yield the differences between the logs in benchmark, dataset and target, each run compared with the first. A run
     that failed early may lack them."""
     for kind, logged, of in (
         ("benchmark", "benchmark", lambda one: one.benchmark),
         ("data", "dataset", lambda one: one.dataset or BENCHMARK_DATASET.get(one.benchmark or "")),
-        ("target", "quality_target", lambda one: target(one, ruleset)),
+        ("target", "quality_target", target),
     ):
-        known = [one for one in (*slow, *fast) if getattr(one, logged) is not None or reached(one, ruleset)]
+        known = [one for one in (*slow, *fast) if getattr(one, logged) is not None or reached(one)]
         for other in known[1:]:
             if of(other) != of(known[0]):
                 yield Difference(
@@ -160,16 +156,12 @@ def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[
     return {name: [a.get(name, "-"), b.get(name, "-")] for name in names}
 
 
-def _failures(name: str, runs: Sequence[RunSummary], ruleset: str | None, notes: list[str]) -> set[int]:
-    """Return the runs of a set that did not reach their target.
-
-    Raises:
-        NotComparable: there are more than a score drops.
-    """
-    failed = {i: why for i, one in enumerate(runs) if (why := failure(one, ruleset))}
+def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[int]:
+    """Return the runs of a set that did not reach their target; raise NotComparable for more than a score drops."""
+    failed = {i: why for i, one in enumerate(runs) if (why := failure(one))}
     if not failed:
         return set()
-    rules, _ = rules_of(_benchmark(runs), ruleset)
+    rules, _ = rules_of(_benchmark(runs), None)
     dropped = rules.dropped if rules else 0
     if len(failed) > dropped or len(runs) < 2 * dropped + 1:
         listed = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
@@ -182,10 +174,8 @@ def _failures(name: str, runs: Sequence[RunSummary], ruleset: str | None, notes:
     return set(failed)
 
 
-def _refuse_copies(runs: Sequence[RunSummary], ruleset: str | None) -> None:
-    if copies := len(runs) - len({one.sha256 for one in runs}):
-        raise NotComparable(f"the set of {_name(runs[0].path)} contains {copies} copies of a log.")
-    _, name = rules_of(_benchmark(runs), ruleset)
+def _refuse_copies(runs: Sequence[RunSummary]) -> None:
+    _, name = rules_of(_benchmark(runs), None)
     if name and (message := copied(runs, name, [])):
         raise NotComparable(f"a set contains copies of a run: {message}.")
 
@@ -217,14 +207,13 @@ def _refusal(refused: Sequence[Difference]) -> str:
     return f"not compared, the sets differ: {listed}. Times of different benchmarks are never compared."
 
 
-def _score(runs: Sequence[RunSummary], ruleset: str | None) -> Score:
+def _score(runs: Sequence[RunSummary]) -> Score:
     first = runs[0]
     return score_set(
         runs,
         submitter=first.organization or UNKNOWN,
         system=first.platform or UNKNOWN,
         benchmark=_benchmark(runs) or UNKNOWN,
-        ruleset=ruleset,
     )
 
 

@@ -34,8 +34,7 @@ def plot_quality(sets: Mapping[str, Sequence[RunSummary]], out: Path) -> None:
         out: .png, .svg or .pdf.
 
     Raises:
-        PlotError: matplotlib is missing, the sets are of different benchmarks, no run logged an evaluation, or `out`
-            cannot be written.
+        PlotError: matplotlib is missing, the sets are of different benchmarks, or no run logged an evaluation.
     """
     try:
         from matplotlib import rc_context
@@ -126,7 +125,4 @@ def _save(figure: Any, out: Path) -> None:
         raise PlotError(f"{out}: '{out.suffix}' is not a supported format; use .png, .svg or .pdf.")
     drawn = io.BytesIO()
     figure.savefig(drawn, format=kind)
-    try:
-        out.write_bytes(drawn.getvalue())
-    except OSError as error:
-        raise PlotError(f"{out}: the figure cannot be written ({error.strerror}).") from None
+    out.write_bytes(drawn.getvalue())

@@ -59,7 +59,6 @@ class Ratio:
 
     @property
     def sentence(self) -> str:
-        """Format the conclusion with its numbers."""
         runs = f"{self.runs_slow} interleaved pairs" if self.paired else f"{self.runs_slow} and {self.runs_fast} runs"
         others = f"ratio of medians {self.ratio_of_medians:.3f}"
         if self.ratio_of_scores is not None:

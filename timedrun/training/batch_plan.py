@@ -17,11 +17,7 @@ class BatchPlan:
 
     @classmethod
     def of(cls, global_batch: int, micro_batch: int, world_size: int) -> BatchPlan:
-        """Divide `global_batch` over `world_size` ranks, in forward passes of at most `micro_batch` samples (0: all).
-
-        Raises:
-            UsageError: a size is out of range, or the ranks do not divide the batch; valid choices are named.
-        """
+        """Divide `global_batch` over the ranks, in forward passes of at most `micro_batch` samples (0: all)."""
         if global_batch < 1:
             raise UsageError(f"global batch {global_batch}: needs at least 1 sample; set --global-batch.")
         if micro_batch < 0:

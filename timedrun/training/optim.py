@@ -25,7 +25,7 @@ class _Decoupled(Optimizer, ABC):
         for name in ("lr", "weight_decay", "momentum", "eps"):
             if not defaults.get(name, 0.0) >= 0:
                 raise ValueError(f"{type(self).__name__}: {name} must be 0 or more, not {defaults[name]}")
-        super().__init__(params, defaults)
+        super().__init__(params, {**defaults, "foreach": True})
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group; its learning rate now is its peak ("initial_lr"), which schedules then scale in "lr"."""
@@ -61,22 +61,13 @@ class _Decoupled(Optimizer, ABC):
         """w <- w * (1 - (lr / initial lr) * weight decay); an initial rate of 0 counts as a ratio of 1."""
         if group["weight_decay"]:
             ratio = group["lr"] / group["initial_lr"] if group["initial_lr"] else 1.0
-            factor = 1 - ratio * group["weight_decay"]
-            if group["foreach"]:
-                torch._foreach_mul_(params, factor)
-            else:
-                for param in params:
-                    param.mul_(factor)
+            torch._foreach_mul_(params, 1 - ratio * group["weight_decay"])
 
     def _sgd(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         """Decay, then w <- w - lr * d, with d the gradient, its momentum, or Nesterov's look-ahead."""
         directions = self._directions(group, params, grads)
         self._decay(group, params)
-        if group["foreach"]:
-            torch._foreach_add_(params, directions, alpha=-group["lr"])
-        else:
-            for param, direction in zip(params, directions, strict=True):
-                param.add_(direction, alpha=-group["lr"])
+        torch._foreach_add_(params, directions, alpha=-group["lr"])
 
     def _directions(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
         """b <- momentum * b + (1 - dampening) * g, with b = g at the first step; b, or g + momentum * b (Nesterov)."""
@@ -87,18 +78,11 @@ class _Decoupled(Optimizer, ABC):
         for index in set(range(len(params))).difference(started):
             self.state[params[index]]["momentum_buffer"] = grads[index].detach().clone()
         buffers: list[Tensor] = [self.state[param]["momentum_buffer"] for param in params]
-        fresh = 1 - group["dampening"]
-        if group["foreach"]:
-            if started:
-                running = [buffers[index] for index in started]
-                torch._foreach_mul_(running, momentum)
-                torch._foreach_add_(running, [grads[index] for index in started], alpha=fresh)
-            return list(torch._foreach_add(grads, buffers, alpha=momentum)) if group["nesterov"] else buffers
-        for index in started:
-            buffers[index].mul_(momentum).add_(grads[index], alpha=fresh)
-        if group["nesterov"]:
-            return [grad.add(buffer, alpha=momentum) for grad, buffer in zip(grads, buffers, strict=True)]
-        return buffers
+        if started:
+            running = [buffers[index] for index in started]
+            torch._foreach_mul_(running, momentum)
+            torch._foreach_add_(running, [grads[index] for index in started], alpha=1 - group["dampening"])
+        return list(torch._foreach_add(grads, buffers, alpha=momentum)) if group["nesterov"] else buffers
 
     def _adamw(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         """Decay, then Adam's bias-corrected step with the group's betas and eps."""
@@ -115,20 +99,13 @@ class _Decoupled(Optimizer, ABC):
         squares = [state["exp_avg_sq"] for state in states]
         steps = [-group["lr"] / (1 - beta1 ** state["step"]) for state in states]
         roots = [math.sqrt(1 - beta2 ** state["step"]) for state in states]
-        if group["foreach"]:
-            torch._foreach_lerp_(means, grads, 1 - beta1)
-            torch._foreach_mul_(squares, beta2)
-            torch._foreach_addcmul_(squares, grads, grads, 1 - beta2)
-            divisors = torch._foreach_sqrt(squares)
-            torch._foreach_div_(divisors, roots)
-            torch._foreach_add_(divisors, group["eps"])
-            torch._foreach_addcdiv_(params, means, divisors, steps)
-            return
-        for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
-            means[index].lerp_(grad, 1 - beta1)
-            squares[index].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-            divisor = (squares[index].sqrt() / roots[index]).add_(group["eps"])
-            param.addcdiv_(means[index], divisor, value=steps[index])
+        torch._foreach_lerp_(means, grads, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, grads, grads, 1 - beta2)
+        divisors = torch._foreach_sqrt(squares)
+        torch._foreach_div_(divisors, roots)
+        torch._foreach_add_(divisors, group["eps"])
+        torch._foreach_addcdiv_(params, means, divisors, steps)
 
 
 class DecoupledSGD(_Decoupled):
@@ -147,13 +124,11 @@ class DecoupledSGD(_Decoupled):
         dampening: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
-        *,
-        foreach: bool = True,
     ) -> None:
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("DecoupledSGD: Nesterov needs a momentum above 0 and no dampening")
         defaults: Group = {"lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov}
-        super().__init__(params, {**defaults, "weight_decay": weight_decay, "foreach": foreach})
+        super().__init__(params, {**defaults, "weight_decay": weight_decay})
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         self._sgd(group, params, grads)
@@ -172,14 +147,10 @@ class DecoupledAdamW(_Decoupled):
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
         weight_decay: float = 1e-5,
-        *,
-        foreach: bool = True,
     ) -> None:
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(f"DecoupledAdamW: betas must be in [0, 1), not {betas}")
-        super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach}
-        )
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         self._adamw(group, params, grads)
@@ -221,11 +192,10 @@ class Muon(_Decoupled):
         *,
         iterations: int = 5,
         unit_filters: bool = False,
-        foreach: bool = True,
     ) -> None:
         defaults: Group = {"lr": lr, "momentum": momentum, "dampening": 0.0, "nesterov": nesterov}
         defaults |= {"weight_decay": weight_decay, "iterations": iterations, "unit_filters": unit_filters}
-        super().__init__(params, {**defaults, "rule": "muon", "foreach": foreach})
+        super().__init__(params, {**defaults, "rule": "muon"})
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group with the rule "muon" (matrices and filters only), "sgd" or "adamw" (with "betas" and "eps")."""
@@ -273,10 +243,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     """Build the optimizer that `config` names, over trainable parameters; a group keeps its peak rate as "initial_lr".
 
     Call it after the methods' surgery, with the model on its device. Adam's first beta is `config.momentum`. `fused`
-    takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; the others have no choice.
-
-    Raises:
-        ValueError: `fused` for an optimizer that has no such form.
+    takes torch's one-kernel AdamW for decoupled_adamw, to which it is equal up to rounding; the others have no choice
+    and raise ValueError.
     """
     if fused and config.kind not in ("adamw", "decoupled_adamw"):
         raise ValueError(f"optimizer {config.kind} has no fused form to choose; only adamw and decoupled_adamw have")

@@ -24,11 +24,9 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context of a forward pass."""
         return torch.autocast(self.device.type, self.dtype) if self.dtype else nullcontext()
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of `loss`, scaled where the precision needs it."""
         torch.autograd.backward(self.scaler.scale(loss))
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -37,10 +35,8 @@ class Precision:
         self.scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the loss scale and its history."""
         return dict(self.scaler.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the output of `state_dict`."""
         if state:
             self.scaler.load_state_dict(state)

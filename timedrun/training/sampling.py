@@ -63,22 +63,17 @@ def steps(
     seed: int,
     epoch: int,
     global_batch: int,
-    world_size: int = 1,
     *,
     drop_last: bool = True,
     order: Order = epoch_order,
 ) -> list[Indices]:
-    """Return the global batch of every step of an epoch over `count` samples, independent of `world_size`.
+    """Return the global batch of every step of an epoch over `count` samples, which does not depend on the ranks.
 
     The last partial batch: with `drop_last` those samples are left out of this epoch, others in the next; without, the
     batch is short, and may be smaller than the number of ranks. No sample is repeated to fill one. Entering an
-    epoch at any step costs the same: batches are views of one array. Raises ValueError if the ranks do not divide
-    the batch, or if not even one batch can be filled.
+    epoch at any step costs the same: batches are views of one array. Raises ValueError if not even one batch can
+    be filled.
     """
-    if global_batch < 1 or global_batch % world_size:
-        below, above = global_batch // world_size * world_size, (max(global_batch, 0) // world_size + 1) * world_size
-        valid = f"{below} or {above}" if below > 0 else f"{above}"
-        raise ValueError(f"global batch {global_batch} cannot be shared by {world_size} ranks; use {valid}")
     if drop_last and count < global_batch:
         raise ValueError(f"global batch {global_batch} is larger than the {count} samples; use a smaller one")
     samples = order(count, seed, epoch)
@@ -91,13 +86,11 @@ def rank_part(step: Indices, rank: int, world_size: int) -> Indices:
 
     Parts differ by at most one sample; in a batch with fewer samples than ranks some are empty.
     """
-    _check_rank(rank, world_size)
     return step[len(step) * rank // world_size : len(step) * (rank + 1) // world_size]
 
 
 def evaluation_part(count: int, rank: int, world_size: int) -> Indices:
     """Return the samples of `rank` in an evaluation of `count`: each exactly once over all ranks, in order."""
-    _check_rank(rank, world_size)
     return np.arange(count * rank // world_size, count * (rank + 1) // world_size, dtype=np.int64)
 
 
@@ -124,7 +117,6 @@ def random_uniform(
 
 
 def _drawn(count: int, seed: int, stream: str, epoch: int) -> NDArray[np.uint64]:
-    """Return `count` raw 64-bit numbers of Philox."""
     return np.random.Philox(key=stream_seed(seed, stream, epoch)).random_raw(count)
 
 
@@ -133,8 +125,3 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
-
-
-def _check_rank(rank: int, world_size: int) -> None:
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} does not exist among {world_size} ranks (0 .. {world_size - 1})")

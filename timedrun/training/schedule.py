@@ -6,20 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_args
 
 Kind = Literal["constant", "cosine", "linear", "polynomial", "multistep", "trapezoid"]
-_KINDS = ("constant", "cosine", "linear", "polynomial", "multistep", "trapezoid")
 
 
 def warm_up(at: float, length: float) -> float:
     """Return at / length, from exactly 0 at the start to 1 from `length` on; 1 everywhere if `length` is 0."""
     return 1.0 if at >= length else max(at, 0.0) / length
-
-
-def constant(progress: float) -> float:
-    """Return 1."""
-    return 1.0
 
 
 def cosine(progress: float, final: float = 0.0) -> float:
@@ -51,8 +45,8 @@ def trapezoid(progress: float, final: float = 0.0, cooldown: float = 0.2) -> flo
 
 def _check_kind(kind: str, milestones: Sequence[float], cooldown: float) -> None:
     """Raise ValueError for an unknown kind, and where it lacks or has no use for milestones or a cool-down."""
-    if kind not in _KINDS:
-        raise ValueError(f"schedule {kind!r} does not exist; there are: {', '.join(_KINDS)}")
+    if kind not in get_args(Kind):
+        raise ValueError(f"schedule {kind!r} does not exist; there are: {', '.join(get_args(Kind))}")
     if (kind == "multistep") != bool(milestones):
         raise ValueError(f"milestones go with multistep and only with it, not {milestones} with {kind}")
     if (kind == "trapezoid") != bool(cooldown):
@@ -99,15 +93,11 @@ class Schedule:
             raise ValueError(
                 f"a schedule of {self.epochs} epochs at scale {self.scale} has no whole epoch left; use more of either"
             )
-        if self.warmup_epochs_scaled >= self.epochs_scaled and self.warmup_epochs_scaled > 0:
+        warmup, cooldown = self.warmup_epochs_scaled, self.cooldown_epochs_scaled
+        if warmup >= self.epochs_scaled or warmup + cooldown > self.epochs_scaled:
             raise ValueError(
-                f"a warm-up of {self.warmup_epochs_scaled:g} epochs leaves nothing of the {self.epochs_scaled} epochs "
-                f"of this schedule ({self.epochs} at scale {self.scale}); shorten warmup_epochs or set scale_warmup"
-            )
-        if self.warmup_epochs_scaled + self.cooldown_epochs_scaled > self.epochs_scaled:
-            raise ValueError(
-                f"warm-up ({self.warmup_epochs_scaled:g}) and cool-down ({self.cooldown_epochs_scaled:g}) are longer "
-                f"than the {self.epochs_scaled} epochs of this schedule; shorten one of them"
+                f"warm-up ({warmup:g}) and cool-down ({cooldown:g}) do not fit into the {self.epochs_scaled} epochs of "
+                f"this schedule ({self.epochs} at scale {self.scale}); shorten one of them or set scale_warmup"
             )
 
     @property
@@ -117,12 +107,10 @@ class Schedule:
 
     @property
     def warmup_epochs_scaled(self) -> float:
-        """Return the length of the warm-up in epochs of the scaled run."""
         return self.warmup_epochs * self.scale if self.scale_warmup else self.warmup_epochs
 
     @property
     def cooldown_epochs_scaled(self) -> float:
-        """Return the length of the cool-down in epochs of the scaled run."""
         return self.cooldown_epochs * self.scale
 
     def factor(self, epoch: float) -> float:
@@ -130,16 +118,9 @@ class Schedule:
 
         The step that starts at `epoch` uses it, so with a warm-up the first step has learning rate 0.
         """
+        milestones = [milestone * self.scale for milestone in self.milestones]
         return _factor(
-            self.kind,
-            epoch,
-            length=self.epochs_scaled,
-            warmup=self.warmup_epochs_scaled,
-            cooldown=self.cooldown_epochs_scaled,
-            milestones=[milestone * self.scale for milestone in self.milestones],
-            milestone_factor=self.milestone_factor,
-            final=self.final_factor,
-            power=self.power,
+            self, epoch, self.epochs_scaled, self.warmup_epochs_scaled, self.cooldown_epochs_scaled, milestones
         )
 
 
@@ -172,43 +153,29 @@ class StepSchedule:
 
     def factor(self, step: float) -> float:
         """Return the factor of the peak learning rate for the step after `step` steps; a warm-up starts at 0."""
-        return _factor(
-            self.kind,
-            step,
-            length=self.steps,
-            warmup=self.warmup_steps,
-            cooldown=self.cooldown_steps,
-            milestones=self.milestones,
-            milestone_factor=self.milestone_factor,
-            final=self.final_factor,
-            power=self.power,
-        )
+        return _factor(self, step, self.steps, self.warmup_steps, self.cooldown_steps, self.milestones)
 
 
 def _factor(
-    kind: Kind,
+    curve: Schedule | StepSchedule,
     at: float,
-    *,
     length: float,
     warmup: float,
     cooldown: float,
     milestones: Sequence[float],
-    milestone_factor: float,
-    final: float,
-    power: float,
 ) -> float:
     """Evaluate one curve at one point; all lengths in the unit of `at`."""
     if at < warmup:
         return warm_up(at, warmup)
     progress = (at - warmup) / (length - warmup)
-    if kind == "cosine":
-        return cosine(progress, final)
-    if kind == "linear":
-        return linear(progress, final)
-    if kind == "polynomial":
-        return polynomial(progress, final, power)
-    if kind == "multistep":
-        return multistep(at, milestones, milestone_factor)
-    if kind == "trapezoid":
-        return trapezoid(progress, final, cooldown / (length - warmup))
-    return constant(progress)
+    if curve.kind == "cosine":
+        return cosine(progress, curve.final_factor)
+    if curve.kind == "linear":
+        return linear(progress, curve.final_factor)
+    if curve.kind == "polynomial":
+        return polynomial(progress, curve.final_factor, curve.power)
+    if curve.kind == "multistep":
+        return multistep(at, milestones, curve.milestone_factor)
+    if curve.kind == "trapezoid":
+        return trapezoid(progress, curve.final_factor, cooldown / (length - warmup))
+    return 1.0

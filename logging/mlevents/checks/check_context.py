@@ -26,7 +26,4 @@ class CheckedRun:
 
     def evaluations(self) -> list[Event]:
         """Return the eval_accuracy events of the timed region."""
-        started, stopped = self.record.started, self.record.stopped
-        first = self.position[id(started)] if started else len(self.record.events)
-        last = self.position[id(stopped)] if stopped else len(self.record.events)
-        return [event for event in self.record.events[first:last] if event.key == keys.EVAL_ACCURACY]
+        return [event for event in self.record.timed if event.key == keys.EVAL_ACCURACY]

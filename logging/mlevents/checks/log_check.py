@@ -17,17 +17,9 @@ from mlevents.event import is_number, short
 from mlevents.record import RunRecord, read
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as find_ruleset
-from mlevents.summary import RunSummary, summarize
+from mlevents.summary import SUBMISSION, RunSummary, summarize
 
 __all__ = ["CheckReport", "check", "check_record", "check_set"]
-
-SUBMISSION: Final = (
-    keys.SUBMISSION_BENCHMARK,
-    keys.SUBMISSION_DIVISION,
-    keys.SUBMISSION_ORG,
-    keys.SUBMISSION_PLATFORM,
-    keys.SUBMISSION_STATUS,
-)
 
 
 @dataclass(frozen=True)
@@ -90,12 +82,8 @@ def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
 def _demonstration(run: CheckedRun) -> Iterator[Finding]:
     if run.record.is_demonstration:
         own = f"the benchmark's {run.benchmark.dataset}" if run.benchmark else "that of a known benchmark"
-        yield run.finding(
-            "note",
-            "demonstration",
-            f"demonstration: dataset {short(run.record.dataset)[1:-1]} is not {own}; cannot be a submission",
-            run.record.last(keys.DATASET),
-        )
+        message = f"demonstration: dataset {short(run.record.dataset)[1:-1]} is not {own}; cannot be a submission"
+        yield run.finding("note", "demonstration", message, run.record.last(keys.DATASET))
 
 
 def _resumed(run: CheckedRun) -> Iterator[Finding]:
@@ -124,13 +112,10 @@ def _fault(run: CheckedRun) -> Iterator[Finding]:
 
 def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
     if run.record.benchmark is not None and run.benchmark is None:
-        yield run.finding(
-            "error",
-            "benchmark-known",
-            f"ruleset {run.rules.name} has no benchmark {short(run.record.benchmark)} "
-            f"(known: {', '.join(run.rules.benchmarks)}); its target was not checked",
-            run.record.last(keys.SUBMISSION_BENCHMARK),
-        )
+        known = ", ".join(run.rules.benchmarks)
+        message = f"ruleset {run.rules.name} has no benchmark {short(run.record.benchmark)} (known: {known})"
+        event = run.record.last(keys.SUBMISSION_BENCHMARK)
+        yield run.finding("error", "benchmark-known", f"{message}; its target was not checked", event)
 
 
 def _submission_order(run: CheckedRun) -> Iterator[Finding]:

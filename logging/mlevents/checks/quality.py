@@ -87,12 +87,8 @@ def value_range(run: CheckedRun) -> Iterator[Finding]:
         value = wrong[0].value
         hint = "; it looks like percent" if is_number(value) and 1 < value <= 100 else ""
         more = f" ({len(wrong)} such events)" if len(wrong) > 1 else ""
-        yield run.finding(
-            "error",
-            "quality-range",
-            f"eval_accuracy is {short(value)}, not a number from 0 to {highest:g}{hint}{more}",
-            wrong[0],
-        )
+        message = f"eval_accuracy is {short(value)}, not a number from 0 to {highest:g}{hint}{more}"
+        yield run.finding("error", "quality-range", message, wrong[0])
     perfect = [e for e in run.record.all(keys.EVAL_ACCURACY) if e.value == highest]
     if perfect and not run.record.is_demonstration:
         message = f"eval_accuracy is {short(perfect[0].value)}, a perfect score that no model of this benchmark has"

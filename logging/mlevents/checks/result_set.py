@@ -12,8 +12,6 @@ from mlevents.rounds import Ruleset
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.summary import SHARED, SKETCH_SIZE, RunSummary
 
-__all__ = ["SHARED", "check_set"]
-
 COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
 MOVED_EVALUATIONS: Final = 3  # as many equal to the millisecond since run_start are not a coincidence
 ALIKE_EVALUATIONS: Final = 4  # as many equal values without a different one are not a coincidence under different seeds

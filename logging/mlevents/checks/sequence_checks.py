@@ -10,6 +10,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.finding import Finding, Level
+from mlevents.checks.timed_region import TRAINED
 from mlevents.event import Event, is_number, short
 from mlevents.record import progress_of
 
@@ -48,11 +49,8 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
     in_epochs = run.benchmark is not None and run.benchmark.unit == "epoch"
     stopped = run.record.stopped
     end = run.position[id(stopped)] if stopped else len(run.record.events)
-    late = end < len(run.record.events) - 1
     for key, name in NUMBERED:
-        events = [e for e in run.record.all(key) if name in e.metadata]
-        if late:
-            events = [event for event in events if run.position[id(event)] < end]
+        events = [e for e in run.record.all(key) if name in e.metadata and run.position[id(e)] < end]
         wrong = [e for e in events if not is_number(e.metadata[name]) or e.metadata[name] < 0]
         if wrong:
             message = f"{name} of {key} is {short(wrong[0].metadata[name])}, not a number >= 0"
@@ -104,7 +102,6 @@ def pairs(run: CheckedRun) -> Iterator[Finding]:
 
 def nesting(run: CheckedRun) -> Iterator[Finding]:
     """Report epochs and blocks that begin or end during an evaluation."""
-    inner = frozenset({keys.BLOCK_START, keys.BLOCK_STOP, keys.EPOCH_START, keys.EPOCH_STOP})
     evaluation: Event | None = None
     crossing: list[tuple[Event, Event]] = []
     for event in run.record.events:
@@ -112,7 +109,7 @@ def nesting(run: CheckedRun) -> Iterator[Finding]:
             evaluation = event
         elif event.key == keys.EVAL_STOP:
             evaluation = None
-        elif evaluation is not None and event.key in inner:
+        elif evaluation is not None and event.key in TRAINED:
             crossing.append((evaluation, event))
             evaluation = None  # reported once per evaluation
     if crossing:

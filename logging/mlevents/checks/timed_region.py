@@ -118,8 +118,7 @@ def status(run: CheckedRun) -> Iterator[Finding]:
 
 
 def cache_clear(run: CheckedRun) -> Iterator[Finding]:
-    """Report caches that were not cleared before the clock started (training_rules.adoc, "Data State at Start of
-    Run")."""
+    """Report caches not cleared before the clock started (training_rules.adoc, "Data State at Start of Run")."""
     clears, start = run.record.all(keys.CACHE_CLEAR), run.record.first(keys.RUN_START)
     if clears and start is not None:
         before = [event for event in clears if run.position[id(event)] < run.position[id(start)]]

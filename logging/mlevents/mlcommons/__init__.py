@@ -1,6 +1,6 @@
 """Run MLCommons' own checkers on a copy in a child process; their output and return values give the verdict."""
 
-from mlevents.mlcommons.logs import check_log, check_logs, check_system
+from mlevents.mlcommons.logs import check_log, check_logs
 from mlevents.mlcommons.package import check_package
 from mlevents.mlcommons.verdict import CheckStatus, OfficialVerdict, checker_version
 
@@ -10,6 +10,5 @@ __all__ = [
     "check_log",
     "check_logs",
     "check_package",
-    "check_system",
     "checker_version",
 ]

@@ -28,7 +28,6 @@ ASKED = {
         ("package_checker.package_checker", "check_systems"),
         ("package_checker.package_checker", "check_training_result_files"),
     ),
-    "system_desc_checker": (("system_desc_checker.system_desc_checker", "check_system_desc"),),
 }
 
 RETURNED: Final[dict[str, bool]] = {}  # by the current job

@@ -1,5 +1,4 @@
-"""Run MLCommons' compliance checker on many logs in one child process, and the system description checker on one
-file."""
+"""Run MLCommons' compliance checker on many logs in one child process."""
 
 from __future__ import annotations
 
@@ -18,12 +17,10 @@ from mlevents.mlcommons.verdict import (
     judged,
     no_copy,
     not_repaired,
-    rules_name,
     unable,
     with_own_round,
     without_run,
 )
-from mlevents.rounds import Ruleset
 from mlevents.rounds.ruleset import Repair, UpstreamDefect
 
 LOG_SECONDS: Final = 120.0
@@ -31,12 +28,12 @@ COPIED_BYTES: Final = 32 << 20  # of logs, at a time
 TOOL: Final = "compliance_checker"
 
 
-def check_log(path: Path, ruleset: str | Ruleset) -> OfficialVerdict:
+def check_log(path: Path, ruleset: str) -> OfficialVerdict:
     """Return the compliance checker's verdict on one log; see `check_logs`."""
     return check_logs([path], ruleset)[0]
 
 
-def check_logs(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialVerdict]:
+def check_logs(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
     """Return the compliance checker's verdict on each log, from one child process per `COPIED_BYTES` of logs.
 
     Record numbers in its messages are converted to line numbers of the file. A log that cannot be read, that takes
@@ -51,21 +48,6 @@ def check_logs(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialVe
         except OSError as error:
             verdicts += [without_run("not run", TOOL, ruleset, [no_copy(error)])] * len(part)
     return verdicts
-
-
-def check_system(path: Path, ruleset: str | Ruleset) -> OfficialVerdict:
-    """Return the system description checker's verdict on one JSON file; "not run" if it cannot be read."""
-    tool = "system_desc_checker"
-    if reason := unable(ruleset) or _unreadable(path):
-        return without_run("not run", tool, ruleset, [reason])
-    try:
-        with Workplace() as place:
-            description = shutil.copyfile(path, place.copy / path.name)
-            arguments = (str(description), "training", rules_name(ruleset), "--log_output", os.devnull)
-            (answer,) = place.run([Job(tool, arguments, LOG_SECONDS)])
-            return judged(tool, ruleset, answer, place)
-    except OSError as error:
-        return without_run("not run", tool, ruleset, [no_copy(error)])
 
 
 def _parts(paths: Sequence[Path]) -> Iterator[list[Path]]:
@@ -83,7 +65,7 @@ def _parts(paths: Sequence[Path]) -> Iterator[list[Path]]:
         yield part
 
 
-def _check_part(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialVerdict]:
+def _check_part(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
     """Return the verdicts on logs copied together: by today's rule files, then by repaired ones if needed."""
     verdicts: dict[int, OfficialVerdict] = {}
     logs: dict[int, Path] = {}
@@ -118,10 +100,10 @@ def _check_part(paths: Sequence[Path], ruleset: str | Ruleset) -> list[OfficialV
 
 
 def _ask(
-    place: Workplace, logs: Mapping[int, Path], ruleset: str | Ruleset, source: Path | None = None
+    place: Workplace, logs: Mapping[int, Path], ruleset: str, source: Path | None = None
 ) -> dict[int, OfficialVerdict]:
     """Return the verdicts on the copies `logs`, by the rule files in `source` or the installed ones."""
-    options = ("--usage", "training", "--ruleset", rules_name(ruleset), "--log_output", os.devnull)
+    options = ("--usage", "training", "--ruleset", ruleset, "--log_output", os.devnull)
     answers = place.run([Job(TOOL, (*options, str(log)), LOG_SECONDS) for log in logs.values()], source)
     return {
         number: judged(TOOL, ruleset, answer, place, log.parent)

@@ -17,19 +17,17 @@ from mlevents.mlcommons.verdict import (
     judged,
     no_copy,
     not_repaired,
-    rules_name,
     unable,
     with_own_round,
     without_run,
 )
-from mlevents.rounds import Ruleset
 
 PARTS: Final = ("systems", "results", "benchmarks")  # all that the package checker looks at
 PACKAGE_SECONDS: Final = 600.0
 TOOL: Final = "package_checker"
 
 
-def check_package(folder: Path, ruleset: str | Ruleset) -> OfficialVerdict:
+def check_package(folder: Path, ruleset: str) -> OfficialVerdict:
     """Return the package checker's verdict and the result summarizer's scores of an organization's folder.
 
     `folder` holds systems/ and results/; nothing is written to it. Links out of it, and a log that would make the
@@ -50,7 +48,7 @@ def check_package(folder: Path, ruleset: str | Ruleset) -> OfficialVerdict:
         return without_run("not run", TOOL, ruleset, [no_copy(error)])
 
 
-def _check(folder: Path, ruleset: str | Ruleset) -> OfficialVerdict:
+def _check(folder: Path, ruleset: str) -> OfficialVerdict:
     with Workplace() as place:
         refused = _copy(folder, place.copy)
         logs = [path for path in sorted(place.copy.glob("results/*/*/result_*.txt")) if path.is_file()]
@@ -101,17 +99,16 @@ def _leads_out(link: Path, folder: Path) -> bool:
         return True
 
 
-def _ask(place: Workplace, copy: Path, ruleset: str | Ruleset, source: Path | None = None) -> OfficialVerdict:
+def _ask(place: Workplace, copy: Path, ruleset: str, source: Path | None = None) -> OfficialVerdict:
     """Run the package checker on `copy`, then the summarizer on each system alone, since one system may abort it."""
-    name = rules_name(ruleset)
-    jobs = [Job(TOOL, (str(copy), "training", name, "--log_output", os.devnull), PACKAGE_SECONDS)]
+    jobs = [Job(TOOL, (str(copy), "training", ruleset, "--log_output", os.devnull), PACKAGE_SECONDS)]
     systems = sorted(path for path in copy.glob("results/*") if path.is_dir())
     for system in systems:
         alone = place.new_folder("alone")
         (alone / "results").mkdir()
         (alone / "results" / system.name).symlink_to(system)
         (alone / "systems").symlink_to(copy / "systems")
-        jobs.append(Job("result_summarizer", (str(alone), name), PACKAGE_SECONDS))
+        jobs.append(Job("result_summarizer", (str(alone), ruleset), PACKAGE_SECONDS))
     answer, *summaries = place.run(jobs, source)
     verdict = judged(TOOL, ruleset, answer, place, copy)
     messages = list(verdict.messages)

@@ -6,10 +6,10 @@ import importlib.util
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -109,50 +109,30 @@ class Workplace:
             )
             assert child.stdout is not None
             try:
-                lines = _Lines(child.stdout.fileno())
                 for job in jobs[first:]:
-                    try:
-                        line = lines.next(job.seconds)
-                    except TimeoutError:
+                    began = time.monotonic()
+                    timer = threading.Timer(job.seconds, child.kill)
+                    timer.daemon = True
+                    timer.start()
+                    line = child.stdout.readline()
+                    timer.cancel()
+                    stopped = time.monotonic() - began >= job.seconds
+                    if line.endswith(b"\n"):
+                        yield Answer(**json.loads(line))
+                    elif stopped:
                         yield Answer(unanswered=f"{job.tool} did not finish within {job.seconds:g} s and was stopped")
-                        return
-                    if line is None:
+                    else:
                         status = child.wait()
                         errors.seek(0)
                         last = errors.read().decode("utf-8", "replace").rstrip().rpartition("\n")[2]
                         how = f"signal {-status}" if status < 0 else f"exit status {status}"
                         yield Answer(unanswered=f"{job.tool}'s process ended with {how}{last and f': {last}'}")
+                    if stopped or not line.endswith(b"\n"):
                         return
-                    yield Answer(**json.loads(line))
             finally:
                 child.kill()
                 child.wait()
                 child.stdout.close()
-
-
-class _Lines:
-    """Lines from a pipe, each with a timeout."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._held = bytearray()
-
-    def next(self, seconds: float) -> bytes | None:
-        """Return the next complete line, or None at the end of the pipe. Raises TimeoutError."""
-        end = time.monotonic() + seconds
-        start = 0
-        while (stop := self._held.find(b"\n", start)) < 0:
-            start = len(self._held)
-            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, end - time.monotonic()))
-            if not ready:
-                raise TimeoutError
-            piece = os.read(self._descriptor, 1 << 20)
-            if not piece:
-                return None
-            self._held += piece
-        line = bytes(self._held[:stop])
-        del self._held[: stop + 1]
-        return line
 
 
 def installed() -> list[str] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlevents.mlcommons.messages import RuleFileValue
 from mlevents.mlcommons.process import Workplace, installed
-from mlevents.rounds import RULESETS, Ruleset
+from mlevents.rounds import RULESETS
 from mlevents.rounds.ruleset import UpstreamDefect
 
 
@@ -16,9 +16,9 @@ class RepairError(Exception):
     """A declared repair does not match the installed rule file."""
 
 
-def concerning(ruleset: str | Ruleset, log: Iterable[RuleFileValue]) -> tuple[UpstreamDefect, ...]:
+def concerning(ruleset: str, log: Iterable[RuleFileValue]) -> tuple[UpstreamDefect, ...]:
     """Return the declared defects of `ruleset` that concern the benchmark and division of a log."""
-    rules = RULESETS.get(ruleset) if isinstance(ruleset, str) else ruleset
+    rules = RULESETS.get(ruleset)
     if rules is None:
         return ()
     logged = {(key, value) for key, value, _ in log}

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from mlevents.mlcommons.messages import complaints
 from mlevents.mlcommons.process import Answer, Workplace, installed
-from mlevents.rounds import RULESETS, Ruleset
+from mlevents.rounds import RULESETS
 from mlevents.rounds.ruleset import UpstreamDefect
 
 CheckStatus = Literal["pass", "fail", "not run"]
@@ -22,10 +22,6 @@ LAST_MESSAGES: Final = {
     "package_checker": (
         ("INFO", r"PACKAGE CHECKER FOUND NO ERRORS, SUCCESS !"),
         ("INFO", r"PACKAGE CHECKER FOUND ERRORS, .*"),
-    ),
-    "system_desc_checker": (
-        ("INFO", r"  System description checker passed for .*"),
-        ("ERROR", r"  System description checker failed for .*"),
     ),
 }
 
@@ -64,33 +60,25 @@ def checker_version() -> str:
     """Return the name and version of the installed checkers, such as "mlperf-logging 4.1.68"."""
     if installed() is None:
         return "mlperf-logging (not installed)"
-    try:
-        return f"mlperf-logging {importlib.metadata.version('mlperf-logging')}"
-    except importlib.metadata.PackageNotFoundError:
-        return "mlperf-logging (no version)"
+    return f"mlperf-logging {importlib.metadata.version('mlperf-logging')}"
 
 
-def rules_name(ruleset: str | Ruleset) -> str:
-    """Return MLCommons' name of the ruleset."""
-    return ruleset if isinstance(ruleset, str) else ruleset.name
-
-
-def unable(ruleset: str | Ruleset) -> str | None:
+def unable(ruleset: str) -> str | None:
     """Return why no tool can run for `ruleset`, or None."""
-    rules = RULESETS.get(ruleset) if isinstance(ruleset, str) else ruleset
+    rules = RULESETS.get(ruleset)
     if rules is not None and not rules.checker:
-        return f"MLCommons' tools have no ruleset {rules.name!r}"
+        return f"MLCommons' tools have no ruleset {ruleset!r}"
     if installed() is None:
         return "mlperf_logging is not installed; install mlperf-logging"
     return None
 
 
 def without_run(
-    verdict: CheckStatus, tool: str, ruleset: str | Ruleset, messages: Iterable[str], place: Workplace | None = None
+    verdict: CheckStatus, tool: str, ruleset: str, messages: Iterable[str], place: Workplace | None = None
 ) -> OfficialVerdict:
     """Return a verdict that was reached without running the tool."""
     kept = tuple(dict.fromkeys(message if place is None else place.plain(message) for message in messages))
-    return OfficialVerdict(verdict, tool, checker_version(), rules_name(ruleset), kept, own_round=verdict)
+    return OfficialVerdict(verdict, tool, checker_version(), ruleset, kept, own_round=verdict)
 
 
 def no_copy(error: OSError) -> str:
@@ -98,9 +86,7 @@ def no_copy(error: OSError) -> str:
     return f"no copy could be made for MLCommons' tools: {error.strerror or error}"
 
 
-def judged(
-    tool: str, ruleset: str | Ruleset, answer: Answer, place: Workplace, base: Path | None = None
-) -> OfficialVerdict:
+def judged(tool: str, ruleset: str, answer: Answer, place: Workplace, base: Path | None = None) -> OfficialVerdict:
     """Return the verdict of `answer`: the tool's last message and its return values; it fails if they disagree.
 
     Paths in its messages are relative to `base` (default: the copy).
@@ -109,15 +95,8 @@ def judged(
     if verdict != "not run":
         found += complaints(answer.log)
     messages = tuple(dict.fromkeys(place.plain(message, base) for message in found))
-    return OfficialVerdict(
-        verdict,
-        tool,
-        checker_version(),
-        rules_name(ruleset),
-        messages,
-        own_round=verdict,
-        returned=answer.returned,
-    )
+    version = checker_version()
+    return OfficialVerdict(verdict, tool, version, ruleset, messages, own_round=verdict, returned=answer.returned)
 
 
 def with_own_round(today: OfficialVerdict, own: OfficialVerdict, defects: Sequence[UpstreamDefect]) -> OfficialVerdict:

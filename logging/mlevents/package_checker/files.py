@@ -140,53 +140,27 @@ def check_files(listing: Listing) -> list[Finding]:
         if places := [entry.place for entry in wrong]:
             findings.append(listing.finding(level, rule, f"{_names(places)}: {message}", places[0]))
 
-    about(
-        "error",
-        "file-name",
-        (entry for entry in entries if not entry.name.isprintable()),
-        "name with a control character or invalid UTF-8; rename it",
-    )
-    about(
-        "warning",
-        "file-name",
-        (entry for entry in entries if " " in entry.name),
-        "name with a space, which MLCommons' repository checker rejects; rename it",
-    )
-    about(
-        "warning",
-        "file-name",
-        (entry for entry in entries if entry.name.startswith(".")),
-        "name with a leading dot, which MLCommons' repository checker rejects; leave it out",
-    )
+    unprintable = [entry for entry in entries if not entry.name.isprintable()]
+    about("error", "file-name", unprintable, "name with a control character or invalid UTF-8; rename it")
+    spaced = [entry for entry in entries if " " in entry.name]
+    about("warning", "file-name", spaced, "name with a space, which MLCommons' repository checker rejects; rename it")
+    hidden = [entry for entry in entries if entry.name.startswith(".")]
+    message = "name with a leading dot, which MLCommons' repository checker rejects; leave it out"
+    about("warning", "file-name", hidden, message)
     folded: dict[str, Entry] = {}
-    about(
-        "warning",
-        "file-name",
-        (entry for entry in entries if folded.setdefault(entry.place.casefold(), entry) is not entry),
-        "differs from another name only in case; on some file systems both are one file",
-    )
-    about(
-        "error",
-        "file-size",
-        (entry for entry in entries if entry.size > LARGEST_FILE),
-        "larger than 50 MiB, which MLCommons' repository checker rejects; leave it out and link to it",
-    )
-    about(
-        "error",
-        "special-file",
-        (entry for entry in entries if entry.kind == "other"),
-        "not a file, folder or link (pipe, socket, device, or vanished) and was not opened; remove it",
-    )
-    about(
-        "error",
-        "unreadable",
-        (entry for entry in entries if entry.kind == "file" and not os.access(listing.root / entry.place, os.R_OK)),
-        "is not readable and was not checked; add read permission",
-    )
-    for entry in entries:
-        if entry.kind == "link":
-            findings.append(_link(listing, entry))
-    return findings
+    alike = [entry for entry in entries if folded.setdefault(entry.place.casefold(), entry) is not entry]
+    message = "differs from another name only in case; on some file systems both are one file"
+    about("warning", "file-name", alike, message)
+    large = [entry for entry in entries if entry.size > LARGEST_FILE]
+    message = "larger than 50 MiB, which MLCommons' repository checker rejects; leave it out and link to it"
+    about("error", "file-size", large, message)
+    special = [entry for entry in entries if entry.kind == "other"]
+    message = "not a file, folder or link (pipe, socket, device, or vanished) and was not opened; remove it"
+    about("error", "special-file", special, message)
+    files = [entry for entry in entries if entry.kind == "file"]
+    locked = [entry for entry in files if not os.access(listing.root / entry.place, os.R_OK)]
+    about("error", "unreadable", locked, "is not readable and was not checked; add read permission")
+    return findings + [_link(listing, entry) for entry in entries if entry.kind == "link"]
 
 
 def _link(listing: Listing, entry: Entry) -> Finding:
@@ -204,10 +178,8 @@ def _link(listing: Listing, entry: Entry) -> Finding:
     elif not exists:
         level, message = "error", f"broken or circular link to {short(target)}; remove it"
     elif entry.place.startswith(("results/", "systems/")):
-        level, message = (
-            "error",
-            f"link to {short(target)}; results and systems must be files: replace it with the file",
-        )
+        level = "error"
+        message = f"link to {short(target)}; results and systems must be files: replace it with the file"
     else:
         level = "warning"
         message = f"link to {short(target)}, broken for MLCommons' repository checker; replace it with the file"

@@ -122,8 +122,7 @@ class SystemDescription:
 
 
 def unanswered(values: Mapping[str, Any]) -> list[str]:
-    """Return the keys that require a meaningful answer by MLPerf's submission rules and lack one, in the rules'
-    order."""
+    """Return the keys, in order, that require a meaningful answer by MLPerf's submission rules and lack one."""
     empty = {key for key in KEYS if _is_empty(values.get(key))}
     needed = empty - OPTIONAL_KEYS
     # submission_rules.adoc, footnote 1: one of the two is required, and none of a preview system.
@@ -213,10 +212,8 @@ def _counts(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
             yield system.finding("error", "system-count", f"{key} is {short(value)}, which is too few", key)
         elif count > (_MOST_NODES if key == "number_of_nodes" else _MOST_PER_NODE):
             yield system.finding("warning", "system-count", f"{key} is {short(value)}, which is implausible", key)
-    accelerators, model = (
-        _count(system.values.get("accelerators_per_node")),
-        system.values.get("accelerator_model_name"),
-    )
+    accelerators = _count(system.values.get("accelerators_per_node"))
+    model = system.values.get("accelerator_model_name")
     named = not _is_empty(model) and str(model).strip().lower() not in ("n/a", "none", "not applicable")
     if accelerators == 0 and named:
         message = f"accelerators_per_node is 0, but accelerator_model_name is {short(model)}; correct one of them"

@@ -14,8 +14,14 @@ from mlevents.checks.finding import Finding, Level
 from mlevents.event import short
 from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
 from mlevents.package_checker.log_agreement import check_copies, check_logs
-from mlevents.package_checker.power_folder import POWER, check_power_folder
-from mlevents.package_checker.result_folders import ResultSet, check_results, is_result, sets_in
+from mlevents.package_checker.result_folders import (
+    POWER,
+    ResultSet,
+    check_power_folder,
+    check_results,
+    is_result,
+    sets_in,
+)
 from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
 from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
 from mlevents.package_checker.tool_files import (
@@ -98,9 +104,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         read = logs[one.place]
         description = described.get(one.system)
         findings += _benchmark_folder(listing, one, of_benchmark, rules)
-        findings += check_results(
-            listing, one, read, of_benchmark.benchmarks.get(one.benchmark) if of_benchmark else None
-        )
+        benchmark_rules = of_benchmark.benchmarks.get(one.benchmark) if of_benchmark else None
+        findings += check_results(listing, one, read, benchmark_rules)
         findings += _tool_files(listing, one, read, description)
         findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
     findings += check_copies(logs.values(), listing.root)
@@ -129,13 +134,7 @@ def _bounded(findings: Sequence[Finding]) -> list[Finding]:
 def _folders_in(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as scan:
-            inside = []
-            for item in scan:
-                if item.is_dir(follow_symlinks=False):
-                    inside.append(item.name)
-                if len(inside) > MOST_FOLDERS:
-                    break
-            return sorted(inside, reverse=True)
+            return sorted((item.name for item in scan if item.is_dir(follow_symlinks=False)), reverse=True)
     except OSError:
         return []
 

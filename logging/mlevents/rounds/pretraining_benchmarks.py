@@ -119,8 +119,7 @@ DECAY_405B: Final = once(
 def _small(
     name: str, target: float, interval: EvaluationInterval | None, open_keys: tuple[RequiredKey, ...]
 ) -> BenchmarkRules:
-    """Return the rules of small models; closed_llama31_8b.yaml and closed_gpt_oss_20b.yaml differ only in the
-    target."""
+    """Return the rules of a small model; the closed rule files of the two differ only in the target."""
     return BenchmarkRules(
         name=name,
         dataset="c4",

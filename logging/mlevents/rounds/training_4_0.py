@@ -1,5 +1,4 @@
-"""MLPerf Training v4.0, ruleset 4.0.0: samples instead of steps; adds LoRA and the graph network. ResNet's last
-round."""
+"""MLPerf Training v4.0, ruleset 4.0.0: samples instead of steps; adds LoRA and GNN; ResNet's last round."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ BENCHMARK_WORDS: Final = (
 
 
 def by_samples_or_epochs(rules: BenchmarkRules) -> BenchmarkRules:
-    """Return `rules` whose open evaluations may count in samples, as in its closed rules, or in epochs, as in its open
-    file."""
+    """Return `rules` whose open evaluations may count in samples (as in the closed file) or epochs (open file)."""
     return replace(
         rules,
         open_keys=tuple(

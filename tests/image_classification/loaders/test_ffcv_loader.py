@@ -17,7 +17,7 @@ from PIL import Image
 from image_classification.augmentation import train_crops
 from image_classification.loaders.ffcv_loader import FfcvLoader, centre_boxes, stock_loader
 from image_classification.loaders.pillow import evaluation_image, training_image
-from image_classification.stores.beton import read_tables
+from image_classification.stores.beton import BetonImages
 from image_classification.stores.manifest import StoreConfig
 from tests.image_classification.stores.small_stores import given, make_store
 from timedrun.errors import DataError
@@ -267,8 +267,8 @@ def test_in_a_prepared_store_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp
     images = given([(60, 80)] * 6)
     make_store(tmp_path, StoreConfig(format="beton", jpeg_share=1.0), {"train": images})
     path = tmp_path / "train.beton"
-    found, data = read_tables(path), bytearray(path.read_bytes())
-    begin = int(found.samples["data_ptr"][4])
+    data = bytearray(path.read_bytes())
+    begin = int(BetonImages(tmp_path, "train").index.rows["offset"][4])
     data[begin : begin + 300] = bytes(300)
     path.write_bytes(data)
     loader = FfcvLoader(tmp_path, train=True, seed=5, workers=1, device=torch.device("cpu"), eval_resize=80)

@@ -15,18 +15,12 @@ from image_classification.loaders import crop_kernel
 from image_classification.loaders.loader import Loader, LoaderName
 from image_classification.loaders.registry import LOADERS
 from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig, describe_store
+from tests.image_classification.small_image_data import LOADERS as LOADER_STORES
 from timedrun.errors import DataError, UsageError
 
 CPU = torch.device("cpu")
 JPEG, RAW = StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24)
-PAIRS: list[tuple[LoaderName, StoreConfig]] = [
-    ("pillow", StoreConfig(format="folder")),
-    ("pillow", JPEG),
-    ("turbojpeg", StoreConfig(format="folder")),
-    ("turbojpeg", JPEG),
-    ("raw", RAW),
-    ("ffcv", StoreConfig(format="beton")),
-]
+PAIRS = [*LOADER_STORES.items(), *((name, StoreConfig()) for name in ("pillow", "turbojpeg"))]
 
 
 def problems(
@@ -90,13 +84,6 @@ def test_a_missing_package_is_reported_with_its_extra(
     assert "pip install 'timedrun[" in found
     with pytest.raises(DataError, match=f"loader {name} needs"):
         LOADERS[name].compile_ahead()
-
-
-def test_a_raw_store_without_the_evaluation_size_is_refused(prepared: dict[Format, Path]) -> None:
-    (found,) = problems("raw", RAW, prepared["raw"], eval_resize=22)
-    assert "no evaluation images of short side 22 (data.eval_resize), only of 20" in found
-    with pytest.raises(DataError, match="no evaluation images of short side 22"):
-        opened("raw", RAW, prepared["raw"], eval_resize=22)
 
 
 def test_additional_evaluation_sizes_are_ignored(prepared: dict[Format, Path]) -> None:

@@ -53,15 +53,6 @@ def test_a_store_is_made_checked_and_found_damaged(tmp_path: Path, images: Path)
         prepare(RAW, store, decode=False, workers=1)
 
 
-def test_a_store_of_another_config_is_refused(tmp_path: Path, images: Path) -> None:
-    prepare(RAW, tmp_path / "store", decode=False, workers=1, images=[images])
-    for other in (StoreConfig(format="raw", size=20), StoreConfig(format="jpeg")):
-        with pytest.raises(DataError, match=str(tmp_path / "store")):
-            prepare(config_of(other), tmp_path / "store", decode=False, workers=1)
-    with pytest.raises(DataError, match="no timedrun_images.json"):
-        prepare(RAW, tmp_path, decode=False, workers=1)
-
-
 def test_a_folder_is_indexed_in_place(tmp_path: Path) -> None:
     folder = image_folder(tmp_path / "images")
     listed = prepare(FOLDER, folder, decode=False, workers=1)

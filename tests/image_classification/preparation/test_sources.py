@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 
 from image_classification.preparation.sources import Source, open_source
+from tests.image_classification.preparation.built_stores import silent
 from tests.image_classification.preparation.samples import CLASSES, encoded, image_folder, pixels, tars_of
 from timedrun.errors import DataError, TimedrunError, UsageError
-
-
-def silent(_: str) -> None:
-    """No progress."""
 
 
 def contents(source: Source) -> dict[str, list[tuple[str, int, bytes]]]:
@@ -81,8 +78,8 @@ def test_missing_or_conflicting_inputs_are_reported(tmp_path: Path, images: Path
         ((images, train), None, UsageError, "one folder of train/ and val/, or tar files"),
         ((images,), labels, UsageError, "omit --validation-labels"),
         ((train,), labels, DataError, "expected two tar files"),
-        ((validation, validation), labels, UsageError, "same archive twice; expected the train and the val archive"),
-        ((train, train.parent / ".." / "tars" / train.name), labels, UsageError, "same archive twice"),
+        ((train, train), labels, DataError, "expected two tar files"),
+        ((train, train.parent / ".." / "tars" / train.name), labels, DataError, "expected two tar files"),
         ((train, validation), None, DataError, "--validation-labels"),
         ((train, validation), short, DataError, "contains no class for ILSVRC2012_val_"),
         ((train, validation), strange, DataError, "class 'n99999999' of ILSVRC2012_val_.* is not among"),

@@ -1,23 +1,17 @@
 """Tar listings: offsets of files, and refusal of hostile, damaged or truncated files."""
 
-import bz2
 import gzip
 import io
-import lzma
 import tarfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from image_classification.preparation import tar_listing
 from image_classification.preparation.tar_listing import list_tar
+from tests.image_classification.preparation.built_stores import silent
 from tests.image_classification.preparation.samples import add, image_folder, tars_of
 from timedrun.errors import DataError
-
-
-def silent(_: str) -> None:
-    """No progress."""
 
 
 def contents(path: Path, cache: Path) -> dict[tuple[str, str], bytes]:
@@ -45,7 +39,7 @@ def test_a_tar_is_not_read_again_until_it_changes(tmp_path: Path, monkeypatch: p
     first = list_tar(train, tmp_path, silent)
     read: list[Path] = []
     members = tar_listing._members
-    monkeypatch.setattr(tar_listing, "_members", lambda path: read.append(path) or members(path))
+    monkeypatch.setattr(tar_listing, "_members", lambda stream, path: read.append(path) or members(stream, path))
     assert list_tar(train, tmp_path, silent) == first
     assert read == []
     content = train.read_bytes()
@@ -111,24 +105,12 @@ def test_a_tar_cut_off_anywhere_or_with_a_damaged_header_is_refused(tmp_path: Pa
     train.write_bytes(whole[:middle] + b"\xff" * 512 + whole[middle + 512 :])
     with pytest.raises(DataError, match="no end-of-archive marker"):
         list_tar(train, tmp_path, silent)
-    train.write_bytes(b"no tar at all" * 100)
-    with pytest.raises(DataError, match="not a complete tar file"):
-        list_tar(train, tmp_path, silent)
+    for other in (b"no tar at all" * 100, gzip.compress(whole)):
+        train.write_bytes(other)
+        with pytest.raises(DataError, match="not a complete tar file .*nothing was prepared. Unpack it"):
+            list_tar(train, tmp_path, silent)
     with pytest.raises(DataError, match="cannot be read"):
         list_tar(tmp_path / "none.tar", tmp_path, silent)
-
-
-@pytest.mark.parametrize(("module", "command"), [(gzip, "gunzip"), (bz2, "bunzip2"), (lzma, "unxz")])
-def test_a_compressed_tar_is_refused_with_its_unpacker(tmp_path: Path, module: ModuleType, command: str) -> None:
-    train, _, _ = tars_of(image_folder(tmp_path / "images", train=2), tmp_path / "tars")
-    train.write_bytes(module.compress(train.read_bytes()))
-    with pytest.raises(DataError, match=rf"compressed.*unpack it first \({command}\); nothing was prepared"):
-        list_tar(train, tmp_path, silent)
-    outer = tmp_path / "outer.tar"
-    with tarfile.open(outer, "w") as archive:
-        add(archive, "n01440764.tar", train.read_bytes())
-    with pytest.raises(DataError, match=rf"outer.tar: n01440764.tar: compressed.*\({command}\)"):
-        list_tar(outer, tmp_path, silent)
 
 
 def test_a_tar_that_cannot_be_opened_raises_a_data_error(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from image_classification.stores import beton, encoded, raw
@@ -90,3 +91,12 @@ def make_store(
     manifest = ImageManifest(settings=settings, classes=CLASSES, splits=facts, source_sha256="0" * 64, files=files)
     write_file(folder / MANIFEST, manifest.to_json().encode())
     return manifest
+
+
+def beton_tables(path: Path) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    """Return the sample table and the allocation table of a .beton file."""
+    data = path.read_bytes()
+    header = np.frombuffer(data, beton.HEADER, 1)[0]
+    count, begin = int(header["num_samples"]), beton.HEADER.itemsize + 2 * beton.FIELD.itemsize
+    samples = np.frombuffer(data, beton.SAMPLE, count, begin)
+    return samples, np.frombuffer(data, beton.ALLOCATION, count, int(header["alloc_table_ptr"]))

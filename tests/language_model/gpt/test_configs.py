@@ -11,8 +11,6 @@ import pytest
 from language_model import MOVED_CONFIGS
 from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.datasets import preflight
-from language_model.gpt.tokens import TokenStore
 from timedrun.benchmark import find
 from timedrun.commands.run import config_of
 from timedrun.errors import UsageError
@@ -93,13 +91,6 @@ def test_contradicting_settings_and_settings_without_effect_are_reported() -> No
         (replace(gpt2, methods=(ALiBi(train_sequence_length_scaling=0.2),)), "64"),
     ):
         assert any(words in problem for problem in config.problems()), words
-
-
-def test_a_store_of_another_vocabulary_is_refused(store: TokenStore) -> None:
-    """On a text of few characters, a model of many tokens would reach its target at once."""
-    config = configs.shakespeare_baseline()
-    config = replace(config, model=replace(config.model, vocabulary=50_257, context=8))
-    assert any("the model has 50,257" in problem for problem in preflight(config, store.folder, 1))
 
 
 def test_configs_of_old_results_are_loaded_by_gpt_and_refused_by_language_model_with_the_new_command() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from language_model.text.evaluation_set import chosen, mask
 from language_model.text.settings import TextSettings
+from language_model.text.shards import mask
+from language_model.text.store_builder import chosen
 from language_model.text.vocabulary import SpecialIds
 
 SPECIAL = SpecialIds(pad=0, unk=1, cls=2, sep=3, mask=4)

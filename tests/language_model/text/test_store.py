@@ -93,7 +93,6 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
         store = RaggedStore.open(tmp_path / "store", split)  # type: ignore[arg-type]
         assert len(store) == len(content)
         assert store.lengths.tolist() == [len(row[0]) for row in content]
-        assert store.longest == max(store.lengths)
         wanted = np.array([7, 0, 29, 7, 12], dtype=np.int64)
         found = store.read(wanted)
         assert found.tokens.dtype == found.first.dtype == found.lengths.dtype == np.int64
@@ -105,7 +104,6 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
             starts = np.cumsum(found.lengths) - found.lengths
             places = [start + place for start, n in zip(starts, wanted, strict=True) for place in content[n][2]]
             assert found.masked.tolist() == places
-            assert found.masked_counts.tolist() == [len(content[number][2]) for number in wanted]
             assert found.labels.tolist() == [label for number in wanted for label in content[number][3]]
 
 
@@ -134,16 +132,6 @@ def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Pa
         for refused in (lambda: RaggedStore.open(folder, "train"), lambda: verify(folder)):
             with pytest.raises(DataError, match=f"{name} is {words}"):
                 refused()
-
-
-def test_a_changed_byte_is_found_by_verification(folder: Path) -> None:
-    path = folder / "evaluation/tokens.bin"
-    content = bytearray(path.read_bytes())
-    content[11] ^= 1
-    path.write_bytes(content)
-    RaggedStore.open(folder, "evaluation")
-    with pytest.raises(DataError, match=r"evaluation/tokens\.bin is damaged"):
-        verify(folder)
 
 
 def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder: Path) -> None:

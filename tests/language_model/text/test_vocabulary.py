@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from language_model.text.pydoc_topics import documents
+from language_model.text.topics_store import documents
 from language_model.text.vocabulary import SPECIAL_WORDS, read_vocabulary, train_vocabulary
 from tests.language_model.text_samples import write_vocabulary
 from timedrun.errors import DataError
@@ -23,12 +23,6 @@ def test_special_ids_are_found_by_name(tmp_path: Path) -> None:
     for name, word in SPECIAL_WORDS.items():
         assert vocabulary.words[getattr(vocabulary.special, name)] == word
     assert vocabulary.content == (tmp_path / "vocab.txt").read_bytes()
-
-
-def test_a_vocabulary_without_mask_is_refused_naming_it(tmp_path: Path) -> None:
-    path = write_vocabulary(tmp_path / "vocab.txt", without=["[MASK]"])
-    with pytest.raises(DataError, match=r"vocab\.txt lacks \[MASK\]"):
-        read_vocabulary(path)
 
 
 @pytest.mark.parametrize(("extra", "words"), [(b"\n", "empty"), (b"the\n", "twice"), (b"\xff\n", "not UTF-8")])

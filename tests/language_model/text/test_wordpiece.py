@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from language_model import model
 from language_model.text import wordpiece
-from language_model.text.pydoc_topics import documents
+from language_model.text.topics_store import documents
 from language_model.text.vocabulary import train_vocabulary
 from language_model.text.wordpiece import Encoder
 

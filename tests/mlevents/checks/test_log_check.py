@@ -66,7 +66,6 @@ def test_a_good_demonstration_passes_and_is_named_one(demonstration, write):
 BROKEN: dict[str, tuple[Callable, str]] = {
     "empty platform": (put("submission_platform", ""), "value-filled"),
     "no train_samples value": (put("train_samples", None), "value-filled"),
-    "unknown division": (put("submission_division", "ajar"), "vocabulary"),
     "benchmark without rules here": (put("submission_benchmark", "resnet50"), "benchmark-known"),
     "block without its count": (lambda r: named(r, "block_start")["metadata"].pop("epoch_count"), "required-metadata"),
     "target reached, then lost": (
@@ -74,19 +73,15 @@ BROKEN: dict[str, tuple[Callable, str]] = {
         "target-reached",
     ),
     "no evaluation in the timed region": (lambda r: [move_last("eval_accuracy")(r) for _ in (0, 1)], "target-reached"),
-    "run_stop before run_start": (lambda r: r.insert(11, r.pop()), "clock-order"),
     "run_start before init_stop": (move_last("init_stop"), "clock-order"),
     "cache cleared during the run": (move_last("cache_clear"), "cache-clear"),
-    "epochs step back": (note("eval_accuracy", 0, epoch_num=3), "epoch-numbering"),
     "epoch trained twice": (note("epoch_start", 1, epoch_num=1), "epoch-numbering"),
     "epoch is no number": (note("epoch_start", 0, epoch_num="one"), "epoch-numbering"),
     "evaluation never starts": (lambda r: r.remove(named(r, "eval_start")), "pairs"),
     "seed is no integer": (put("seed", 1.5), "seed"),
     "blank organization": (put("submission_org", "  "), "name"),
     "platform is no text": (put("submission_platform", []), "name"),
-    "train_samples as text": (put("train_samples", "many"), "count"),
     "no evaluation samples": (put("eval_samples", 0), "count"),
-    "batch size below 0": (put("global_batch_size", -64), "count"),
     "batch size as text": (put("global_batch_size", "64"), "count"),
     "target reached without training": (
         lambda r: [note(key, 1, epoch_num=0)(r) for key in ("eval_start", "eval_accuracy", "eval_stop")],
@@ -117,7 +112,6 @@ def test_a_broken_rule_is_an_error(records, write, mutate, rule):
 
 DOUBTFUL: dict[str, tuple[Callable, str]] = {
     "caches left warm": (put("cache_clear", False), "cache-clear"),
-    "caches left warm, as 0": (put("cache_clear", 0), "cache-clear"),
     "caches left warm, and cleared in the run": (
         lambda r: (put("cache_clear", False)(r), r.insert(-1, {**r[0], "value": True, "time_ms": r[-1]["time_ms"]})),
         "cache-clear",
@@ -311,11 +305,6 @@ def test_irregular_evaluations_of_an_open_run_are_noted_at_their_line(make_recor
     for number, epoch in enumerate((3, 7, 11, 15, 19)):
         note("eval_accuracy", number, epoch_num=epoch)(records)
     assert "evaluation-interval" not in [f.rule for f in check(write(records)).findings]
-
-
-def test_an_unknown_ruleset_is_refused(records, write):
-    with pytest.raises(ValueError, match=r"no ruleset '1\.2\.3'"):
-        check(write(records), "1.2.3")
 
 
 def test_a_log_of_no_benchmark_is_still_checked(tmp_path):

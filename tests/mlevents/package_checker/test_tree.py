@@ -93,10 +93,6 @@ def test_without_a_ruleset_each_benchmark_has_its_default(package):
     assert ("error", "benchmark-folder") in brief(checked(package, None))
 
 
-def test_a_benchmark_of_another_round_is_no_benchmark_of_this_one(package):
-    assert ("error", "benchmark-folder") in brief(checked(package, "5.0.0"))
-
-
 def test_a_disagreement_is_told_once_with_the_line_of_the_log(package):
     edit_logs(package, lambda records: put(records, "submission_org", "Rival"))
     (finding,) = [one for one in checked(package) if one.level == "error"]

@@ -170,7 +170,6 @@ def record_of(records: list[Record]) -> RunRecord:
             key=record["key"],
             value=record["value"],
             metadata=record["metadata"],
-            namespace="",
         )
         for line, record in enumerate(records, start=1)
     )

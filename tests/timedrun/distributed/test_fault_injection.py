@@ -24,14 +24,14 @@ PROMISED_SECONDS = 30.0
 @pytest.mark.parametrize("text", ["1:2", "1:2:sulk", "-1:2:kill", "1:x:kill", "1:2:kill:3", "a"])
 def test_an_invalid_fault_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="RANK:STEP:HOW"):
-        Fault.from_environment({VARIABLE: text})
-    assert Fault.from_environment({}) is None
+        Fault.from_environment(2, {VARIABLE: text})
+    assert Fault.from_environment(2, {}) is None
 
 
 def test_a_fault_of_a_rank_outside_the_run_is_refused() -> None:
-    Fault(1, 2, "kill").check(2)
+    assert Fault.from_environment(2, {VARIABLE: "1:2:kill"}) == Fault(1, 2, "kill")
     with pytest.raises(UsageError, match="rank 2; the run has 2 ranks"):
-        Fault(2, 2, "kill").check(2)
+        Fault.from_environment(2, {VARIABLE: "2:2:kill"})
 
 
 def test_a_fault_is_injected_at_its_rank_and_step_only() -> None:

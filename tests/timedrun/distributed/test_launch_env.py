@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from timedrun.distributed.launch_env import LAUNCHED, LaunchEnv, split_address
-from timedrun.distributed.schedulers import first_host
+from timedrun.distributed.launch_env import LAUNCHED, LaunchEnv, first_host, split_address
 from timedrun.errors import UsageError
 
 detect = LaunchEnv.detect
 
-# Variables of Slurm 22.05 in a job of two nodes: in the batch script's body, in a task of srun's, in the shell of an
-# allocation without and with use_interactive_step, and in a batch script submitted from within a step.
+# Variables of Slurm 22.05 in a job of two nodes: in the batch script's body, in a task of srun's, and in the shell of
+# an allocation without and with use_interactive_step.
 JOB = {"SLURM_JOB_ID": "41", "SLURM_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_NODELIST": "node[1-2]"}
 BATCH_BODY = JOB | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "2"}
 STEP = BATCH_BODY | {
@@ -28,8 +27,6 @@ INTERACTIVE_STEP = BATCH_BODY | {
     "SLURM_STEP_NUM_TASKS": "1",
     "SLURM_STEP_NODELIST": "node1",
 }
-BATCH_FROM_A_STEP = STEP | {"SLURM_PROCID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "1"}
-
 TORCHRUN = {
     "RANK": "9",
     "WORLD_SIZE": "16",
@@ -64,12 +61,6 @@ def test_slurm_variables_without_a_step_of_srun_are_no_task(environment: dict[st
         detect(1, "slurm", environment=environment)
 
 
-def test_a_batch_script_with_an_inherited_step_of_another_job_is_refused() -> None:
-    with pytest.raises(UsageError, match="SLURM_NTASKS=1 and SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2 contradict"):
-        detect(1, environment=BATCH_FROM_A_STEP)
-    assert detect(1, "none", environment=BATCH_FROM_A_STEP) == ALONE
-
-
 @pytest.mark.parametrize("launcher", ["auto", "slurm"])
 def test_a_task_of_srun_is_a_rank_and_the_master_is_on_the_steps_first_node(launcher: str) -> None:
     port = 20_000 + 41 * 7 + 3
@@ -89,10 +80,6 @@ def test_several_tasks_a_node_are_its_local_ranks_and_start_no_ranks_themselves(
     assert (env.rank, env.world_size, env.local_rank, env.local_world_size) == (4, 5, 1, 2)
     with pytest.raises(UsageError, match="2 tasks on one node would start 4 ranks each"):
         detect(4, environment=environment)
-
-
-def test_torchruns_variables_are_used_as_they_are() -> None:
-    assert detect(1, environment=TORCHRUN) == LaunchEnv("torchrun", 9, 16, 1, 8, "10.0.0.1", 29400)
 
 
 def test_each_pod_of_a_pytorch_job_is_a_rank_or_a_node_that_starts_ranks() -> None:
@@ -138,7 +125,6 @@ def test_options_override_a_launcher() -> None:
         ({}, {"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
         ({}, {"RANK": "-1", "WORLD_SIZE": "2"}, "RANK='-1' is not a whole number"),
         ({}, {"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
-        ({}, STEP | PYTORCH_JOB | {"RANK": "0"}, "RANK=0, WORLD_SIZE=2 and SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=2"),
     ],
 )
 def test_missing_or_contradictory_values_are_named(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -45,15 +46,10 @@ def joined(one: LaunchEnv, seconds: float = 40.0) -> Store:
     return rendezvous._join(one, seconds)
 
 
-def test_ranks_that_do_not_join_are_named(
-    port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(rendezvous, "NOTICE_SECONDS", 0.3)
+def test_ranks_that_do_not_join_are_named(port: int) -> None:
     found = in_threads(2, lambda rank: rendezvous.init_process_group(env(rank, 4, port), CPU, 1.5))
     assert all(isinstance(error, RankLost) for error in found)
     assert "timed out after 2 s, missing 2 of 4 ranks: 2, 3; look at" in str(found[0])
-    printed = capfd.readouterr().err
-    assert f"waiting for 2 of 4 ranks: 2, 3; rendezvous at MASTER_ADDR=127.0.0.1, MASTER_PORT={port}" in printed
 
 
 def test_an_unreachable_rank_0_is_reported_with_its_address(bound_port: int) -> None:
@@ -111,21 +107,6 @@ def test_two_processes_with_one_rank_are_refused_on_all_ranks(port: int) -> None
     assert all("two processes are rank 1: give each node its own --node-rank" in str(error) for error in found)
 
 
-def test_a_second_rank_0_is_found_through_the_master_address(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = rendezvous._open_store(env(0, 2, port), 20)
-    # The second one runs on another node, where the port is free.
-    other_node = rendezvous.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    real = rendezvous.TCPStore
-    monkeypatch.setattr(
-        rendezvous,
-        "TCPStore",
-        lambda *address, **options: other_node if options["is_master"] else real(*address, **options),
-    )
-    with pytest.raises(UsageError, match="two processes are rank 0"):
-        rendezvous._open_store(env(0, 2, port), 20)
-    assert first.check([rendezvous.FAILED])
-
-
 def test_a_restarted_rank_waits_for_the_end_of_the_previous_store_and_leaves_it_alone(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,19 +128,6 @@ def test_a_restarted_rank_waits_for_the_end_of_the_previous_store_and_leaves_it_
         assert store.check(["rank 0", "rank 1", "rank 2"])
 
 
-def test_a_partial_restart_by_torchrun_ends_at_the_timeout_and_says_so(
-    port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(rendezvous.RESTART_COUNT, "1")
-    restarted = rendezvous._open_store(env(0, 2, port), 20)
-    assert restarted.check(["rank 0"])
-    monkeypatch.setenv(rendezvous.RESTART_COUNT, "0")  # as the agent of another node counts
-    with pytest.raises(RankLost, match="missing 1 of 2 ranks: 0; .*TORCHELASTIC_RESTART_COUNT=0 here: .*--resume"):
-        rendezvous.init_process_group(env(1, 2, port), CPU, 1.0)
-    with pytest.raises(UsageError, match="two processes are rank 1.*TORCHELASTIC_RESTART_COUNT=0 here"):
-        rendezvous.init_process_group(env(1, 2, port), CPU, 1.0)  # its agent restarts it without counting
-
-
 def test_nccl_gets_its_device_so_that_it_connects_at_once(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(rendezvous.dist, "init_process_group", lambda *kind, **options: given.append(options))
@@ -173,23 +141,12 @@ def test_nccl_gets_its_device_so_that_it_connects_at_once(port: int, monkeypatch
 def test_gloo_uses_the_interface_that_routes_to_the_master_unless_the_user_chose_one(
     given: str, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Routed:
-        def __init__(self, *arguments: object) -> None: ...
-
-        def __enter__(self) -> "Routed":
-            return self
-
-        def __exit__(self, *arguments: object) -> None: ...
-
-        def connect(self, target: object) -> None: ...
-
-        def getsockname(self) -> tuple[str, int]:
-            return "10.1.2.3", 0
-
+    probe = MagicMock()
+    probe.return_value.__enter__.return_value.getsockname.return_value = ("10.1.2.3", 0)
     addresses = {"lo": "127.0.0.1", "eth0": "192.168.0.2", "eth1": "10.1.2.3"}
     named = {name: [SimpleNamespace(address=address)] for name, address in addresses.items()}
     monkeypatch.setattr(rendezvous.psutil, "net_if_addrs", lambda: named)
-    monkeypatch.setattr(rendezvous.socket, "socket", Routed)
+    monkeypatch.setattr(rendezvous.socket, "socket", probe)
     monkeypatch.setattr(rendezvous, "_join", lambda *arguments: rendezvous.TCPStore)
     monkeypatch.setattr(rendezvous, "PrefixStore", lambda *arguments: None)
     monkeypatch.setattr(rendezvous.dist, "init_process_group", lambda *kind, **options: None)

@@ -32,7 +32,7 @@ def arrive(number: signal.Signals) -> None:
 def test_each_of_sigterm_sigint_and_sighup_asks_a_run_to_stop(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with installed() as stop:
-        assert not stop.requested
+        assert stop.signal is None
         arrive(number)
         assert stop.signal is number
     assert signal.getsignal(number) is before
@@ -43,7 +43,7 @@ def test_sighup_that_nohup_ignores_stays_ignored() -> None:
     try:
         with installed() as stop:
             arrive(signal.SIGHUP)
-            assert not stop.requested
+            assert stop.signal is None
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -215,35 +215,6 @@ def test_an_idle_rank_that_another_waits_for_hangs_and_is_named_with_its_line() 
     assert run.ended == {0: (expected, ExitCode.RANK_LOST), 1: (expected, ExitCode.RANK_LOST)}
 
 
-def test_a_rank_that_works_while_another_waits_does_not_hang() -> None:
-    run = Run()
-    run.probes[0].activity = ThreadActivity("collective", 900.0, "train.py:3 (step)")
-    run.probes[1].activity = ThreadActivity("own", 0.0, "data.py:7 (read)")
-    run.advance(30)
-    assert [one.failure for one in run.watchdogs] == [None, None]
-
-
-@pytest.mark.parametrize("broken", [0, 1])
-def test_a_rank_whose_watchdog_fails_is_named_on_all_and_ends(broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run()
-    run.watchdogs[broken].at(3)
-    run.advance(1)
-    run.running.remove(broken)
-    monkeypatch.setattr(run.watchdogs[broken], "tick", lambda *arguments: [][1])
-    run.watchdogs[broken]._run()
-    run.advance(5)
-    message = f"rank {broken}, step 3: watchdog failed: IndexError: list index out of range"
-    assert run.ended == dict.fromkeys((0, 1), (message, ExitCode.ERROR))
-
-
-def test_a_rank_that_has_left_is_not_ended_when_its_watchdog_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run()
-    run.watchdogs[1].stop()
-    monkeypatch.setattr(run.watchdogs[1], "tick", lambda *arguments: [][1])
-    run.watchdogs[1]._run()
-    assert (run.ended, run.watchdogs[1].failure) == ({}, None)
-
-
 def test_the_status_file_has_the_last_step_and_the_failure(tmp_path: Path) -> None:
     run = Run(1, environment={STATUS_FILES: str(tmp_path)})
     run.watchdogs[0].at(42)

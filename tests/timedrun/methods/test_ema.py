@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from timedrun.methods import EMA, Hooks
-from timedrun.methods.ema import ema_smoothing, ema_update, tensors_of
+from timedrun.methods.ema import ema_update, tensors_of
 
 
 class Network(nn.Module):
@@ -42,10 +42,6 @@ def train(steps: int, hooks: Hooks | None = None, evaluate_every: int = 0) -> tu
                     pass
         history.append({name: tensor.detach().clone() for name, tensor in tensors_of(model).items()})
     return model, history
-
-
-def test_smoothing_of_the_mlperf_run() -> None:
-    assert ema_smoothing(100, 20) == pytest.approx(0.870551, abs=5e-7)
 
 
 def test_evaluation_sees_the_average_of_parameters_and_buffers() -> None:
@@ -104,12 +100,6 @@ def test_evaluation_before_the_first_update_uses_training_weights() -> None:
     assert hooks.effect() == "1 updates of the moving average"
 
 
-def test_update_only_touches_multiples_of_the_interval() -> None:
-    hooks = EMA(half_life=4, update_interval=3).hooks()
-    train(11, hooks)
-    assert hooks.state_dict()["updates"] == 3
-
-
 def test_state_is_a_snapshot_and_restores_exactly() -> None:
     hooks = EMA(half_life=4, update_interval=1).hooks()
     model, _ = train(4, hooks)
@@ -139,10 +129,6 @@ def test_an_average_of_another_model_is_refused_and_nothing_changes() -> None:
     other = nn.Linear(4, 3)
     before = other.weight.detach().clone()
     with pytest.raises(ValueError, match="another model"), hooks.evaluation(other):
-        pass
-    wider = Network()
-    wider.layers[0] = nn.Linear(5, 3)
-    with pytest.raises(ValueError, match=r"layers\.0\.weight.*\(3, 4\).*\(3, 5\)"), hooks.evaluation(wider):
         pass
     assert torch.equal(other.weight, before)
 

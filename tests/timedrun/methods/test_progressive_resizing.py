@@ -95,12 +95,6 @@ def test_bilinear_is_the_antialiased_filter_of_pillow() -> None:
     np.testing.assert_allclose(actual[0, 0].numpy(), expected, atol=1e-5)
 
 
-def test_bilinear_averages_instead_of_skipping() -> None:
-    stripes = torch.tensor([1.0, -1.0]).repeat(8).expand(1, 1, 16, 16)
-    assert resize(stripes, 0.5, "nearest").abs().min() == 1  # every other pixel: the pattern aliases to a constant
-    assert resize(stripes, 0.5, "bilinear")[..., 1:-1].abs().max() < 1e-6
-
-
 def test_images_that_are_not_square_keep_their_shape() -> None:
     small, _ = MLPERF.hooks().batch(torch.randn(1, 3, 88, 176), torch.zeros(1), 0.0, 10)
     assert small.shape == (1, 3, 44, 88)
@@ -142,16 +136,6 @@ def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effe
         speed.verify()
 
 
-def test_what_was_loaded_smaller_survives_a_resume() -> None:
-    method = replace(MLPERF, where="loader")
-    before, after = stack(method), stack(method)
-    before.input_size(16, 0.0)
-    before.batch(torch.randn(1, 3, 8, 8), torch.zeros(1), 0.0, 10)
-    after.load_state_dict(before.state_dict())
-    after.verify()
-    assert after.report == before.report
-
-
 def test_memory_format_survives() -> None:
     images = torch.randn(2, 3, 16, 16).to(memory_format=torch.channels_last)
     for interpolation in ("nearest", "bilinear"):
@@ -182,8 +166,6 @@ def test_sizes_grow_from_start_to_full(size: int, start: float, delay: float, fi
         {"finetune": float("nan")},
         {"delay": 0.7, "finetune": 0.4},
         {"increment": 0},
-        {"interpolation": "cubic"},
-        {"where": "disk"},
     ],
 )
 def test_settings_that_mean_nothing_are_refused(values: dict[str, Any]) -> None:

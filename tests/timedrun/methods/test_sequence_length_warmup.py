@@ -82,11 +82,6 @@ def test_targets_stay_the_successors_of_inputs(truncate: bool) -> None:
     assert seen == lengths(method, 0, 100)
     # 30 steps, 3 increments of 8: one every 10 steps, the first of which ends at min_length
     assert hooks.effect() == "40 batches cut to 8..24 tokens"
-    restored = method.hooks()
-    restored.load_state_dict(hooks.state_dict())
-    assert restored.effect() == hooks.effect()
-    with pytest.raises(ValueError, match="restores 'batches'"):
-        restored.load_state_dict({})
 
 
 def test_a_run_of_shorter_sequences_than_the_minimum_has_no_effect() -> None:

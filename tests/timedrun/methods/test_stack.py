@@ -142,14 +142,3 @@ def test_two_methods_of_one_name_are_refused() -> None:
 def test_state_of_another_set_of_methods_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\['ema'\].*\['label_smoothing'\]"):
         stack(LabelSmoothing()).load_state_dict(stack(EMA()).state_dict())
-
-
-def test_registry_knows_each_method_by_its_own_name() -> None:
-    assert list(REGISTRY) == sorted(REGISTRY)
-    for name, method in REGISTRY.items():
-        settings = (
-            {"steps": 1000} if name == "sequence_length_warmup" else {}
-        )  # the only one that must be told something
-        assert method.name == name
-        assert method(**settings) == method(**settings)  # a plain value
-        assert method.__doc__

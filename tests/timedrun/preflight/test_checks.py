@@ -2,7 +2,6 @@
 
 import math
 import os
-import resource
 import subprocess
 from collections import namedtuple
 from dataclasses import replace
@@ -16,8 +15,7 @@ from image_classification.configs import synthetic_smoke
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.rendezvous import init_process_group
-from timedrun.errors import PreflightError, TimedrunError
+from timedrun.errors import PreflightError
 from timedrun.methods import EMA
 from timedrun.preflight import checks
 from timedrun.run import page_cache
@@ -223,17 +221,3 @@ def test_resuming_in_a_folder_without_a_run_names_the_folder(tmp_path: Path) -> 
     for folder in (tmp_path, tmp_path / "absent"):
         (failure,) = checks.result_problems(ResultPaths(folder, next_number(folder) - 1), True)
         assert failure.startswith(f"{folder} holds no run: there is nothing to resume; give the --results folder")
-
-
-def test_a_limit_of_open_files_too_low_for_the_ranks_is_found(tmp_path: Path) -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (70, before[1]))
-    try:
-        assert failures(synthetic_smoke(), tmp_path) == []
-        (failure,) = failures(synthetic_smoke(), tmp_path, ranks=2)
-        with pytest.raises(TimedrunError, match="raise it") as raised:  # where another launcher starts ranks
-            init_process_group(LaunchEnv.detect(2, "none", 2, 0, "127.0.0.1:1"), torch.device("cpu"), 1.0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert "the limit of open files is 70 here, and 2 ranks need up to 72; raise it (ulimit -n" in failure
-    assert "limit of open files is 70" in str(raised.value)

@@ -50,11 +50,6 @@ def test_the_seconds_of_a_set_clock_are_logged_once(
     assert looks(tmp_path, moves) == pytest.approx(told)
 
 
-def test_small_steps_are_logged_once_they_add_up(tmp_path: Path) -> None:
-    told = looks(tmp_path, [(1.6, 2.0)] * 200)
-    assert sum(told) == pytest.approx(-80.0, abs=1.0) and len(told) > 20
-
-
 @pytest.mark.parametrize(("boot", "told"), [("one", [-600.0]), ("another", []), ("", [])])
 def test_a_resumed_process_compares_clocks_of_the_same_boot_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boot: str, told: list[float]

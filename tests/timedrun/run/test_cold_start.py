@@ -11,7 +11,7 @@ from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
 from mlevents.summary import summarize
-from tests.timedrun.run.killed_run import IN_SAMPLES
+from tests.timedrun.run.killed_run import IN_SAMPLES, MakeRun
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.preflight.dry_run import SimulatedClock
@@ -22,7 +22,6 @@ from timedrun.run.timed_run import TimedRun
 from timedrun.submission.scoring.score import score
 from timedrun.submission.scoring.score_table import table
 
-MakeRun = Callable[..., TimedRun]
 INFO = RunInfo(train_samples=20, eval_samples=5, hyperparameters={})
 
 

@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +22,6 @@ from timedrun.run.page_cache import (
     evenly,
     resident,
 )
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is known on Linux only")
 
 
 def write(path: Path, size: int) -> Path:
@@ -51,7 +48,6 @@ def on_disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@linux
 def test_a_written_file_is_cached_and_a_dropped_one_is_not(on_disk: Path) -> None:
     size = 40 * mmap.PAGESIZE + 123
     file = write(on_disk / "data", size)
@@ -60,7 +56,6 @@ def test_a_written_file_is_cached_and_a_dropped_one_is_not(on_disk: Path) -> Non
     assert resident([file]) == Residency(0.0, size, size)
 
 
-@linux
 def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
     page = mmap.PAGESIZE
     file = write(on_disk / "data", 64 * page)
@@ -72,7 +67,6 @@ def test_the_cached_part_is_measured_without_reading(on_disk: Path) -> None:
         assert resident([file]).fraction == pytest.approx(16 / 64)
 
 
-@linux
 def test_large_files_are_sampled_in_evenly_spaced_windows(tmp_path: Path) -> None:
     files = [tmp_path / f"shard_{number}" for number in range(5)]
     for file in files:
@@ -100,17 +94,11 @@ def test_an_unknown_fraction_has_a_reason(name: str, reason: str, tmp_path: Path
     assert str(tmp_path) not in found.reason  # it goes into a published log
 
 
-@linux
 def test_mincore_is_not_used_for_files_of_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "_mincore_is_true", lambda descriptor: False)
     found = resident([write(tmp_path / "data", 10)])
     assert (found.fraction, found.bytes) == (None, 10)
     assert "owner" in found.reason
-
-
-def test_the_fraction_is_unknown_on_other_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert resident([write(tmp_path / "data", 10)]) == Residency(None, 10, 0, "known on Linux only")
 
 
 def test_evenly_returns_all_of_few_and_spaced_ones_of_many() -> None:

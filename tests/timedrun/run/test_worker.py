@@ -174,7 +174,7 @@ def test_a_run_is_resumed_only_as_what_it_recorded_itself(
     monkeypatch.delenv(origin.IMAGE_DIGEST, raising=False)
     monkeypatch.setattr(system, "provenance", lambda root: {"commit": "abc", "dirty": True, "difference": "d1"})
     settings, ranks = toy_config(), Two(0, 2, 0, torch.device("cpu"))
-    options = LaunchOptions(paths=ResultPaths(tmp_path, 0), ranks=2)
+    options = LaunchOptions(paths=ResultPaths(tmp_path, 0))
     with claim(settings, options, ranks, "2xCPU") as log:
         log_submission(log, find("image_classification").spec, settings, "2xCPU")
         log_settings(log, settings, {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}})

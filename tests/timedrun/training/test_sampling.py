@@ -60,7 +60,7 @@ def test_an_epoch_over_ranks_holds_every_sample_once(
 ) -> None:
     batch = share * world_size
     assume(not drop_last or count >= batch)
-    epoch = steps(count, seed, 3, batch, world_size, drop_last=drop_last, order=ORDERS[name])
+    epoch = steps(count, seed, 3, batch, drop_last=drop_last, order=ORDERS[name])
     assert len(epoch) == step_count(count, batch, drop_last=drop_last)
     parts = [[rank_part(step, rank, world_size) for rank in range(world_size)] for step in epoch]
     seen = np.concatenate([part for step in parts for part in step])
@@ -75,12 +75,10 @@ def test_an_epoch_over_ranks_holds_every_sample_once(
 @pytest.mark.parametrize("name", ORDERS)
 @given(count=st.integers(840, 900), seed=seeds)
 def test_global_batches_do_not_depend_on_the_number_of_ranks(name: str, count: int, seed: int) -> None:
-    reference = steps(count, seed, 1, 840, 1, order=ORDERS[name])
     for world_size in range(1, 9):
-        batches = steps(count, seed, 1, 840, world_size, order=ORDERS[name])
-        for expected, actual in zip(reference, batches, strict=True):
-            joined = np.concatenate([rank_part(actual, rank, world_size) for rank in range(world_size)])
-            assert np.array_equal(expected, joined)
+        for batch in steps(count, seed, 1, 840, order=ORDERS[name]):
+            joined = np.concatenate([rank_part(batch, rank, world_size) for rank in range(world_size)])
+            assert np.array_equal(batch, joined)
 
 
 @given(
@@ -140,17 +138,9 @@ def test_evaluation_counts_every_sample_once_without_padding(count: int, world_s
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
-def test_impossible_shares_are_refused_with_choices() -> None:
-    with pytest.raises(ValueError, match="10 cannot be shared by 4 ranks; use 8 or 12"):
-        steps(100, 0, 0, 10, 4)
-    with pytest.raises(ValueError, match="3 cannot be shared by 4 ranks; use 4"):
-        steps(100, 0, 0, 3, 4)
+def test_a_global_batch_larger_than_the_data_is_refused() -> None:
     with pytest.raises(ValueError, match="larger than the 100 samples"):
         steps(100, 0, 0, 128)
-    with pytest.raises(ValueError, match="rank 4 does not exist"):
-        rank_part(np.arange(8), 4, 4)
-    with pytest.raises(ValueError, match="rank -1 does not exist"):
-        evaluation_part(8, -1, 4)
 
 
 @given(seed=seeds, epoch=st.integers(0, 500), indices=st.lists(st.integers(0, 2**40), min_size=1, max_size=30))

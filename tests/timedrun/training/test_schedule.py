@@ -50,14 +50,11 @@ def test_cosine_ends_with_the_scaled_run() -> None:
     assert BASELINE.factor(28) > 0.85
 
 
-def test_without_warm_up_the_first_step_has_the_peak_rate() -> None:
-    assert Schedule("linear", 10).factor(0) == 1.0
-
-
 @pytest.mark.parametrize(
     "schedule, at, expected",
     [
         (Schedule("constant", 10), 7, 1.0),
+        (Schedule("linear", 10), 0, 1.0),
         (Schedule("linear", 10, final_factor=0.2), 5, 0.6),
         (Schedule("linear", 16, warmup_epochs=2), 9, 0.5),  # FFCV's triangle
         (Schedule("polynomial", 10, final_factor=0.1), 5, 0.1 + 0.9 * 0.25),
@@ -128,14 +125,14 @@ def test_every_curve_rises_through_warm_up_then_never_rises_within_bounds(schedu
     [
         ({"epochs": 1, "scale": 0.9}, "no whole epoch"),
         ({"epochs": 0}, "no whole epoch"),
-        ({"warmup_epochs": 10.0}, "leaves nothing of the 10 epochs"),
-        ({"warmup_epochs": 6.0, "scale": 0.5}, "leaves nothing of the 5 epochs"),
+        ({"warmup_epochs": 10.0}, "do not fit into the 10 epochs"),
+        ({"warmup_epochs": 6.0, "scale": 0.5}, "do not fit into the 5 epochs"),
         ({"warmup_epochs": -1.0}, "0 or more"),
         ({"scale": float("nan")}, "finite"),
         ({"milestones": (3.0,)}, "multistep and only with it"),
         ({"kind": "multistep"}, "multistep and only with it"),
         ({"kind": "trapezoid"}, "trapezoid and only with it"),
-        ({"kind": "trapezoid", "warmup_epochs": 7.0, "cooldown_epochs": 4.0}, "longer than the 10 epochs"),
+        ({"kind": "trapezoid", "warmup_epochs": 7.0, "cooldown_epochs": 4.0}, "do not fit into the 10 epochs"),
         ({"kind": "sine"}, "there are: constant, cosine"),
     ],
 )

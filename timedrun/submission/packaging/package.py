@@ -54,7 +54,6 @@ class PackageReport:
         return official and self.strict == "pass"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         return plain | {
             "official": asdict(self.official),
@@ -64,7 +63,6 @@ class PackageReport:
 
     @property
     def text(self) -> str:
-        """Format the report as text."""
         kind = "demonstration" if self.demonstration else "package"
         by = f"{self.official.checker}, {self.official.tool}, ruleset {self.ruleset}"
         own = (
@@ -132,7 +130,7 @@ def package(
             write_manifest(folder, submitter, opened, rules, source, official, findings)
             if check:
                 findings = check_strictly(folder, rules)
-                official = check_package(folder, rules)
+                official = check_package(folder, rules.name)
                 write_manifest(folder, submitter, opened, rules, source, official, findings)
             files = sum(path.is_file() for path in folder.rglob("*"))
             archive = part / f"{submitter}.tar.gz"

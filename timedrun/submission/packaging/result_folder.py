@@ -51,7 +51,6 @@ class ResultFolder:
 
     @property
     def package_name(self) -> str:
-        """Import name of the benchmark package."""
         return str(self.configs[0]["benchmark"])
 
     @property
@@ -72,7 +71,6 @@ class ResultFolder:
 
     @property
     def methods(self) -> list[str]:
-        """Speed-up methods by the first run's log."""
         return [str(event.value) for event in self.records[0].all(keys.METHOD)]
 
     def recorded(self, key: str) -> list[Any]:

@@ -15,14 +15,7 @@ from timedrun.errors import TimedrunError
 LARGEST_FILE = 50 * 2**20
 """Bytes; MLCommons' repository checker refuses larger files."""
 
-_KINDS = {
-    "l": "a symbolic link",
-    "d": "a folder",
-    "p": "a named pipe",
-    "s": "a socket",
-    "b": "a device",
-    "c": "a device",
-}
+_KINDS = {"l": "a symbolic link", "d": "a folder", "p": "a named pipe"}
 """Kinds of files by the first character of `ls -l`."""
 
 

@@ -14,7 +14,6 @@ FOLDERS = ("timedrun", "logging/mlevents", "mlevents", "scripts")
 """Folders that every benchmark needs; `mlevents` is at the top if timedrun was installed from a wheel."""
 
 FILES = ("pyproject.toml", "README.md", "LICENSE")
-CACHE = "__pycache__"
 
 
 def source_files(source: Path, benchmark: str) -> dict[str, Path]:
@@ -57,12 +56,12 @@ def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iter
             name for name in _listed(root, "--others", "--exclude-standard", "--", *folders) if name.endswith(".py")
         ]
     for name in names:
-        if not _is_hidden_or_cache(name) and os.path.lexists(root / name):
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
+        if not hidden and not name.endswith((".pyc", ".draft")) and os.path.lexists(root / name):
             yield name, root / name
 
 
 def _listed(root: Path, *arguments: str) -> list[str]:
-    """Return the names that `git ls-files` prints; none if git fails."""
     return [name for name in (git(root, "ls-files", "-z", *arguments) or "").split("\0") if name]
 
 
@@ -73,11 +72,6 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
         links = [name for name in folders if Path(parent, name).is_symlink()]  # not followed, but listed to be refused
         for name in (*names, *links):
             yield (Path(parent) / name).relative_to(root).as_posix()
-
-
-def _is_hidden_or_cache(name: str) -> bool:
-    parts = name.split("/")
-    return any(part.startswith(".") or part == CACHE for part in parts) or name.endswith((".pyc", ".draft"))
 
 
 def _import_root(source: Path, benchmark: str) -> Path:

@@ -58,11 +58,7 @@ class Package:
 
 def read_claims(path: Path) -> list[Claim]:
     """Read the claims in `path`, a JSON list of objects with Claim's fields; `system` and `benchmark` are required, and
-    at least one of minutes, quality, ratio and ratio_to.
-
-    Raises:
-        ClaimError: the file is unreadable, or an entry is not a claim.
-    """
+    at least one of minutes, quality, ratio and ratio_to. Raise ClaimError if an entry is not a claim."""
     entries = _read(path)
     if not isinstance(entries, list) or not entries:
         raise ClaimError(f"{path}: not a list of claims [{{submitter, system, ...}}, ...]; nothing was compared.")

@@ -35,7 +35,6 @@ class RecordedRun:
 
     @property
     def config(self) -> Path:
-        """Path of the run's config."""
         return self.side / "config.json"
 
     def file(self, name: str) -> Path | None:

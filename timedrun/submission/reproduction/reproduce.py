@@ -62,7 +62,6 @@ class Reproduction:
         return not self.files and all(figure.verdict in ("reproduced", "not claimed") for figure in relevant)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
         return {
             "reproduced": self.reproduced,
             "verified": False,
@@ -73,7 +72,6 @@ class Reproduction:
 
     @property
     def text(self) -> str:
-        """Format the comparison as a table with remarks below it."""
         lines = columns(_HEADER, [_row(figure) for figure in self.figures])
         sources = dict.fromkeys(figure.source for figure in self.figures if figure.source)
         lines += [f"[{number}] {printable(source)}" for number, source in enumerate(sources, 1)]
@@ -97,7 +95,6 @@ class Reproduction:
 
     @property
     def conclusion(self) -> str:
-        """Format the overall verdict as one sentence."""
         claimed = [figure for figure in self.figures if figure.claimed is not None]
         fine = sum(figure.verdict == "reproduced" for figure in claimed)
         count = len(self.files)

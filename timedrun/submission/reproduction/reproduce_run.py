@@ -73,7 +73,6 @@ class SetVerdict:
 
     @property
     def sentence(self) -> str:
-        """Format the verdict as one sentence."""
         done = [run for run in self.runs if run.again]
         if not done:
             return f"Not reproduced: {'; '.join(self.failures)}."
@@ -103,12 +102,10 @@ class SetVerdict:
         return f"on different {' and '.join(kinds) or 'ranks'}" + (f" ({', '.join(names)}, ...)" if names else "")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the verdict as JSON values."""
         return {**asdict(self), "reproduced": self.reproduced, "sentence": self.sentence}
 
     @property
     def text(self) -> str:
-        """Format the sentence, the runs and the differences as text."""
         lines = [f"{self.name}: {self.sentence}"]
         lines += [f"    run {run.number} (seed {run.seed}): {run.problem or run.words}" for run in self.runs]
         for kind, names in self.differs.items():
@@ -123,7 +120,7 @@ class SetVerdict:
 
 
 def compare_runs(
-    name: str, results: Sequence[tuple[RecordedRun, RecordedRun | None, str]], rest: Sequence[RecordedRun] = ()
+    name: str, results: Sequence[tuple[RecordedRun, RecordedRun, str]], rest: Sequence[RecordedRun] = ()
 ) -> SetVerdict:
     """Compare the runs of a set with their repetitions.
 
@@ -144,7 +141,7 @@ def compare_runs(
         intervals.append(_interval(old))
         then = run_result(old)
         now, course, words = None, "unknown", ""
-        if again is not None and not problem:
+        if not problem:
             new = summarize(read(again.log))
             now = run_result(new)
             course, words = compared_courses(old, new, unit)

@@ -15,35 +15,20 @@ Times = Sequence[float | None]
 """Times to train of runs; None for one that did not reach its target."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Olympic:
-    """Olympic mean and its runs, as indexes into the times."""
-
-    mean: float
-    fastest: tuple[int, ...]  # dropped
-    slowest: tuple[int, ...]  # dropped, including runs that did not reach the target
-    counted: tuple[int, ...]  # in rising order of their times
-
-
-def olympic(times: Times, dropped: int) -> Olympic | None:
-    """Return the mean of `times` without the `dropped` fastest and the `dropped` slowest, or None if it is undefined.
+def olympic(times: Times, dropped: int) -> tuple[float, list[int]] | None:
+    """Return the mean of `times` without the `dropped` fastest and the `dropped` slowest, and the indexes of all times
+    in rising order; None if the mean is undefined.
 
     A run without a time counts as slower than any other and must be among the dropped ones (training_rules.adoc,
     "Benchmark Results"). Times are summed in rising order, as in mlperf_logging's result_summarizer, so that all digits
     agree.
     """
     order = sorted(range(len(times)), key=lambda index: _slowness(times[index]))
-    last = len(order) - dropped
-    counted = order[dropped:last]
+    counted = order[dropped : len(order) - dropped]
     found = [time for index in counted if (time := times[index]) is not None]
     if not counted or len(found) < len(counted):
         return None
-    return Olympic(
-        mean=sum(found) / len(found),
-        fastest=tuple(order[:dropped]),
-        slowest=tuple(order[last:]),
-        counted=tuple(counted),
-    )
+    return sum(found) / len(found), order
 
 
 def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropped: int) -> tuple[int, ...]:
@@ -56,7 +41,7 @@ def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropp
     """
     order = sorted(range(len(times)), key=lambda index: started_ms[index])
     windows = [tuple(order[first : first + runs]) for first in range(len(order) - runs + 1)]
-    means = [found.mean if (found := olympic([times[i] for i in one], dropped)) else None for one in windows]
+    means = [found[0] if (found := olympic([times[i] for i in one], dropped)) else None for one in windows]
     ranked = sorted(range(len(windows)), key=lambda index: _slowness(means[index]))
     return windows[ranked[len(ranked) // 2]]
 
@@ -112,13 +97,15 @@ def select_runs(
         may = "only one may" if rules.dropped == 1 else f"only {rules.dropped} may"
         reason = f"{failed} of {whose} {len(chosen)} runs did not reach the target and {may} be dropped as the slowest"
         return RunSelection(chosen=chosen, windows=number, reason=reason)
+    order = tuple(chosen[i] for i in found[1])
+    last = len(order) - rules.dropped
     return RunSelection(
         chosen=chosen,
         windows=number,
-        minutes=found.mean,
-        fastest=tuple(chosen[i] for i in found.fastest),
-        slowest=tuple(chosen[i] for i in found.slowest),
-        averaged=tuple(chosen[i] for i in found.counted),
+        minutes=found[0],
+        fastest=order[: rules.dropped],
+        slowest=order[last:],
+        averaged=order[rules.dropped : last],
     )
 
 

@@ -31,7 +31,6 @@ def label(one: Score) -> str:
 
 
 def as_json(scores: Sequence[Score]) -> str:
-    """Format scores as a JSON list, each marked as not verified."""
     return json.dumps([{"verified": False, "notice": NOTICE} | asdict(one) for one in scores], indent=2) + "\n"
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from mlperf_logging.repo_checker import repo_checker
 
-from mlevents.mlcommons import check_system
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.package import PackageError, PackageReport, package
 from timedrun.submission.packaging.source_tree import source_files
@@ -34,7 +33,6 @@ def test_mlcommons_checkers_take_a_package_of_two_systems(
     report = _package(sets, tmp_path / "out", source, check=True)
     assert report.official.verdict == "pass", report.official.messages
     assert report.official.tool == "package_checker" and report.ruleset == "2.0.0"
-    assert check_system(report.folder / "systems" / "1xCPU-methods.json", "2.0.0").verdict == "pass"
     with caplog.at_level("INFO"):
         repo_checker.run_checks(str(report.folder))  # returns False either way: its words tell
     assert "ALL CHECKS PASSED" in caplog.text

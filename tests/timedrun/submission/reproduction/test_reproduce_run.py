@@ -47,7 +47,7 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
 
 def judged(old: list[RecordedRun], new: Sequence[RecordedRun | None]) -> SetVerdict:
     return compare_runs(
-        "set", [(a, b, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)]
+        "set", [(a, b or a, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)]
     )
 
 

@@ -1,6 +1,6 @@
 """Python's help topics make documents of sentences, and no section stands on both sides of the split."""
 
-from language_model.text.pydoc_topics import corpus, documents
+from language_model.text.topics_store import corpus, documents
 
 
 def test_sections_are_documents_of_sentences_under_their_topic() -> None:
