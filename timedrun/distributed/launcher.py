@@ -35,6 +35,11 @@ TEARDOWN_SECONDS: Final = 600.0
 """Time instead of LOG_SECONDS after the end of the run if rank 0 is on this node: it may compute the data digest."""
 REFUSED_SECONDS: Final = 5.0
 """Time that the other ranks have to exit after one refused the run before its log was opened: that loses nothing."""
+SUSPENDED_SECONDS: Final = 20.0
+"""Ranks of a node are lost if all are suspended for this long, or any before the log is open, when no watchdog may be
+running yet. Longer than the heartbeat timeout of other nodes."""
+MAX_POLL_SECONDS: Final = 0.5
+"""Limit of what one poll counts as suspended time: a job that was suspended as a whole and continues was not polled."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
 """Exit codes of ranks in which the run failed; with any other, a rank that left has completed the run."""
 
@@ -98,6 +103,7 @@ class Launcher:
         self._ranks: list[RankProcess] = []
         self._lost = ""  # message about the rank that was lost first
         self._signals: list[signal.Signals] = []
+        self._suspended = self._polled = 0.0  # seconds for which ranks have been suspended; time of the last poll
 
     def run(self) -> End:
         """Start the ranks and wait until all have exited. Call it from the main thread: it handles SIGTERM, SIGINT and
@@ -115,6 +121,7 @@ class Launcher:
         previous = {number: signal.signal(number, self._receive) for number in handled()}
         try:
             self._start()
+            self._polled = time.monotonic()
             while self._running:
                 pipes = {rank.output.fileno(): rank for rank in self._ranks if rank.output}
                 for pipe in wait(pipes, 0.1):
@@ -128,6 +135,7 @@ class Launcher:
                 self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):
                     self._judge(rank)
+                self._check_suspended()
                 self._end_others()
             return self._end()
         finally:
@@ -231,6 +239,16 @@ class Launcher:
         new = time.monotonic() + seconds
         self._deadline = new if self._deadline is None else min(self._deadline, new)
         self._given_up = self._given_up or give_up
+
+    def _check_suspended(self) -> None:
+        """End the run if suspended ranks leave none that would report them."""
+        now = time.monotonic()
+        seconds, self._polled = min(now - self._polled, MAX_POLL_SECONDS), now
+        suspended = [rank.suspended for rank in self._running] if self._deadline is None else []
+        unseen = any(suspended) and (all(suspended) or not self._begun)
+        self._suspended = self._suspended + seconds if unseen else 0.0
+        if self._suspended > SUSPENDED_SECONDS:
+            self._end_within(LOG_SECONDS)
 
     def _end_others(self) -> None:
         """After the deadline, end the ranks that still run; a suspended one at once, since it cannot write the log."""

@@ -50,7 +50,7 @@ def launch_ranks(code: str, ranks: int = 2, **options: object) -> tuple[End, flo
     command = [sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
     env = options.pop("env", launch_env(ranks))
     with pytest.MonkeyPatch.context() as patch:
-        for name, default in (("log_seconds", 2.0), ("term_seconds", 0.5)):
+        for name, default in (("log_seconds", 2.0), ("term_seconds", 0.5), ("suspended_seconds", 30.0)):
             patch.setattr(launcher, name.upper(), options.pop(name, default))
         end = Launcher(command, env, **options).run()  # type: ignore[arg-type]
     return end, time.monotonic() - began

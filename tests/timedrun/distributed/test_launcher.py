@@ -54,6 +54,25 @@ def test_no_output_is_lost_in_a_crash_and_lines_stay_whole(capfd: pytest.Capture
     assert "rank 1: the end" in lines
 
 
+def test_output_is_complete_where_a_process_outside_the_ranks_group_holds_the_pipe_open(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    end, seconds = launch_ranks(
+        f"""
+        sleeper = [sys.executable, "-c", "import time; time.sleep(60)"]
+        worker = subprocess.Popen(sleeper, start_new_session=True)
+        Path({str(tmp_path / "worker")!r}).write_text(str(worker.pid))
+        sys.stdout.write("the end")
+        leave(0)
+        """,
+        env=launch_env(1, first=1, world_size=2),
+    )
+    psutil.Process(int((tmp_path / "worker").read_text())).kill()
+    assert end.codes == (0,)
+    assert "rank 1: the end" in capfd.readouterr().err
+    assert seconds < 30
+
+
 def test_a_killed_rank_is_named_with_its_last_step_and_the_others_can_write_their_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
