@@ -112,7 +112,7 @@ def ranks_of(launcher: int) -> dict[int, psutil.Process]:
     for child in children:
         try:
             rank = child.environ().get("RANK")
-            if rank is not None and "timedrun" in child.cmdline():
+            if rank is not None and "timedrun.run.rank" in child.cmdline():
                 found.setdefault(int(rank), child)
         except psutil.Error:
             continue

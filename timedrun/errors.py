@@ -1,5 +1,7 @@
 """Errors that end a command with a message instead of a traceback, and the exit codes."""
 
+import os
+import traceback
 from enum import IntEnum
 
 from mlevents.terminal_escape import printable, printable_lines
@@ -70,5 +72,13 @@ def describe(error: BaseException) -> tuple[ExitCode, str] | None:
         case BrokenPipeError():  # the reader of the output has ended, as `head` does
             return ExitCode.BROKEN_PIPE, ""
         case OSError():
-            return ExitCode.ERROR, printable(f"{error.filename or type(error).__name__}: {error.strerror or error}.")
+            return ExitCode.ERROR, printable(f"{error.filename or _origin(error)}: {error.strerror or error}.")
     return None
+
+
+def _origin(error: OSError) -> str:
+    """Return the source line that raised `error`, which names the operation if the error names no file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return type(error).__name__
+    return f"{frames[-1].line or frames[-1].name} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
