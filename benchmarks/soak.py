@@ -119,8 +119,9 @@ def ranks_of(launcher: int) -> dict[int, psutil.Process]:
     return found
 
 
-def strike(target: str, launcher: subprocess.Popen[str]) -> None:
-    """Send the signal of `target` to the processes under `launcher`."""
+def strike(target: str, launcher: subprocess.Popen[str]) -> str:
+    """Send the signal of `target` to the processes under `launcher`; return what was struck: before there are ranks,
+    the launcher in place of one."""
     ranks = ranks_of(launcher.pid)
     if target == "SIGTERM":
         launcher.terminate()
@@ -133,6 +134,7 @@ def strike(target: str, launcher: subprocess.Popen[str]) -> None:
         ranks[max(ranks)].send_signal(signal.SIGSTOP)
     else:
         ranks.get(int(target.removeprefix("rank ")), next(iter(ranks.values()))).kill()
+    return target if ranks or target in ("SIGTERM", "launcher") else f"launcher, no ranks yet for {target}"
 
 
 def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resume: bool) -> tuple[Kill, list[str]]:
@@ -148,7 +150,7 @@ def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resu
             family = psutil.Process(process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             family = []
-        strike(target, process)
+        kill.target = strike(target, process)
         began = time.monotonic()
         process.wait(timeout=LIMIT_SECONDS)
         _, left = psutil.wait_procs(family, timeout=GONE_SECONDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -123,6 +123,11 @@ class ProgressiveResizing(Method):
             )
         if self.increment < 1:
             raise ValueError(f"progressive_resizing.increment is 1 px or more, not {self.increment}")
+        for field, kind in (("interpolation", Interpolation), ("where", Where)):
+            if getattr(self, field) not in get_args(kind):
+                raise ValueError(
+                    f"progressive_resizing.{field} is one of {get_args(kind)}, not {getattr(self, field)!r}"
+                )
 
     def hooks(self) -> Hooks:
         return _ProgressiveResizingHooks(self)

@@ -144,3 +144,11 @@ def test_foreach_update_equals_the_formula() -> None:
 def test_settings_that_mean_nothing_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="ema needs"):
         EMA(**values)
+
+
+def test_a_tensor_of_another_type_is_refused_and_not_cast() -> None:
+    model = nn.Linear(2, 2)
+    hooks = EMA(half_life=1, update_interval=1).hooks()
+    hooks.after_step(model, 1)
+    with pytest.raises(ValueError, match="moving average of 'weight' is torch.float32"):
+        hooks.after_step(model.double(), 2)

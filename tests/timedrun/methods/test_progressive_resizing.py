@@ -181,3 +181,9 @@ def test_inputs_that_are_no_images_are_refused() -> None:
 def test_a_size_of_zero_pixels_is_refused() -> None:
     with pytest.raises(ValueError, match="rounds to 0 px"):
         resized(3, 0.0, 0.5, 0.4, 0.2, 4)
+
+
+@pytest.mark.parametrize("field", ["interpolation", "where"])
+def test_an_unknown_choice_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=f"progressive_resizing.{field} is one of"):
+        replace(MLPERF, **{field: "loadr"})
