@@ -21,8 +21,10 @@ def wait(seconds=60):
     end = time.monotonic() + seconds
     while time.monotonic() < end and not stopped:
         time.sleep(0.02)
-def leave(code):
+def report_left():
     (status / f"rank_{rank}.left").write_text("")
+def leave(code):
+    report_left()
     os._exit(code)
 def begin():
     (status / f"rank_{rank}.waiting").unlink()
@@ -30,14 +32,21 @@ def refuse(words, code=1):
     (status / f"rank_{rank}.error").write_text(json.dumps({"code": code, "words": words}))
     os._exit(code)
 def at(step, **more):
-    (status / f"rank_{rank}.json").write_text(json.dumps({"step": step, "seconds": 0.0, **more}))
+    (status / f"rank_{rank}.json").write_text(json.dumps({"step": step, **more}))
+def suspend():
+    os.kill(os.getpid(), signal.SIGSTOP)
+def interrupt(number=signal.SIGTERM):
+    os.kill(os.getppid(), number)
+def on_sigterm(action):
+    signal.signal(signal.SIGTERM, action)
+def stop(*_):
+    stopped.append(1)
 def all_started():
     (status / f"started_{rank}").touch()
     while len(list(status.glob("started_*"))) < int(os.environ["LOCAL_WORLD_SIZE"]):
         time.sleep(0.01)
 stopped = []
 """
-HANDLE_SIGTERM = "signal.signal(signal.SIGTERM, lambda *_: stopped.append(1)); all_started()\n"
 
 
 def launch_env(ranks: int, first: int = 0, world_size: int | None = None) -> LaunchEnv:
@@ -50,8 +59,9 @@ def launch_ranks(code: str, ranks: int = 2, **options: object) -> tuple[End, flo
     command = [sys.executable, "-c", PRELUDE + textwrap.dedent(code)]
     env = options.pop("env", launch_env(ranks))
     with pytest.MonkeyPatch.context() as patch:
-        for name, default in (("log_seconds", 2.0), ("term_seconds", 0.5), ("suspended_seconds", 30.0)):
-            patch.setattr(launcher, name.upper(), options.pop(name, default))
+        options = {"log_seconds": 2.0, "term_seconds": 0.5, "suspended_seconds": 30.0} | options
+        for name in [name for name in options if name.endswith("_seconds")]:
+            patch.setattr(launcher, name.upper(), options.pop(name))
         end = Launcher(command, env, **options).run()  # type: ignore[arg-type]
     return end, time.monotonic() - began
 

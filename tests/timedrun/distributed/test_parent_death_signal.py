@@ -8,29 +8,27 @@ import pytest
 
 from tests.timedrun.distributed.launched_ranks import until
 
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 CHILD = """
 import os, signal, sys, time
 from pathlib import Path
 from timedrun.distributed import parent_death_signal
-folder = Path(sys.argv[1])
 def stop(*_):
-    (folder / "stopped").touch()
+    Path(sys.argv[1], "stopped").touch()
     os._exit(75)
 signal.signal(signal.SIGTERM, stop)
 parent_death_signal.obey_environment()
-(folder / "runs").write_text(os.environ.get(parent_death_signal.VARIABLE, "not inherited"))
+Path(sys.argv[1], "runs").write_text(os.environ.get(parent_death_signal.VARIABLE, "not inherited"))
 time.sleep(60)
 """
 PARENT = """
 import subprocess, sys, time
 from timedrun.distributed import parent_death_signal
-subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], env=parent_death_signal.environment())
+subprocess.Popen([sys.executable, "-c", *sys.argv[1:]], env=parent_death_signal.environment())
 time.sleep(60)
 """
 
 
-@pytest.mark.processes
-@pytest.mark.timeout(60)
 def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(tmp_path)])
     try:
@@ -42,15 +40,9 @@ def test_a_run_stops_as_by_sigterm_when_the_race_that_started_it_is_killed(tmp_p
     assert (tmp_path / "runs").read_text() == "not inherited"
 
 
-@pytest.mark.processes
 def test_a_process_whose_parent_has_already_ended_ends_at_once() -> None:
-    code = """
-import os
-from timedrun.distributed import parent_death_signal
-parent_death_signal.end_with(os.getppid() + 1)
-print('went on')
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    end_with = "import os; from timedrun.distributed.parent_death_signal import end_with; end_with(os.getppid() + 1)"
+    done = subprocess.run([sys.executable, "-c", f"{end_with}; print('went on')"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (137, "")
     assert "has ended or did not start this process, which ends too" in done.stderr
     assert "unset TIMEDRUN_LAUNCHED" in done.stderr

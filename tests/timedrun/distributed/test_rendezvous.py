@@ -5,9 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -17,184 +15,151 @@ from torch.distributed import Store
 from tests.timedrun.distributed.thread_ranks import CPU, in_threads
 from timedrun.distributed import rendezvous
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
-from timedrun.errors import RankLost, UsageError
+from timedrun.distributed.rendezvous import free_port, init_process_group
+from timedrun.errors import ExitCode, RankLost, UsageError
 
 pytestmark = pytest.mark.timeout(60)
-NOWHERE = "no-such-host.invalid"
-"""RFC 6761: never resolves."""
 
 
-@pytest.fixture
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def env(rank: int, world_size: int, port: int, node_ranks: int | None = None) -> LaunchEnv:
+    return LaunchEnv("torchrun", rank, world_size, rank, node_ranks or world_size, "127.0.0.1", port)
 
 
-@pytest.fixture
-def bound_port() -> Iterator[int]:
-    """A port that is in use, but refuses connections."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
-
-
-def env(rank: int, world_size: int, port: int, master: str = "127.0.0.1") -> LaunchEnv:
-    return LaunchEnv("torchrun", rank, world_size, rank, world_size, master, port)
-
-
-def joined(one: LaunchEnv, seconds: float = 40.0) -> Store:
-    return rendezvous._join(one, seconds)
-
-
-def test_ranks_that_do_not_join_are_named(port: int) -> None:
-    found = in_threads(2, lambda rank: rendezvous.init_process_group(env(rank, 4, port), CPU, 1.5))
-    assert all(isinstance(error, RankLost) for error in found)
-    assert "timed out after 2 s, missing 2 of 4 ranks: 2, 3; look at" in str(found[0])
-
-
-def test_an_unreachable_rank_0_is_reported_with_its_address(bound_port: int) -> None:
-    with pytest.raises(
-        RankLost, match=f"rank 1: cannot reach rank 0 at MASTER_ADDR=127.0.0.1, MASTER_PORT={bound_port}"
-    ):
-        rendezvous.init_process_group(env(1, 2, bound_port), CPU, 0.5)
-
-
-def test_a_master_address_that_does_not_resolve_is_a_usage_error(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*arguments: object, **options: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "create_connection", unknown)
-    with pytest.raises(UsageError, match=rf"{NOWHERE}.*does not resolve: Name or service.*give the same --master"):
-        joined(env(1, 2, port, NOWHERE), 0.3)
-
-
-def test_a_master_address_that_does_not_lead_to_rank_0_is_a_usage_error_on_rank_0(
-    port: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("ranks", "seconds", "kind", "words"),
+    [
+        ([(0, 4, 4), (1, 4, 4)], 1.5, RankLost, ["timed out after 2 s, missing 2 of 4 ranks: 2, 3; look at"]),
+        (
+            [(0, 4, 2), (1, 4, 2), (1, 2, 1)],  # node 0: --nodes 2 --ranks 2; node 1: --nodes 2 --ranks 1, by mistake
+            45.0,
+            UsageError,
+            [
+                "WORLD_SIZE is ",
+                "2 ranks per node",
+                "1 ranks per node",
+                "the same --ranks and the same --nodes on every",
+            ],
+        ),
+        (
+            [(0, 3, 3), (1, 3, 3), (1, 3, 3)],
+            45.0,
+            UsageError,
+            ["two processes are rank 1: give each node its own --node-rank"],
+        ),
+    ],
+)
+def test_ranks_that_miss_or_contradict_each_other_are_named_on_all(
+    ranks: list[tuple[int, int, int]], seconds: float, kind: type[Exception], words: list[str]
 ) -> None:
-    def refused(*arguments: object, **options: object) -> None:
-        raise ConnectionRefusedError(111, "Connection refused")
+    port = free_port()
+    envs = [env(rank, world_size, port, node_ranks) for rank, world_size, node_ranks in ranks]
+    for error in in_threads(len(envs), lambda number: init_process_group(envs[number], CPU, seconds)):
+        assert isinstance(error, kind)
+        assert all(one in str(error) for one in words)
 
-    monkeypatch.setattr(socket, "create_connection", refused)
-    with pytest.raises(UsageError, match="rank 0: cannot reach rank 0 at .*give the same --master"):
-        joined(env(0, 2, port), 0.3)
+
+@pytest.mark.parametrize(
+    ("rank", "problem", "kind", "message"),
+    [
+        (1, ConnectionRefusedError(111, "Connection refused"), RankLost, "MASTER_PORT=[0-9]+ .Connection refused"),
+        (1, socket.gaierror(socket.EAI_NONAME, "Unknown"), UsageError, "MASTER_ADDR=.*name does not resolve: Unknown"),
+        (0, ConnectionRefusedError(111, "Connection refused"), UsageError, "not an address of its node: give the same"),
+    ],
+)
+def test_a_master_address_that_does_not_lead_to_rank_0_is_named(
+    rank: int, problem: OSError, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "create_connection", MagicMock(side_effect=problem))
+    with pytest.raises(kind, match=f"rank {rank}: cannot reach rank 0 at .*{message}"):
+        init_process_group(env(rank, 2, free_port()), CPU, 0.3)
 
 
 def test_a_port_in_use_is_named() -> None:
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"MASTER_PORT={port}: the port is in use"):
-            rendezvous.init_process_group(env(0, 2, port), CPU, 2.0)
+            init_process_group(env(0, 2, port), CPU, 2.0)
 
 
-def test_another_world_size_is_refused_on_all_ranks(port: int) -> None:
-    # Node 0: --nodes 2 --ranks 2. Node 1: --nodes 2 --ranks 1, by mistake.
-    ranks = [
-        LaunchEnv("torchrun", 0, 4, 0, 2, "127.0.0.1", port),
-        LaunchEnv("torchrun", 1, 4, 1, 2, "127.0.0.1", port),
-        LaunchEnv("torchrun", 1, 2, 0, 1, "127.0.0.1", port),
-    ]
-    for error in in_threads(3, lambda number: rendezvous.init_process_group(ranks[number], CPU, 45.0)):
-        assert isinstance(error, UsageError)
-        assert "WORLD_SIZE is " in str(error)
-        assert "2 ranks per node" in str(error) and "1 ranks per node" in str(error)
-        assert str(error).endswith("give the same --ranks and the same --nodes on every node.")
-
-
-def test_two_processes_with_one_rank_are_refused_on_all_ranks(port: int) -> None:
-    ranks = [0, 1, 1]
-    found = in_threads(3, lambda number: rendezvous.init_process_group(env(ranks[number], 3, port), CPU, 45.0))
-    assert all(isinstance(error, UsageError) for error in found)
-    assert all("two processes are rank 1: give each node its own --node-rank" in str(error) for error in found)
-
-
-def test_a_restarted_rank_waits_for_the_end_of_the_previous_store_and_leaves_it_alone(
-    port: int, monkeypatch: pytest.MonkeyPatch
+def test_restarted_ranks_wait_for_the_end_of_the_previous_store_and_leave_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    previous = rendezvous._open_store(env(0, 3, port), 20)
+    port = free_port()
+    previous = [rendezvous._open_store(env(0, 3, port), 20)]
     monkeypatch.setenv(ATTEMPT, "2")
-    announced = threading.Event()
-    announce = rendezvous._announce
+    announced, announce = threading.Event(), rendezvous._announce
     monkeypatch.setattr(rendezvous, "_announce", lambda *both: (announce(*both), announced.set()))
-    found: list[Any] = []
-    restarted = threading.Thread(target=lambda: found.append(joined(env(2, 3, port))), daemon=True)
-    restarted.start()
-    assert announced.wait(30)
-    assert not previous.check(["rank 2"])
-    del previous
-    others = in_threads(2, lambda rank: joined(env(rank, 3, port)))
-    restarted.join(40)
-    assert not restarted.is_alive()
-    for store in (*others, *found):
+
+    def restart(rank: int) -> Store:
+        if rank == 0:
+            assert announced.wait(30)  # another rank has met the previous store
+            assert not previous.pop().check(["rank 1"])
+        return rendezvous._join(env(rank, 3, port), 40.0)
+
+    for store in in_threads(3, restart):
         assert store.check(["rank 0", "rank 1", "rank 2"])
 
 
-def test_nccl_gets_its_device_so_that_it_connects_at_once(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[dict[str, Any]] = []
-    monkeypatch.setattr(rendezvous.dist, "init_process_group", lambda *kind, **options: given.append(options))
-    gpus = [torch.device("cuda", number) for number in range(2)]
-    found = in_threads(2, lambda rank: rendezvous.init_process_group(env(rank, 2, port), gpus[rank], 45.0))
-    assert found == [None, None]
+def test_nccl_gets_its_device_so_that_it_connects_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    formed = MagicMock()
+    monkeypatch.setattr(rendezvous.dist, "init_process_group", formed)
+    port, gpus = free_port(), [torch.device("cuda", number) for number in range(2)]
+    assert in_threads(2, lambda rank: init_process_group(env(rank, 2, port), gpus[rank], 45.0)) == [None, None]
+    given = [call.kwargs for call in formed.call_args_list]
     assert {options["rank"]: options["device_id"] for options in given} == dict(enumerate(gpus))
 
 
 @pytest.mark.parametrize("given", ["", "eth0"])
 def test_gloo_uses_the_interface_that_routes_to_the_master_unless_the_user_chose_one(
-    given: str, port: int, monkeypatch: pytest.MonkeyPatch
+    given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probe = MagicMock()
-    probe.return_value.__enter__.return_value.getsockname.return_value = ("10.1.2.3", 0)
     addresses = {"lo": "127.0.0.1", "eth0": "192.168.0.2", "eth1": "10.1.2.3"}
     named = {name: [SimpleNamespace(address=address)] for name, address in addresses.items()}
+    probe = MagicMock()
+    probe.return_value.__enter__.return_value.getsockname.return_value = ("10.1.2.3", 0)
     monkeypatch.setattr(rendezvous.psutil, "net_if_addrs", lambda: named)
     monkeypatch.setattr(rendezvous.socket, "socket", probe)
-    monkeypatch.setattr(rendezvous, "_join", lambda *arguments: rendezvous.TCPStore)
-    monkeypatch.setattr(rendezvous, "PrefixStore", lambda *arguments: None)
-    monkeypatch.setattr(rendezvous.dist, "init_process_group", lambda *kind, **options: None)
+    for name in ("_join", "PrefixStore"):
+        monkeypatch.setattr(rendezvous, name, MagicMock())
+    monkeypatch.setattr(rendezvous.dist, "init_process_group", MagicMock())
     monkeypatch.setenv(rendezvous.GLOO_INTERFACE, given)
-    rendezvous.init_process_group(LaunchEnv("torchrun", 0, 4, 0, 2, "10.1.2.4", port), CPU, 5.0)
+    init_process_group(env(0, 4, 29500, node_ranks=2), CPU, 5.0)
     assert os.environ[rendezvous.GLOO_INTERFACE] == (given or "eth1")
 
 
-def test_no_interface_is_chosen_for_the_loopback_or_without_a_route() -> None:
-    assert rendezvous.route_interface("127.0.0.1", 29500) == ""
-    assert rendezvous.route_interface("no such host", 29500) == ""
+@pytest.mark.parametrize("address", ["127.0.0.1", "no such host"])
+def test_no_interface_is_chosen_for_the_loopback_or_without_a_route(address: str) -> None:
+    assert rendezvous.route_interface(address, 29500) == ""
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize(("broken", "how"), [(0, "fails"), (1, "is stopped")])
-def test_forming_the_process_group_is_bounded_if_a_rank_fails_in_it(broken: int, how: str, port: int) -> None:
-    program = """
+@pytest.mark.parametrize("fails", ["TCPStore", "dist.init_process_group"])
+def test_an_error_of_torch_is_a_lost_connection(fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = MagicMock(side_effect=RuntimeError("no route to host\n at socket.cpp"))
+    monkeypatch.setattr(f"timedrun.distributed.rendezvous.{fails}", error)
+    with pytest.raises(RankLost, match="rank 0: connection lost during rendezvous: no route to host$"):
+        init_process_group(env(0, 1, free_port()), CPU, 5.0)
+
+
+FORMING = """
 import os, signal, sys
 import torch
 from timedrun.distributed import rendezvous
-from timedrun.errors import RankLost
 from timedrun.distributed.launch_env import LaunchEnv
-rank, port, broken, how = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-def fail(*args, **options):
-    if how == "fails":
-        raise RuntimeError("no route to host")
-    os.kill(os.getpid(), signal.SIGSTOP)
-if rank == broken:
-    rendezvous.dist.init_process_group = fail
-try:
-    env = LaunchEnv("torchrun", rank, 2, rank, 2, "127.0.0.1", port)
-    rendezvous.init_process_group(env, torch.device("cpu"), 6.0)
-except RankLost as error:
-    print(error, file=sys.stderr)
-    sys.exit(4)
+rank, port = map(int, sys.argv[1:])
+if rank == 1:
+    rendezvous.dist.init_process_group = lambda *args, **options: os.kill(os.getpid(), signal.SIGSTOP)
+rendezvous.init_process_group(LaunchEnv("torchrun", rank, 2, rank, 2, "127.0.0.1", port), torch.device("cpu"), 5.0)
 """
-    ranks = []
-    for rank in range(2):
-        command = [sys.executable, "-c", program, str(rank), str(port), str(broken), how]
-        ranks.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+
+
+@pytest.mark.processes
+def test_forming_the_process_group_is_bounded_if_a_rank_is_stopped_in_it() -> None:
+    command, port = [sys.executable, "-c", FORMING], str(free_port())
+    stopped = subprocess.Popen([*command, "1", port])
     try:
-        printed = ranks[1 - broken].communicate(timeout=50)[1]
-        if how == "fails":
-            own = ranks[broken].communicate(timeout=50)[1]
-            assert "rank 0: connection lost during rendezvous: no route to host" in own
-            assert ranks[broken].returncode == 4
+        done = subprocess.run([*command, "0", port], capture_output=True, text=True, timeout=50)
     finally:
-        for process in ranks:
-            process.kill()
-    assert ranks[1 - broken].returncode == 4, printed
-    assert f"rank {1 - broken}: " in printed
+        stopped.kill()
+        stopped.wait()
+    assert done.returncode == ExitCode.RANK_LOST
+    assert "rank 0: all ranks joined, but the process group was not formed within 5 s" in done.stderr

@@ -2,8 +2,9 @@
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,44 +19,28 @@ exec("def wait(lock):\n    lock.acquire(True, 30)", COLLECTIVE)
 WORKER, IDLE = Path("worker"), Path("idle")
 
 
-class Machine:
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A simulated kernel's view of this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.own = self.tree = 0.0
-        self.states = b""
-        self.times: ThreadTimes | None = None
-        usage = type("Usage", (), {"ru_utime": property(lambda _: self.own), "ru_stime": 0.0})()
-        monkeypatch.setattr(stall_detector.resource, "getrusage", lambda _: usage)
-        monkeypatch.setattr(stall_detector, "cpu_seconds", lambda: self.tree)
-        monkeypatch.setattr(stall_detector, "_tasks", list)
-        monkeypatch.setattr(
-            stall_detector, "_any_in_state", lambda tasks, states: any(s in states for s in self.states)
-        )
-        monkeypatch.setattr(ThreadTimes, "read", lambda tasks: self.times)
+    seen = SimpleNamespace(own=0.0, tree=0.0, states=b"", times=None)
+    usage = SimpleNamespace(getrusage=lambda _: SimpleNamespace(ru_utime=seen.own, ru_stime=0.0), RUSAGE_SELF=0)
+    monkeypatch.setattr(stall_detector, "resource", usage)
+    monkeypatch.setattr(stall_detector, "cpu_seconds", lambda: seen.tree)
+    monkeypatch.setattr(stall_detector, "_tasks", list)
+    monkeypatch.setattr(stall_detector, "_any_in_state", lambda tasks, states: bool({*states} & {*seen.states}))
+    monkeypatch.setattr(ThreadTimes, "read", lambda tasks: seen.times)
+    return seen
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(monkeypatch)
-
-
-@pytest.fixture
-def probe_of() -> Iterator[Callable[[Callable[..., object]], ActivityProbe]]:
-    """Makes the probe of a thread that is blocked in a function of a lock."""
-    lock = threading.Lock()
-    lock.acquire()
-
-    def make(play: Callable[..., object]) -> ActivityProbe:
-        thread = threading.Thread(target=play, args=(lock,), daemon=True)
-        thread.start()
-        assert thread.ident is not None
-        while sys._current_frames()[thread.ident].f_code.co_name != play.__name__:
-            assert thread.is_alive()
-        return ActivityProbe(thread.ident, torch.device("cpu"))
-
-    yield make
-    lock.release()
+def probe_of(play: Callable[[threading.Lock], object]) -> ActivityProbe:
+    """Return the probe of a thread that is blocked in `play`."""
+    (lock := threading.Lock()).acquire()
+    thread = threading.Thread(target=play, args=(lock,), daemon=True)
+    thread.start()
+    assert thread.ident is not None
+    while sys._current_frames()[thread.ident].f_code.co_name != play.__name__:
+        assert thread.is_alive()
+    return ActivityProbe(thread.ident, torch.device("cpu"))
 
 
 def own_code(lock: threading.Lock) -> None:
@@ -66,76 +51,58 @@ def samples(probe: ActivityProbe, count: int = 6) -> ThreadActivity:
     return [probe.sample(1.0) for _ in range(count)][-1]
 
 
-def test_a_sleeping_thread_is_idle_in_own_code_at_a_line_without_the_machines_path(
-    machine: Machine, probe_of: Callable[..., ActivityProbe]
-) -> None:
-    found = samples(probe_of(own_code))
+def test_a_sleeping_thread_is_idle_until_a_reset_at_a_line_without_the_machines_path(machine: SimpleNamespace) -> None:
+    probe = probe_of(own_code)
+    found = samples(probe)
     assert (found.state, found.idle_seconds) == ("own", 5.0)
     assert found.where.startswith("tests/timedrun/distributed/test_stall_detector.py:")
     assert found.where.endswith("(own_code)")
+    probe.reset()
+    assert probe.sample(1.0).idle_seconds == 0.0
 
 
-def test_a_thread_in_a_collective_waits(machine: Machine, probe_of: Callable[..., ActivityProbe]) -> None:
+def test_a_thread_in_a_collective_waits(machine: SimpleNamespace) -> None:
     found = samples(probe_of(COLLECTIVE["wait"]))
     assert (found.state, found.idle_seconds) == ("collective", 5.0)
 
 
 @pytest.mark.parametrize(
-    "work",
+    ("work", "idle"),
     [
-        lambda machine: setattr(machine, "own", machine.own + 1.0),
-        lambda machine: setattr(machine, "tree", machine.tree + 1.0),
-        lambda machine: setattr(machine, "states", b"D"),
-        lambda machine: setattr(machine, "states", b"R"),  # counts only without schedstat
+        (lambda machine: {"own": machine.own + 1.0}, 0.0),
+        (lambda machine: {"tree": machine.tree + 1.0}, 0.0),
+        (lambda machine: {"states": b"D"}, 0.0),
+        (lambda machine: {"states": b"R"}, 0.0),
+        (lambda machine: {"states": b"R", "times": ThreadTimes(100.0, {WORKER: (0.003, 0.95)})}, 5.0),
     ],
-    ids=["own CPU", "CPU of children", "disk", "runnable"],
+    ids=["own CPU", "CPU of children", "disk", "runnable, times unknown", "runnable, times say idle"],
 )
 def test_a_process_with_work_anywhere_is_not_idle(
-    work: Callable[[Machine], object], machine: Machine, probe_of: Callable[..., ActivityProbe]
+    work: Callable[[Any], dict[str, Any]], idle: float, machine: SimpleNamespace
 ) -> None:
     probe = probe_of(own_code)
     for _ in range(6):
-        work(machine)
+        vars(machine).update(work(machine))
         found = probe.sample(1.0)
-    assert found.idle_seconds == 0.0
+    assert found.idle_seconds == idle
 
 
-def test_a_runnable_thread_is_idle_if_its_times_say_so(
-    machine: Machine, probe_of: Callable[..., ActivityProbe]
+@pytest.mark.parametrize(
+    ("active", "times"),
+    [
+        (True, [(1.0, 0.0), (0.3, 0.0), (0.3, 0.7), (0.05, 0.95), (0.01, 0.98), (0.003, 1.9)]),
+        (False, [(0.0, 0.0), (0.003, 0.0), (0.003, 0.5), (0.003, 0.95), (0.0005, 1.2), (0.1, 0.3)]),
+    ],
+    ids=["works", "polls"],
+)
+def test_a_thread_is_active_by_what_it_ran_however_long_it_waited_for_a_core(
+    active: bool, times: list[tuple[float, float]]
 ) -> None:
-    machine.states, machine.times = b"R", ThreadTimes(100.0, {WORKER: (0.003, 0.95)})
-    assert samples(probe_of(own_code)).idle_seconds == 5.0
-
-
-def test_a_reset_discards_earlier_samples(machine: Machine, probe_of: Callable[..., ActivityProbe]) -> None:
-    probe = probe_of(own_code)
-    samples(probe)
-    probe.reset()
-    assert probe.sample(1.0).idle_seconds == 0.0
-
-
-def share(ran: float, waited: float) -> float:
-    """The share of a thread that ran and waited for a core for so long in the last second; another one is idle."""
     before = ThreadTimes(100.0, {WORKER: (7.0, 3.0), IDLE: (1.0, 1.0)})
-    return ThreadTimes(101.0, {WORKER: (7.0 + ran, 3.0 + waited), IDLE: (1.0, 1.0)}).busiest_share_since(before)
-
-
-@pytest.mark.parametrize(
-    ("ran", "waited"), [(1.0, 0.0), (0.3, 0.0), (0.3, 0.7), (0.05, 0.95), (0.01, 0.98), (0.003, 1.9)]
-)
-def test_a_working_thread_is_active_on_an_overloaded_machine_too(ran: float, waited: float) -> None:
-    assert share(ran, waited) > ACTIVE_SHARE
-
-
-@pytest.mark.parametrize(
-    ("ran", "waited"), [(0.0, 0.0), (0.003, 0.0), (0.003, 0.5), (0.003, 0.95), (0.0005, 1.2), (0.1, 0.3)]
-)
-def test_a_polling_thread_is_idle_however_long_it_waits_for_a_core(ran: float, waited: float) -> None:
-    assert share(ran, waited) < ACTIVE_SHARE
-
-
-def test_a_thread_that_started_since_the_last_sample_counts_from_its_start() -> None:
-    assert ThreadTimes(101.0, {WORKER: (0.6, 0.0)}).busiest_share_since(ThreadTimes(100.0, {})) == pytest.approx(0.6)
+    for ran, waited in times:  # in the last second
+        for worker in ({WORKER: (7.0 + ran, 3.0 + waited)}, {Path("started since"): (ran, waited)}):
+            after = ThreadTimes(101.0, worker | {IDLE: (1.0, 1.0)})
+            assert (after.busiest_share_since(before) > ACTIVE_SHARE) is active, (ran, waited)
 
 
 def test_scheduler_times_are_read_and_a_kernel_without_them_is_told_from_an_ended_thread(tmp_path: Path) -> None:
@@ -144,15 +111,13 @@ def test_scheduler_times_are_read_and_a_kernel_without_them_is_told_from_an_ende
         one.mkdir()
     (zeros / "schedstat").write_text("0 0 0\n")
     (works / "schedstat").write_text("2000000000 500000000 7\n")
-    assert ThreadTimes.read([silent]) is None
-    assert ThreadTimes.read([works, silent]) is None
-    assert ThreadTimes.read([zeros]) is None
+    assert ThreadTimes.read([works, silent]) is ThreadTimes.read([zeros]) is None
     found = ThreadTimes.read([works, zeros, tmp_path / "ended"])
     assert found is not None
     assert found.seconds == {works: (2.0, 0.5), zeros: (0.0, 0.0)}
 
 
-def test_states_are_those_of_this_processs_other_threads(probe_of: Callable[..., ActivityProbe]) -> None:
+def test_states_are_those_of_this_processs_other_threads() -> None:
     probe_of(own_code)
     tasks = stall_detector._tasks()
     assert tasks and Path("/proc/self/task", str(threading.get_native_id())) not in tasks

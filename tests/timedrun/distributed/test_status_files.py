@@ -1,6 +1,5 @@
 """Reports of ranks to the launcher that started them, timedrun's or torchrun's."""
 
-import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,27 +25,13 @@ def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path: Path, monke
     assert not status_files.report_error(ExitCode.ERROR, "gone")
 
 
-def test_without_a_launcher_of_timedruns_no_report_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(STATUS_FILES, raising=False)
-    status_files.report_begun(7)
-    status_files.report_left(ExitCode.OK)
-    assert not status_files.report_error(ExitCode.ERROR, "gone")
-    assert status_files.agent_number() is None
-    assert os.listdir(tmp_path) == []
-
-
 def test_torchruns_store_keeps_the_result_number_for_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
-    for name, text in {
-        "RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(agent.port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-    }.items():
-        monkeypatch.setenv(name, text)
     monkeypatch.delenv(STATUS_FILES, raising=False)
+    assert status_files.agent_number() is None
+    agent = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
+    variables = {"RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(agent.port)}
+    for name, text in (variables | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).items():
+        monkeypatch.setenv(name, text)
     assert status_files.agent_number() is None
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     with pytest.raises(TimedrunError, match="restarted by torchrun.*nothing was written"):

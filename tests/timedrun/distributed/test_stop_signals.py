@@ -5,48 +5,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from timedrun.distributed.stop_signals import STOPPING, ShutdownRequest, asked_twice
 
 
-@contextmanager
-def installed() -> Iterator[ShutdownRequest]:
+@pytest.mark.parametrize(("number", "ignored"), [*((number, False) for number in STOPPING), (signal.SIGHUP, True)])
+def test_each_signal_asks_a_run_to_stop_but_sighup_if_nohup_ignores_it(number: signal.Signals, ignored: bool) -> None:
+    before = signal.SIG_IGN if ignored else lambda number, frame: None
+    original = signal.signal(number, before)
     stop = ShutdownRequest()
-    stop.install()
     try:
-        yield stop
-    finally:
-        stop.uninstall()
-
-
-def arrive(number: signal.Signals) -> None:
-    os.kill(os.getpid(), number)
-    time.sleep(0)  # Python runs the handler between two instructions
-
-
-@pytest.mark.parametrize("number", STOPPING)
-def test_each_of_sigterm_sigint_and_sighup_asks_a_run_to_stop(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with installed() as stop:
+        stop.install()
         assert stop.signal is None
-        arrive(number)
-        assert stop.signal is number
-    assert signal.getsignal(number) is before
-
-
-def test_sighup_that_nohup_ignores_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with installed() as stop:
-            arrive(signal.SIGHUP)
-            assert stop.signal is None
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        os.kill(os.getpid(), number)
+        time.sleep(0)  # Python runs the handler between two instructions
+        stop.uninstall()
+        assert signal.getsignal(number) is before
+        assert stop.signal is (None if ignored else number)
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, original)
 
 
 @pytest.mark.parametrize(

@@ -1,105 +1,79 @@
 """Timing of a rank's own work, and detection of stragglers from the times of all."""
 
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
+from tests.timedrun.distributed.thread_ranks import CPU
 from timedrun.distributed.process_group import DDPInner, ProcessGroup
 from timedrun.distributed.straggler import CHECKS, SlowRank, StragglerDetector
 
-CPU = torch.device("cpu")
-ALONE = ProcessGroup(0, 1, 0, CPU)
-TWO = [ProcessGroup(rank, 2, rank, CPU) for rank in (0, 1)]
+SECOND = ProcessGroup(1, 2, 1, CPU)
+UNKNOWN = -1.0
 
 
-class Clock:
-    """A clock that is advanced by hand."""
+class Model(nn.Module):
+    """A layer. It is a class of its own because dynamo leaves alone what is torch's own."""
 
     def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Slow(nn.Module):
-    """A model that takes one second forward and two backward."""
-
-    def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self.clock = clock
         self.layer = nn.Linear(2, 2)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.clock.now += 1
-        outputs: torch.Tensor = self.layer(inputs)
-        outputs.register_hook(lambda gradient: setattr(self.clock, "now", self.clock.now + 2))
-        return outputs
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layer(inputs).relu()
 
 
-class Parallel(nn.Module):
-    """The order of DistributedDataParallel: pre-hook, buffer broadcast (5 s), the model."""
+class Clocked(nn.Module):
+    """DistributedDataParallel on a fake clock: a pre-hook, 5 s of buffer broadcast, then a model that takes 1 s forward
+    and 2 s backward."""
 
-    def __init__(self, model: Slow) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.module = DDPInner(model)
-        self.clock = model.clock
+        self.now = 100.0
+        self.module = DDPInner(Model())
+        self.straggler = StragglerDetector(SECOND, lambda: self.now)
+        self.straggler.attach(self)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.clock.now += 5
-        outputs: torch.Tensor = self.module(inputs)
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        self.wait(5)
+        outputs = self.module(inputs)
+        self.wait(1)
+        outputs.register_hook(lambda gradient: self.wait(2))
         return outputs
 
 
-def clocked(steps: int, micro_batches: int = 1) -> list[float]:
-    """Rank 1's report after `steps` steps that load for 4 s each and wait for 7 s after their gradients."""
-    clock = Clock()
-    straggler = StragglerDetector(TWO[1], clock)
-    model = Parallel(Slow(clock))
-    straggler.attach(model)
-    for _ in range(steps):
-        clock.now += 4
+@pytest.mark.parametrize(("micro_batches", "computing"), [(1, 3.0), (4, 12.0)])
+def test_loading_and_computing_are_timed_without_waits(micro_batches: int, computing: float) -> None:
+    model = Clocked()
+    for _ in range(3):
+        model.wait(4)
         for _ in range(micro_batches):
             model(torch.ones(1, 2)).sum().backward()
-        clock.now += 7
-        straggler.stepped()
-    return straggler.report()
-
-
-def test_loading_and_computing_are_timed_without_waits() -> None:
-    unknown = -1.0
-    assert clocked(3) == [unknown, unknown, 4.0, 3.0]
-    assert clocked(3, micro_batches=4) == [unknown, unknown, 4.0, 12.0]
+        model.wait(7)  # for the gradients of other ranks
+        model.straggler.stepped()
+    assert model.straggler.report() == [UNKNOWN, UNKNOWN, 4.0, computing]
 
 
 def test_the_time_after_a_check_is_not_loading() -> None:
-    clock = Clock()
-    straggler = StragglerDetector(TWO[0], clock)
-    model = Parallel(Slow(clock))
-    straggler.attach(model)
+    model = Clocked()
     for _ in range(2):
-        straggler.stepped()
-        straggler.report()
-        clock.now += 1000  # an evaluation
+        model.straggler.stepped()
+        model.straggler.report()
+        model.wait(1000)  # an evaluation
         model(torch.ones(1, 2)).sum().backward()
-    straggler.stepped()
-    assert straggler.report()[0] == -1.0
-
-
-def test_one_rank_reports_nothing() -> None:
-    straggler = StragglerDetector(ALONE)
-    straggler.attach(nn.Linear(2, 2))
-    straggler.stepped()
-    assert straggler.report() == []
-    assert straggler.detect([]) is None
+    model.straggler.stepped()
+    assert model.straggler.report() == [UNKNOWN, UNKNOWN, UNKNOWN, 3.0]
 
 
 def detected(*tables: list[list[float]]) -> list[SlowRank | None]:
-    world_size = len(tables[0])
-    straggler = StragglerDetector(replace(ALONE, world_size=world_size))
+    straggler = StragglerDetector(replace(SECOND, world_size=len(tables[0])))
     return [straggler.detect([seconds for row in table for seconds in row]) for table in tables]
 
 
@@ -109,11 +83,10 @@ FAST, SLOW_LOADER, SLOW_COMPUTER = [0.010, 0.100], [0.060, 0.100], [0.010, 0.160
 @pytest.mark.parametrize(("slow", "part"), [(SLOW_LOADER, "loading"), (SLOW_COMPUTER, "computing")])
 @pytest.mark.parametrize("world_size", [2, 8])
 def test_a_slow_rank_is_reported_once_after_some_checks(slow: list[float], part: str, world_size: int) -> None:
-    table = [FAST] * (world_size - 1) + [slow]
-    found = detected(*[table] * 10)
+    found = detected(*[[FAST] * (world_size - 1) + [slow]] * 10)
     place = ("loading", "computing").index(part)
-    assert found[CHECKS - 1] == SlowRank(world_size - 1, slow[place], FAST[place], part)
-    assert [one for one in found if one is not None] == [found[CHECKS - 1]]
+    one = SlowRank(world_size - 1, slow[place], FAST[place], part)
+    assert found == [None] * (CHECKS - 1) + [one] + [None] * (10 - CHECKS)
 
 
 def test_a_straggler_is_reported_again_only_after_it_was_not_slow() -> None:
@@ -136,40 +109,19 @@ def test_small_differences_are_not_reported(table: list[list[float]]) -> None:
 
 
 def test_checks_with_no_step_in_between_change_nothing() -> None:
-    slow, nothing = [FAST, SLOW_LOADER], [[-1.0, -1.0], [-1.0, -1.0]]
+    slow, nothing = [FAST, SLOW_LOADER], [[UNKNOWN, UNKNOWN], [UNKNOWN, UNKNOWN]]
     found = detected(slow, nothing, slow, nothing, slow, nothing, slow)
     assert [one is not None for one in found] == [False, False, False, False, True, False, False]
 
 
-@pytest.fixture(autouse=True)
-def no_compiled_leftovers() -> Iterator[None]:
-    yield
-    torch._dynamo.reset()
-
-
 def test_timing_does_not_break_the_graph_of_a_compiled_model() -> None:
-    graphs = []
-
-    def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-        graphs.append(graph)
-        return graph.forward
-
-    class Model(nn.Module):  # dynamo leaves alone what is torch's own
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            outputs: torch.Tensor = self.layer(inputs).relu()
-            return outputs
-
-    model = Model()
-    model.compile(backend=count)
-    straggler = StragglerDetector(TWO[0])
-    inner = DDPInner(model)
-    straggler.attach(inner)
+    torch._dynamo.reset()
+    graphs, model = CompileCounter(), Model()
+    model.compile(backend=graphs)
+    straggler = StragglerDetector(SECOND)
+    straggler.attach(inner := DDPInner(model))
     for _ in range(4):
         inner(torch.ones(1, 2)).sum().backward()
         straggler.stepped()
-    assert len(graphs) == 1
-    assert straggler.report()[1] > 0
+    assert graphs.frame_count == 1
+    assert straggler.report()[3] > 0

@@ -1,149 +1,162 @@
-"""Two nodes are one run: evaluations of two ranks on one node, results on node 0 only, a cut link reported on both.
-The nodes are network namespaces with one link between them, which root can create."""
+"""Two nodes are one run: equal evaluations, results on node 0 only, a restart, a cut link reported on both."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mlevents import keys, record
+from tests.timedrun.distributed.launched_ranks import until
+from timedrun.distributed import fault_injection
+from timedrun.distributed.rendezvous import free_port
 from timedrun.errors import ExitCode
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 RUN = ("-m", "timedrun", "run", "image_classification", "smoke", "--data", "synthetic", "--threads", "1")
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
-PORT = 29731
-READ_ONLY = 'mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"'
-"""As in a container without privileges, so that no test drops this machine's page cache."""
+
+
+@dataclass
+class Nodes:
+    """Two nodes and the processes started there; `names`: their network namespaces, if they are not this machine."""
+
+    folder: Path
+    names: tuple[str, ...] = ()
+    port: int = field(default_factory=free_port)
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, *options: str, **variables: str) -> list[subprocess.Popen[bytes]]:
+        """`timedrun run` on both nodes, each with its results and its output in a folder of its own."""
+        for node in (0, 1):
+            (where := self.folder / f"node{node}").mkdir(exist_ok=True)
+            there = ("ip", "netns", "exec", self.names[node]) if self.names else ()
+            master = f"{ADDRESSES[0] if self.names else '127.0.0.1'}:{self.port}"
+            command = [*there, sys.executable, *RUN, "--results", str(where / "results"), *options]
+            command += ["--nodes", "2", "--node-rank", str(node), "--master", master]
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), "GLOO_SOCKET_IFNAME": ""}
+            with (where / "output").open("wb") as output:
+                self.started.append(
+                    subprocess.Popen(command, env=environment | variables, stdout=output, stderr=output)
+                )
+        return self.started
+
+    def codes(self) -> list[int]:
+        """The exit codes of both nodes; no process and no temporary folder of theirs may be left."""
+        codes = [process.wait(timeout=120) for process in self.started]
+        assert self.left() == []
+        assert list(self.folder.glob("timedrun-*")) == []
+        return codes
+
+    def left(self) -> list[psutil.Process]:
+        """The processes that still run on the nodes."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                found += [process] if process.environ().get("TMPDIR") == str(self.folder) else []
+        return found
+
+    def output(self, node: int) -> str:
+        return (self.folder / f"node{node}" / "output").read_text()
+
+    def log(self, number: int = 0) -> record.RunRecord:
+        return record.read(self.folder / "node0" / "results" / f"result_{number}.txt")
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Two nodes that share this machine's network."""
+    made = Nodes(tmp_path)
+    try:
+        yield made
+    finally:
+        for process in [*made.started, *made.left()]:
+            with suppress(psutil.Error):
+                process.kill()
+        for process in made.started:
+            process.wait(timeout=30)
 
 
 def ip(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["ip", *words], capture_output=True, text=True, timeout=30)
 
 
-@dataclass
-class Nodes:
-    """Two namespaces, connected by a link with the ends link0 and link1, and the processes started there."""
-
-    names: tuple[str, str]
-    folder: Path
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    def start(self, node: int, *options: str) -> subprocess.Popen[bytes]:
-        """`timedrun run` as node `node`, with its results and its output in a folder of its own."""
-        where = self.folder / f"node{node}"
-        where.mkdir()
-        command = [
-            *("ip", "netns", "exec", self.names[node], "sh", "-c", READ_ONLY, "sh"),
-            *(sys.executable, *RUN, "--results", str(where / "results")),
-            *("--nodes", "2", "--node-rank", str(node), "--master", f"{ADDRESSES[0]}:{PORT}", *options),
-        ]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": ""}  # detected
-        with (where / "output").open("wb") as output:
-            process = subprocess.Popen(
-                command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        self.started.append(process)
-        return process
-
-    def output(self, node: int) -> str:
-        return (self.folder / f"node{node}" / "output").read_text()
-
-    def results(self, node: int) -> list[str]:
-        """The files in the results folder of a node."""
-        where = self.folder / f"node{node}" / "results"
-        return sorted(path.name for path in where.iterdir()) if where.is_dir() else []
-
-    def left(self) -> str:
-        """The processes that still run in the namespaces."""
-        return " ".join(ip("netns", "pids", name).stdout.strip() for name in self.names).strip()
-
-
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    if sys.platform != "linux" or os.geteuid() != 0:
-        pytest.skip("network namespaces need root on Linux")
-    if shutil.which("ip") is None:
-        pytest.skip("there is no ip command (Debian: iproute2)")
-    made = Nodes((f"timedrun-{os.getpid()}-0", f"timedrun-{os.getpid()}-1"), tmp_path)
-    first, second = made.names
+def linked_nodes(nodes: Nodes) -> Iterator[Nodes]:
+    """Two nodes in network namespaces with one link between them, which root can create."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root on Linux and the ip command (Debian: iproute2)")
+    nodes.names = first, second = f"timedrun-{os.getpid()}-0", f"timedrun-{os.getpid()}-1"
     steps = [
         ("netns", "add", first),
         ("netns", "add", second),
         ("link", "add", "link0", "netns", first, "type", "veth", "peer", "name", "link1", "netns", second),
     ]
-    for node, name in enumerate(made.names):
+    for node, name in enumerate(nodes.names):
         steps += [
             ("-n", name, "address", "add", f"{ADDRESSES[node]}/30", "dev", f"link{node}"),
             ("-n", name, "link", "set", f"link{node}", "up"),
             ("-n", name, "link", "set", "lo", "up"),
-            ("netns", "exec", name, "sh", "-c", READ_ONLY, "sh", "true"),
         ]
     try:
         for step in steps:
             if (done := ip(*step)).returncode != 0:
                 pytest.skip(f"no network namespaces here: ip {' '.join(step)}: {done.stderr.strip()}")
-        yield made
+        yield nodes
     finally:
-        for process in made.started:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(timeout=30)
-        for name in made.names:
+        for name in nodes.names:
             ip("netns", "delete", name)
 
 
-def course(log: Path) -> list[object]:
-    return [event.value for event in record.read(log).all(keys.EVAL_ACCURACY)]
-
-
-def test_two_nodes_train_like_two_ranks_of_one_and_only_the_first_writes_results(nodes: Nodes, tmp_path: Path) -> None:
-    options = ("--schedule.epochs", "3", "--evaluation.target", "0.999", "--clear-cache")
-    both = [nodes.start(node, *options) for node in (0, 1)]
-    codes = [process.wait(timeout=120) for process in both]
-    printed = nodes.output(0) + nodes.output(1)
-    assert codes == [ExitCode.TARGET_NOT_REACHED] * 2, printed
-    assert nodes.left() == ""
-    assert nodes.results(0) == ["result_0.txt", "run_0"]
-    assert nodes.results(1) == []
-    log = nodes.folder / "node0" / "results" / "result_0.txt"
-    (cleared,) = record.read(log).all(keys.CACHE_CLEAR)
-    assert cleared.value is False
-    assert cleared.metadata["reason"].startswith("node 0 of 2: ") and "Read-only" in cleared.metadata["reason"]
-    one = [sys.executable, *RUN, "--results", str(tmp_path / "one"), "--ranks", "2", *options[:-1]]
+def test_two_nodes_train_like_two_ranks_of_one_and_only_the_first_writes_results(linked_nodes: Nodes) -> None:
+    folder = linked_nodes.folder
+    options = ("--schedule.epochs", "3", "--evaluation.target", "0.999")
+    linked_nodes.start(*options)
+    assert linked_nodes.codes() == [ExitCode.TARGET_NOT_REACHED] * 2, linked_nodes.output(0) + linked_nodes.output(1)
+    assert sorted(path.name for path in (folder / "node0" / "results").iterdir()) == ["result_0.txt", "run_0"]
+    assert not list((folder / "node1").glob("results/*"))
+    one = [sys.executable, *RUN, "--results", str(folder / "one"), "--ranks", "2", *options]
     done = subprocess.run(one, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
     assert done.returncode == ExitCode.TARGET_NOT_REACHED, done.stderr
-    assert len(course(log)) == 3
-    assert course(log) == course(tmp_path / "one" / "result_0.txt")
+    both = (linked_nodes.log(), record.read(folder / "one" / "result_0.txt"))
+    courses = [[event.value for event in log.all(keys.EVAL_ACCURACY)] for log in both]
+    assert len(courses[0]) == 3 and courses[0] == courses[1]
 
 
-def test_a_cut_link_is_reported_on_both_nodes_in_time_and_leaves_no_process(nodes: Nodes) -> None:
-    options = ("--schedule.epochs", "100000", "--evaluation.target", "0.999")
-    both = [nodes.start(node, *options) for node in (0, 1)]
-    log = nodes.folder / "node0" / "results" / "result_0.txt"
-    deadline = time.monotonic() + 120
-    while not (log.is_file() and keys.EVAL_ACCURACY in log.read_text()):
-        assert time.monotonic() < deadline and all(process.poll() is None for process in both), nodes.output(0)
-        time.sleep(0.1)
-    assert ip("-n", nodes.names[0], "link", "set", "link0", "down").returncode == 0
-    cut = time.monotonic()
-    codes = [process.wait(timeout=60) for process in both]
-    seconds = time.monotonic() - cut
-    assert codes == [ExitCode.RANK_LOST] * 2, nodes.output(0) + nodes.output(1)
-    assert seconds < 30
-    assert nodes.left() == ""
-    stopped = record.read(log).stopped
+def test_a_cut_link_is_reported_on_both_nodes_in_time_and_leaves_no_process(linked_nodes: Nodes) -> None:
+    linked_nodes.start("--schedule.epochs", "100000", "--evaluation.target", "0.999")
+    log = linked_nodes.folder / "node0" / "results" / "result_0.txt"
+    until(lambda: log.is_file() and keys.EVAL_ACCURACY in log.read_text(), 120)
+    assert ip("-n", linked_nodes.names[0], "link", "set", "link0", "down").returncode == 0
+    for process in linked_nodes.started:
+        process.wait(timeout=30)
+    assert linked_nodes.codes() == [ExitCode.RANK_LOST] * 2, linked_nodes.output(0) + linked_nodes.output(1)
+    stopped = linked_nodes.log().stopped
     assert stopped is not None and stopped.metadata["status"] == keys.ABORTED
     assert "rank 1" in stopped.metadata["reason"] and "step" in stopped.metadata["reason"]
-    assert "rank 1" in nodes.output(0)
-    assert "rank 0" in nodes.output(1)
+    assert "rank 1" in linked_nodes.output(0)
+    assert "rank 0" in linked_nodes.output(1)
+
+
+def test_after_a_lost_rank_both_nodes_resume_the_run_with_the_number_of_rank_0(nodes: Nodes, tmp_path: Path) -> None:
+    for name in ("node0/results/run_0", "node1/results/run_0", "node1/results/run_6"):
+        (tmp_path / name).mkdir(parents=True)
+    options = ["--schedule.epochs", "6", "--evaluation.target", "0.9999", "--evaluation.every", "3", "--ranks", "2"]
+    options += ["--restarts", "1", "--checkpoint-minutes", "0.0001"]
+    nodes.start(*options, **{fault_injection.VARIABLE: "3:20:kill"})
+    codes = nodes.codes()
+    printed = [nodes.output(0), nodes.output(1)]
+    assert codes == [ExitCode.TARGET_NOT_REACHED] * 2, printed
+    assert all("restart 1 of 1: all ranks resume from step" in words for words in printed)
+    assert len(nodes.log(1).all(keys.RESUMED)) == 1
+    assert [event.metadata["epoch_num"] for event in nodes.log(1).all(keys.EVAL_ACCURACY)] == [1, 4, 6]
+    saved = tmp_path / "node1" / "results" / "run_1" / "checkpoint"
+    assert {path.name for path in saved.iterdir()} == {"rank_2", "rank_3", "replicated_2"}

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,6 @@ from timedrun.distributed.process_group import ProcessGroup
 
 CPU = torch.device("cpu")
 MEET_SECONDS = 40.0
-END_SECONDS = 50.0
-"""Less than the timeout of a test, to name the thread that did not end."""
 
 
 class Meeting:
@@ -59,21 +57,9 @@ class ThreadRanks(ProcessGroup):
 
 def in_threads(count: int, function: Callable[[int], Any]) -> list[Any]:
     """The result or the error of `function(number)` on each of `count` threads."""
-    found: list[Any] = [None] * count
-
-    def call(number: int) -> None:
-        try:
-            found[number] = function(number)
-        except Exception as error:
-            found[number] = error
-
-    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for number, thread in enumerate(threads):
-        thread.join(END_SECONDS)
-        assert not thread.is_alive(), f"thread {number} of {count} has not ended"
-    return found
+    with ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(function, number) for number in range(count)]
+        return [future.exception() or future.result() for future in futures]
 
 
 def on_all(world_size: int, body: Callable[[ProcessGroup], Any]) -> list[Any]:

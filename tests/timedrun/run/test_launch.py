@@ -3,6 +3,8 @@
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,116 +20,88 @@ from timedrun.run.worker import LaunchOptions
 from timedrun.storage.result_files import ResultPaths
 
 KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL (last step 12)", begun=True)
+EXITED = End((0, 0), begun=True)
+RESUME = "resume from step 10 with the same command and --resume"
 
 
-def paths_of(
-    folder: Path, *, status: str | None = None, reason: str | None = None, ranks: tuple[int, ...] = ()
-) -> ResultPaths:
-    """Paths of a result whose log ends in run_stop with this status and reason, or without run_stop; `ranks` have a
-    checkpoint of step 10."""
-    log = RunLog(folder / "result_0.txt")
-    log.start(keys.RUN_START)
-    if status == keys.SUCCESS:
-        log.end(keys.RUN_STOP, status=status)
-    elif status:
-        log.close(status, reason)
-    with_checkpoints(paths := ResultPaths(folder, 0), ranks)
-    return paths
-
-
-def with_checkpoints(paths: ResultPaths, ranks: tuple[int, ...]) -> None:
+def result(folder: Path, log: str | None = None, ranks: tuple[int, ...] = (), number: int = 0) -> ResultPaths:
+    """Paths of a result. log: None: there is none; "": without run_stop; else success or the reason in run_stop. ranks:
+    those with a checkpoint of step 10."""
+    paths = ResultPaths(folder, number)
+    if log is not None:
+        writer = RunLog(paths.log)
+        writer.start(keys.RUN_START)
+        if log == keys.SUCCESS:
+            writer.end(keys.RUN_STOP, status=log)
+        elif log:
+            writer.close(keys.ABORTED, log)
     for rank in ranks:
         (paths.checkpoints / f"rank_{rank}").mkdir(parents=True)
         (paths.checkpoints / f"rank_{rank}" / "step_00000010.pt").touch()
-
-
-def test_a_success_in_the_log_is_one_whatever_became_of_the_ranks(tmp_path: Path) -> None:
-    code, words, _ = launch.verdict(paths_of(tmp_path, status=keys.SUCCESS), KILLED)
-    assert code == ExitCode.OK
-    assert words.startswith("target reached in")
-
-
-def test_ranks_that_exit_0_without_a_finished_log_are_an_error(tmp_path: Path) -> None:
-    code, words, _ = launch.verdict(paths_of(tmp_path), End((0, 0), begun=True))
-    assert code == ExitCode.ERROR
-    assert "no run_stop" in words
-    assert launch.verdict(ResultPaths(tmp_path, 1), End((0, 0), begun=True))[0] == ExitCode.ERROR
+    return paths
 
 
 @pytest.mark.parametrize(
-    ("reason", "expected"),
-    [("target not reached", 3), ("budget spent", 3), ("stopped by signal", 75), ("DataError: gone", 4)],
+    ("log", "end", "step", "code", "words"),
+    [
+        (keys.SUCCESS, KILLED, None, ExitCode.OK, ["target reached in"]),
+        ("", EXITED, None, ExitCode.ERROR, ["no run_stop"]),
+        (None, EXITED, None, ExitCode.ERROR, ["the log of the run was removed"]),
+        ("target not reached", KILLED, None, ExitCode.TARGET_NOT_REACHED, ["target not reached"]),
+        ("budget spent", KILLED, None, ExitCode.TARGET_NOT_REACHED, ["budget spent"]),
+        ("stopped by signal", KILLED, None, ExitCode.STOPPED_RESUMABLE, ["stopped by signal", "--resume"]),
+        ("DataError: gone", KILLED, None, ExitCode.RANK_LOST, [KILLED.lost, "the log has: DataError: gone"]),
+        ("", KILLED, 10, ExitCode.RANK_LOST, [KILLED.lost, "no run_stop", RESUME]),
+        ("", End((-15, -9), signal=signal.SIGINT, at_once=True, begun=True), None, ExitCode.INTERRUPTED, ["a signal"]),
+    ],
 )
-def test_a_lost_rank_is_the_verdict_unless_the_log_tells_how_the_run_ended(
-    tmp_path: Path, reason: str, expected: int
+def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none(
+    log: str | None, end: End, step: int | None, code: ExitCode, words: list[str], tmp_path: Path
 ) -> None:
-    paths = paths_of(tmp_path, status=keys.ABORTED, reason=reason, ranks=(0,))
-    code, words, _ = launch.verdict(paths, KILLED)
-    assert code == expected
-    assert reason in words
+    verdict = launch.verdict(result(tmp_path, log, ranks=(0,)), end, step)
+    assert verdict.code == code
+    assert all(text in verdict.words for text in words)
+    assert ("--resume" in verdict.words) == (step is not None or code == ExitCode.STOPPED_RESUMABLE)
 
 
-def test_the_verdict_on_a_killed_rank_0_tells_how_to_resume(tmp_path: Path) -> None:
-    code, words, _ = launch.verdict(paths_of(tmp_path), KILLED, 10)
-    assert code == ExitCode.RANK_LOST
-    assert KILLED.lost in words and "no run_stop" in words
-    assert "resume from step 10 with the same command and --resume" in words
-    assert "--resume" not in launch.verdict(ResultPaths(tmp_path, 0), KILLED)[1]
-
-
-def test_a_run_that_a_signal_ended_at_once_exits_with_its_number(tmp_path: Path) -> None:
-    end = End((-15, -9), signal=signal.SIGINT, at_once=True, begun=True)
-    code, words, _ = launch.verdict(ResultPaths(tmp_path, 0), replace(end, begun=False))
-    assert code == ExitCode.INTERRUPTED
-    assert "stopped before the run had begun; no log was written" in words
-    assert launch.verdict(paths_of(tmp_path), end)[0] == ExitCode.INTERRUPTED
-
-
-def test_the_verdict_of_a_node_without_rank_0_is_that_of_its_ranks(tmp_path: Path) -> None:
-    code, words, _ = launch.verdict(ResultPaths(tmp_path, 0), End((0, 0), begun=True), first_node=False)
-    assert (code, "see the log on node 0" in words) == (ExitCode.OK, True)
-    code, words, _ = launch.verdict(ResultPaths(tmp_path, 0), KILLED, 8, first_node=False)
-    assert code == ExitCode.RANK_LOST
-    assert KILLED.lost in words and "step 8" in words
+@pytest.mark.parametrize(
+    ("end", "code", "words"),
+    [
+        (EXITED, ExitCode.OK, "the ranks of this node exited; see the log on node 0"),
+        (End((1, 1), begun=True), ExitCode.ERROR, "the ranks of this node exited; see the log on node 0"),
+        (KILLED, ExitCode.RANK_LOST, f"{KILLED.lost}; {RESUME}; see the log on node 0"),
+    ],
+)
+def test_the_verdict_of_a_node_without_rank_0_is_that_of_its_ranks(
+    end: End, code: ExitCode, words: str, tmp_path: Path
+) -> None:
+    verdict = launch.verdict(result(tmp_path), end, 10, first_node=False)
+    assert (verdict.code, words in verdict.words) == (code, True)
 
 
 def test_the_common_step_is_one_of_which_every_rank_has_a_checkpoint(tmp_path: Path) -> None:
-    assert launch.common_step(tmp_path, range(2)) is None
-    for rank, steps in ((0, (10, 20, 30)), (1, (10, 20))):
-        (tmp_path / f"rank_{rank}").mkdir()
-        for step in steps:
-            (tmp_path / f"rank_{rank}" / f"step_{step:08d}.pt").touch()
-    (tmp_path / "rank_1" / "step_00000030.pt.draft").touch()
-    assert launch.common_step(tmp_path, range(2)) == 20
-    assert launch.common_step(tmp_path, range(1)) == 30
-    assert launch.common_step(tmp_path, range(3)) is None
+    for name in ("0/step_10.pt", "0/step_20.pt", "0/step_30.pt", "1/step_20.pt", "1/step_30.pt.draft"):
+        path = tmp_path / f"rank_{name}"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert [launch.common_step(tmp_path, range(ranks)) for ranks in (1, 2, 3)] == [30, 20, None]
 
 
-def refused(*errors: tuple[ExitCode, str]) -> End:
-    """End of ranks that refused a run with these errors before its log was open."""
-    return End(tuple(int(code) for code, _ in errors), errors=errors)
-
-
+@pytest.mark.parametrize("log", [None, keys.SUCCESS, "", "stopped by signal"])
 @pytest.mark.parametrize(
-    ("status", "reason"), [(keys.SUCCESS, None), (None, None), (keys.ABORTED, "stopped by signal")]
+    ("errors", "kind"),
+    [
+        ([(ExitCode.ERROR, "it reached its target. Nothing was changed.")], TimedrunError),
+        ([(ExitCode.USAGE, "no such device")], UsageError),
+        ([(ExitCode.USAGE, "no such device"), (ExitCode.ERROR, "no such file")], TimedrunError),
+    ],
 )
 def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(
-    tmp_path: Path, status: str | None, reason: str | None
+    tmp_path: Path, log: str | None, errors: list[tuple[ExitCode, str]], kind: type[Exception]
 ) -> None:
-    paths = paths_of(tmp_path, status=status, reason=reason, ranks=(0,))
     with pytest.raises(TimedrunError) as raised:
-        launch.verdict(paths, refused((ExitCode.ERROR, "it reached its target. Nothing was changed.")))
-    assert str(raised.value) == "it reached its target. Nothing was changed."
-    assert raised.value.exit_code == ExitCode.ERROR
-
-
-def test_a_refusal_for_usage_alone_exits_2_and_different_ones_are_listed(tmp_path: Path) -> None:
-    usage, other = (ExitCode.USAGE, "no such device"), (ExitCode.ERROR, "no such file")
-    with pytest.raises(UsageError, match="no such device"):
-        launch.verdict(ResultPaths(tmp_path, 0), refused(usage))
-    with pytest.raises(TimedrunError, match="no such device\nno such file") as raised:
-        launch.verdict(ResultPaths(tmp_path, 0), refused(usage, other))
-    assert raised.value.exit_code == ExitCode.ERROR
+        launch.verdict(result(tmp_path, log, ranks=(0,)), End((1, 1), errors=tuple(errors)))
+    assert (type(raised.value), str(raised.value)) == (kind, "\n".join(message for _, message in errors))
 
 
 @pytest.mark.parametrize(
@@ -141,137 +115,112 @@ def test_a_refusal_for_usage_alone_exits_2_and_different_ones_are_listed(tmp_pat
 def test_ranks_that_end_before_they_begin_do_not_judge_an_existing_log(
     tmp_path: Path, end: End, code: ExitCode, message: str
 ) -> None:
-    got, words, run = launch.verdict(paths_of(tmp_path, status=keys.SUCCESS), end, 10)
+    got, words, run = launch.verdict(result(tmp_path, keys.SUCCESS), end, 10)
     assert (got, run) == (code, None)
     assert f"{message}; the existing log was not changed" in words and "--resume" not in words
     assert "no log was written" in launch.verdict(ResultPaths(tmp_path, 7), end)[1]
 
 
-class PlayedLauncher:
-    """Launcher whose ranks end as given, one end an attempt."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *ends: End) -> None:
-        self.ends = list(ends)
-        self.jobs: list[LaunchOptions] = []
-        self.environments: list[dict[str, str]] = []
-        monkeypatch.setattr(launch, "Launcher", self._make)
-        monkeypatch.setattr(launch.rank, "dump_job", lambda benchmark, config, options: options)
-        monkeypatch.setenv(fault_injection.VARIABLE, "1:5:kill")
-
-    def _make(
-        self, command: list[str], env: LaunchEnv, *, job: LaunchOptions, environment: dict[str, str], finished: object
-    ) -> "PlayedLauncher":
-        self.jobs.append(job)
-        self.environments.append(dict(environment))
-        return self
-
-    def run(self) -> End:
-        return self.ends.pop(0)
-
-
 def launched(
-    paths: ResultPaths, restarts: int, *, division: str = keys.OPEN, first_rank: int = 0, world_size: int = 2
-) -> launch.Verdict:
+    paths: ResultPaths, *ends: End, restarts: int = 3, division: str = keys.OPEN, first_rank: int = 0
+) -> tuple[launch.Verdict, list[tuple[LaunchOptions, dict[str, str]]]]:
+    """Launch two of four ranks, which end as given, one end an attempt; return options and environment of each too."""
+    left, attempts = list(ends), list[tuple[LaunchOptions, dict[str, str]]]()
+
+    def attempt(command: object, env: object, *, job: Any, environment: Any, finished: object) -> SimpleNamespace:
+        attempts.append((job, dict(environment)))
+        return SimpleNamespace(run=lambda: left.pop(0))
+
     benchmark = find("image_classification")
     config = benchmark.config("smoke", "synthetic")
     config = replace(config, submission=replace(config.submission, division=division))
-    env = LaunchEnv("options", first_rank, world_size, 0, 2, "127.0.0.1", 1)
-    return launch.launch(benchmark, config, LaunchOptions(paths=paths, restarts=restarts), env)
+    env = LaunchEnv("options", first_rank, 4, 0, 2, "127.0.0.1", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "Launcher", attempt)
+        patch.setattr(launch.rank, "dump_job", lambda benchmark, config, options: options)
+        patch.setenv(fault_injection.VARIABLE, "1:5:kill")
+        verdict = launch.launch(benchmark, config, LaunchOptions(paths=paths, restarts=restarts), env)
+    assert left == []
+    return verdict, attempts
 
 
 def test_after_a_lost_rank_all_ranks_resume_at_most_as_often_as_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    played = PlayedLauncher(monkeypatch, KILLED, KILLED, KILLED)
-    assert launched(paths_of(tmp_path, ranks=(0, 1)), 2).code == ExitCode.RANK_LOST
-    assert [job.resume for job in played.jobs] == [False, True, True]
-    assert [fault_injection.VARIABLE in environment for environment in played.environments] == [True, False, False]
-    assert [environment[ATTEMPT] for environment in played.environments] == ["1", "2", "3"]
+    ends = (KILLED, replace(KILLED, begun=False), KILLED)  # the second is lost at its start
+    verdict, attempts = launched(result(tmp_path, "", (0, 1)), *ends, restarts=2)
+    assert verdict.code == ExitCode.RANK_LOST
+    assert [job.resume for job, _ in attempts] == [False, True, True]
+    assert [fault_injection.VARIABLE in environment for _, environment in attempts] == [True, False, False]
+    assert [environment[ATTEMPT] for _, environment in attempts] == ["1", "2", "3"]
     printed = capsys.readouterr().err
     assert "restart 1 of 2: all ranks resume from step 10" in printed
     assert "restart 2 of 2" in printed and "restart 3" not in printed
 
 
 @pytest.mark.parametrize(
-    ("end", "ranks", "division", "code"),
+    ("end", "ranks", "division", "code", "why"),
     [
-        (KILLED, (), keys.OPEN, ExitCode.RANK_LOST),
-        (KILLED, (0, 1), keys.CLOSED, ExitCode.RANK_LOST),
-        (replace(KILLED, signal=signal.SIGTERM), (0, 1), keys.OPEN, ExitCode.RANK_LOST),
-        (End((1, 1), begun=True), (0, 1), keys.OPEN, ExitCode.ERROR),
+        (KILLED, (), keys.OPEN, ExitCode.RANK_LOST, "no restart: not every rank has a checkpoint"),
+        (KILLED, (0, 1), keys.CLOSED, ExitCode.RANK_LOST, "no restart"),
+        (replace(KILLED, signal=signal.SIGTERM), (0, 1), keys.OPEN, ExitCode.RANK_LOST, RESUME),
+        (
+            replace(KILLED, begun=False),
+            (0, 1),
+            keys.OPEN,
+            ExitCode.RANK_LOST,
+            "No restart: the log had not been",
+        ),
+        (End((1, 1), begun=True), (0, 1), keys.OPEN, ExitCode.ERROR, "no run_stop"),
     ],
 )
-def test_no_restart_without_a_checkpoint_in_the_closed_division_after_a_signal_or_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: End, ranks: tuple[int, ...], division: str, code: ExitCode
+def test_no_restart_without_a_checkpoint_of_this_launch_in_the_closed_division_after_a_signal_or_an_error(
+    tmp_path: Path, end: End, ranks: tuple[int, ...], division: str, code: ExitCode, why: str
 ) -> None:
-    played = PlayedLauncher(monkeypatch, end)
-    got, words, _ = launched(paths_of(tmp_path, ranks=ranks), 3, division=division)
-    assert (got, len(played.jobs)) == (code, 1)
-    assert ("no restart" in words) == (code == ExitCode.RANK_LOST and end.signal is None)
-
-
-def test_no_restart_from_checkpoints_of_a_run_that_this_launch_did_not_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = paths_of(tmp_path, ranks=(0, 1))
-    not_begun = replace(KILLED, begun=False)
-    played = PlayedLauncher(monkeypatch, not_begun)
-    code, words, _ = launched(paths, 5)
-    assert (code, len(played.jobs)) == (ExitCode.RANK_LOST, 1)
-    assert words.endswith("No restart: the log had not been opened.")
-    # A later attempt may fail at its start.
-    played = PlayedLauncher(monkeypatch, KILLED, not_begun, refused((ExitCode.ERROR, "it is another's")))
-    with pytest.raises(TimedrunError, match="it is another's"):
-        launched(paths, 5)
-    assert len(played.jobs) == 3
+    verdict, _ = launched(result(tmp_path, "", ranks), end, division=division)
+    assert (verdict.code, why in verdict.words) == (code, True)
 
 
 def test_errors_of_ranks_are_printed_unless_the_verdict_has_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     errors = ((ExitCode.ERROR, "DataError: gone"), (ExitCode.ERROR, "the digest is missing"))
-    PlayedLauncher(monkeypatch, End((1, 1), begun=True, errors=errors))
-    assert "DataError: gone" in launched(paths_of(tmp_path, status=keys.ABORTED, reason="DataError: gone"), 0).words
+    verdict, _ = launched(result(tmp_path, "DataError: gone"), End((1, 1), begun=True, errors=errors))
+    assert "DataError: gone" in verdict.words
     printed = capsys.readouterr().err
     assert "the digest is missing" in printed and "gone" not in printed
 
 
 def test_another_node_uses_the_number_of_rank_0_for_its_checkpoints_and_its_next_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with_checkpoints(ResultPaths(tmp_path, 4), (2, 3))
+    counted = result(tmp_path, ranks=(2, 3), number=4)
     own = ResultPaths(tmp_path, -1)  # the number of --resume in a folder without results
-    played = PlayedLauncher(monkeypatch, replace(KILLED, number=4), End((0, 0), begun=True, over=True, number=4))
-    code, words, _ = launched(own, 1, first_rank=2, world_size=4)
-    assert (code, "see the log on node 0" in words) == (ExitCode.OK, True)
-    assert [(job.paths.number, job.resume) for job in played.jobs] == [(-1, False), (4, True)]
+    ends = (replace(KILLED, number=4), replace(EXITED, over=True, number=4))
+    verdict, attempts = launched(own, *ends, first_rank=2)
+    assert (verdict.code, "see the log on node 0" in verdict.words) == (ExitCode.OK, True)
+    assert [(job.paths.number, job.resume) for job, _ in attempts] == [(-1, False), (4, True)]
     assert "all ranks resume from step 10" in capsys.readouterr().err
-    played = PlayedLauncher(monkeypatch, KILLED)
-    code, words, _ = launched(ResultPaths(tmp_path, 4), 1, first_rank=2, world_size=4)  # 4 is this node's own count
-    assert (code, len(played.jobs)) == (ExitCode.RANK_LOST, 1)
-    assert "no restart: its ranks could not report the result's number" in words
+    verdict, _ = launched(counted, KILLED, first_rank=2)  # here 4 is this node's own count
+    assert verdict.code == ExitCode.RANK_LOST
+    assert "no restart: its ranks could not report the result's number" in verdict.words
 
 
 @pytest.mark.parametrize("first_rank", [0, 2])
-def test_a_restart_that_a_signal_stops_before_it_resumes_can_be_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_rank: int
-) -> None:
-    paths = paths_of(tmp_path, status=keys.ABORTED, reason="rank 1 died", ranks=(first_rank, first_rank + 1))
+def test_a_restart_that_a_signal_stops_before_it_resumes_can_be_resumed(tmp_path: Path, first_rank: int) -> None:
+    paths = result(tmp_path, "rank 1 died", (first_rank, first_rank + 1))
     stopped = End((-15, -15), signal=signal.SIGTERM, at_once=True)
-    PlayedLauncher(monkeypatch, replace(KILLED, number=0), stopped)
-    code, words, _ = launched(paths, 3, first_rank=first_rank, world_size=4)
-    assert code == ExitCode.STOPPED_RESUMABLE
-    assert words.startswith("the restart was stopped before the run was resumed; its log was not changed; resume from")
-    code, words, _ = launch.verdict(paths, stopped, None, begun_before=True)
-    assert (code, "not every rank has a checkpoint" in words) == (ExitCode.TERMINATED, True)
+    verdict, _ = launched(paths, replace(KILLED, number=0), stopped, first_rank=first_rank)
+    assert verdict.code == ExitCode.STOPPED_RESUMABLE
+    assert f"stopped before the run was resumed; its log was not changed; {RESUME}" in verdict.words
+    verdict = launch.verdict(paths, stopped, None, begun_before=True)
+    assert (verdict.code, "not every rank has a checkpoint" in verdict.words) == (ExitCode.TERMINATED, True)
 
 
 def test_a_rank_lost_after_the_end_of_the_run_is_a_warning_on_a_node_without_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    end = End((0, -9), lost="rank 3 did not exit", begun=True, over=True, number=0)
-    played = PlayedLauncher(monkeypatch, end)
-    code, words, _ = launched(ResultPaths(tmp_path, 0), 3, first_rank=2, world_size=4)
-    assert (code, len(played.jobs)) == (ExitCode.OK, 1)
-    assert words.startswith("the ranks of this node exited; see the log on node 0")
+    end = replace(EXITED, lost="rank 3 did not exit", over=True)
+    verdict, _ = launched(result(tmp_path), end, first_rank=2)
+    assert verdict[:2] == (ExitCode.OK, "the ranks of this node exited; see the log on node 0 for the outcome.")
     assert "warning: rank 3 did not exit; the result is valid as logged." in capsys.readouterr().err
