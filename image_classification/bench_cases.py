@@ -153,15 +153,7 @@ def opened(
     data = replace(config_of(STORES[contestant.store], workers=workers, loader=contestant.loader).data, train_size=size)
     source: Loader
     if contestant.name == "raw_host":  # as it is used when a GPU crops and resizes
-        source = RawLoader(
-            folder,
-            train=True,
-            seed=SEED,
-            workers=workers,
-            device=device,
-            eval_resize=data.eval_resize,
-            on_device=True,
-        )
+        source = RawLoader(data, folder, device, train=True, seed=SEED, on_device=True)
     else:
         source = open_source(data, folder, device, train=True, seed=SEED)
     try:
@@ -182,7 +174,7 @@ def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
     """
     from image_classification.loaders.ffcv_loader import stock_loader
 
-    stock = stock_loader(folder, train=True, seed=SEED, workers=workers, size=size, batch=batch, eval_resize=256)
+    stock = stock_loader(folder, seed=SEED, workers=workers, size=size, batch=batch)
     stock.drop_last = False
 
     def batches(samples: Indices, epoch: int) -> Iterator[LoadedBatch]:

@@ -85,12 +85,8 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
     data, model = config.data, config.model
     found = unused_settings(data)
     if data.source == "image_folder":
-        found += LOADERS[data.loader].problems(
-            data.store,
-            folder if folder is not None and folder.is_dir() else None,
-            eval_resize=data.eval_resize,
-            eval_size=data.eval_size,
-        )
+        existing = folder if folder is not None and folder.is_dir() else None
+        found += LOADERS[data.loader].problems(data, existing)
     else:
         found += [
             f"progressive_resizing.where loader: images of source {data.source} are held in memory, so no loader can"

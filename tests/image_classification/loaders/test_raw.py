@@ -1,6 +1,7 @@
 """The loader of raw stores: the crops of the sampling law, the reference's evaluation images, on either path."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +23,7 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.raw import RawLoader
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
+from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.stores.small_stores import given, make_store
 from timedrun.errors import DataError
 
@@ -39,17 +41,10 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def opened(
-    folder: Path, *, train: bool = True, on_device: bool | None = None, resize: int = 40, workers: int = 2
+    folder: Path, *, train: bool = True, on_device: bool = False, resize: int = 40, workers: int = 2
 ) -> RawLoader:
-    return RawLoader(
-        folder,
-        train=train,
-        seed=SEED,
-        workers=workers,
-        device=torch.device("cpu"),
-        eval_resize=resize,
-        on_device=on_device,
-    )
+    config = replace(FOLDER, workers=workers, eval_resize=resize)
+    return RawLoader(config, folder, CPU, train=train, seed=SEED, on_device=on_device)
 
 
 def finished(batch: LoadedBatch) -> NDArray[np.uint8]:
@@ -173,7 +168,7 @@ def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_re
 def test_crops_resized_on_a_gpu_are_those_of_the_threads(store: Path) -> None:
     part = np.arange(len(SIZES))
     device = torch.device("cuda")
-    loader = RawLoader(store, train=True, seed=SEED, workers=2, device=device, eval_resize=40)
+    loader = RawLoader(replace(FOLDER, workers=2, eval_resize=40), store, device, train=True, seed=SEED)
     (batch,) = loader.batches([part], 1, 32)
     loader.close()
     assert batch.images.is_pinned()
