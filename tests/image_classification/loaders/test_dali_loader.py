@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 image.convert("CMYK").save(target, quality=95)
             else:
                 image.save(target, quality=95, subsampling=number % 3)
-    image_folder.write_index(image_folder.make_index(root), root)
+    image_folder.write_index(image_folder.make_index(root, []), root)
     return root
 
 
@@ -163,7 +163,7 @@ def test_a_damaged_file_is_named(opened: Callable[..., DaliLoader], tmp_path: Pa
         (tmp_path / split / "a").mkdir(parents=True)
         for number in range(6):
             picture(number).save(tmp_path / split / "a" / f"{number}.jpg")
-    image_folder.write_index(image_folder.make_index(tmp_path), tmp_path)
+    image_folder.write_index(image_folder.make_index(tmp_path, []), tmp_path)
     loader = opened(tmp_path)
     broken = tmp_path / "train" / "a" / "4.jpg"
     data = broken.read_bytes()

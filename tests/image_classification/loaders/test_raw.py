@@ -24,7 +24,7 @@ from image_classification.loaders.raw import RawLoader
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
 from tests.image_classification.small_image_data import CPU, FOLDER
-from tests.image_classification.stores.small_stores import given, make_store
+from tests.image_classification.stores.small_stores import given, make_store, stored_image
 from timedrun.errors import DataError
 
 SIZES = [(60, 80), (80, 60), (64, 64), (40, 200), (200, 40), (33, 90), (120, 75), (50, 51), (9, 300)]
@@ -68,7 +68,7 @@ def crops_resized(
     boxes = scaled_boxes(boxes, images.original_sizes[part], images.sizes[part])
     made = []
     for sample, (top, left, height, width), flip in zip(part, boxes.tolist(), flips, strict=True):
-        pixels = np.asarray(resize(images.image(sample)[top : top + height, left : left + width]))
+        pixels = np.asarray(resize(stored_image(images, sample)[top : top + height, left : left + width]))
         made.append(pixels[:, ::-1] if flip else pixels)
     return np.stack(made).astype(np.int64)
 
@@ -153,7 +153,7 @@ def test_only_the_crops_leave_the_store_when_the_device_resizes(store: Path) -> 
     boxes = loader.crops(part, 1, 24).boxes
     assert batch.images.shape == (len(part), boxes[:, 2:].max(), boxes[:, 2:].max(), 3)
     for sample, (top, left, height, width) in enumerate(boxes):
-        stored = loader.store.image(sample)[top : top + height, left : left + width]
+        stored = stored_image(loader.store, sample)[top : top + height, left : left + width]
         assert (batch.images[sample, :height, :width].numpy() == stored).all()
 
 
