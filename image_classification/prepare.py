@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,9 +23,8 @@ from image_classification.stores.manifest import (
     store_problems,
     verify,
 )
-from mlevents.terminal_escape import printable
 from timedrun.errors import DataError, UsageError
-from timedrun.storage.worker_pool import TaskProgress, results
+from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
 _IMAGES_PER_TASK = 64
 _LISTED = 20  # empty classes in a note
@@ -99,12 +97,12 @@ def _make_store(
     if folder is None:
         raise UsageError("--images needs --data-folder, the folder of the new store; nothing was prepared.")
     built = build_store(
-        lambda cache: open_source(images, validation_labels, cache, _to_standard_error),
+        lambda cache: open_source(images, validation_labels, cache, to_standard_error),
         folder,
         effective_settings(config.data.store, config.data.eval_resize),
         workers=workers,
         skip_broken=skip_broken,
-        report=_to_standard_error,
+        report=to_standard_error,
     )
     rate = {"images_per_second": round(built.images_made / built.seconds)} if built.images_made else {}
     return _store_facts(config, folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
@@ -168,7 +166,7 @@ def _decode_all(source: Source, workers: int) -> Mapping[str, int]:
     tasks = [items[begin : begin + _IMAGES_PER_TASK] for begin in range(0, len(items), _IMAGES_PER_TASK)]
     kinds: Counter[str] = Counter()
     broken: list[str] = []
-    progress = TaskProgress(_to_standard_error, unit="images", tasks="groups")
+    progress = TaskProgress(to_standard_error, unit="images", tasks="groups")
     for task, (counted, unusable) in results(
         tasks,
         partial,
@@ -186,10 +184,6 @@ def _decode_all(source: Source, workers: int) -> Mapping[str, int]:
     return kinds
 
 
-def _to_standard_error(line: str) -> None:
-    print(printable(line), file=sys.stderr, flush=True)
-
-
 def _about(broken: Sequence[str], what: str) -> str:
     again = "no index was written. Replace or remove them and run the same command again"
     return f"{what}; {again}:\n{first_lines(sorted(broken))}"
@@ -197,7 +191,7 @@ def _about(broken: Sequence[str], what: str) -> str:
 
 def _reported(lines: Sequence[str]) -> dict[str, Any]:
     for line in lines:
-        _to_standard_error(line)
+        to_standard_error(line)
     return {"notes": list(lines)} if lines else {}
 
 

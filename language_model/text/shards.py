@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import zipfile
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,32 +57,30 @@ class PartBuilder:
     def __init__(self, split: Split, characters: int) -> None:
         self.split = split
         self.characters = characters
-        self._number = 0
+        self._numbers = itertools.count()
         self._held: list[Document] = []
         self._gathered: list[Document] = []
         self._size = 0
 
-    def add(self, document: Document) -> list[Part]:
-        """Add a document and return the shard it completes, if any."""
+    def add(self, document: Document) -> Iterator[Part]:
+        """Add a document and yield the shard it completes, if any."""
         self._gathered.append(document)
         self._size += len(document.text)
-        if self._size < self.characters:
-            return []
-        complete = self._part(self._held) if self._held else []
-        self._held, self._gathered, self._size = self._gathered, [], 0
-        return complete
+        if self._size >= self.characters:
+            yield from self._parts(self._held)
+            self._held, self._gathered, self._size = self._gathered, [], 0
 
-    def rest(self) -> list[Part]:
-        """Return the last shards."""
-        held, gathered = self._held, self._gathered
-        self._held, self._gathered = [], []
-        if held and gathered and self._size * 2 >= self.characters:
-            return self._part(held) + self._part(gathered)
-        return self._part(held + gathered) if held or gathered else []
+    def rest(self) -> Iterator[Part]:
+        """Yield the last shards."""
+        if self._size * 2 >= self.characters:
+            yield from self._parts(self._held)
+            yield from self._parts(self._gathered)
+        else:
+            yield from self._parts(self._held + self._gathered)
 
-    def _part(self, documents: list[Document]) -> list[Part]:
-        self._number += 1
-        return [Part(self.split, self._number - 1, tuple(documents))]
+    def _parts(self, documents: list[Document]) -> Iterator[Part]:
+        if documents:
+            yield Part(self.split, next(self._numbers), tuple(documents))
 
 
 @dataclass(frozen=True)

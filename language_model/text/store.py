@@ -85,11 +85,6 @@ class Manifest:
         """Tokens of the longest sequence of any split."""
         return max(facts.longest for facts in self.splits.values())
 
-    @property
-    def token_type(self) -> np.dtype[Any]:
-        """Type of the tokens on disk."""
-        return token_type(self.vocabulary_size)
-
     def write(self, folder: Path) -> None:
         """Write manifest.json, after which the folder is a durable store."""
         write_file(folder / MANIFEST, f"{json.dumps(asdict(self), indent=2)}\n".encode())
@@ -162,12 +157,13 @@ class RaggedStore:
         self.lengths: NDArray[np.int64] = index[:, 0].astype(np.int64)
         self._first = index[:, 1]
         self._starts = np.cumsum(self.lengths) - self.lengths
-        self._tokens = _mapped(self._folder / "tokens.bin", self.manifest.token_type)
+        kind = token_type(self.manifest.vocabulary_size)
+        self._tokens = _mapped(self._folder / "tokens.bin", kind)
         if split == "evaluation":
             self._masked_counts = index[:, 2].astype(np.int64)
             self._masked_starts = np.cumsum(self._masked_counts) - self._masked_counts
             self._masked = _mapped(self._folder / "masked.bin", np.dtype("<u2"))
-            self._labels = _mapped(self._folder / "labels.bin", self.manifest.token_type)
+            self._labels = _mapped(self._folder / "labels.bin", kind)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -236,7 +232,7 @@ def _mapped(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
 
 def _check_index(path: Path, index: NDArray[Any], split: Split, manifest: Manifest) -> None:
     facts = manifest.splits[split]
-    tokens = manifest.files[f"{split}/tokens.bin"].bytes // manifest.token_type.itemsize
+    tokens = manifest.files[f"{split}/tokens.bin"].bytes // token_type(manifest.vocabulary_size).itemsize
     sound = index.dtype == np.dtype("<u2") and index.shape == (facts.sequences, COLUMNS[split])
     if sound and len(index):
         sums = index.astype(np.int64).sum(axis=0)

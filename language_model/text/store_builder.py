@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -30,19 +29,13 @@ from language_model.text.store import (
 )
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import Vocabulary
-from mlevents.terminal_escape import printable
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import StoredFile, write_file
 from timedrun.storage.folder_lock import locked
-from timedrun.storage.worker_pool import TaskProgress, results
+from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
 WORK = "preparation"
 """Folder of finished shards in an incomplete store, from which an interrupted preparation continues."""
-
-
-def to_standard_error(line: str) -> None:
-    """Print a line of progress."""
-    print(printable(line), file=sys.stderr, flush=True)
 
 
 def build_store(

@@ -99,7 +99,7 @@ def test_a_run_that_reaches_its_target_passes_both_checkers(
 def test_accuracy_counts_every_masked_token_once_whatever_the_batch(
     tiny_config: BertRunConfig, tiny_store: Path
 ) -> None:
-    model = build_model(tiny_config)
+    model = build_model(tiny_config, torch.device("cpu"))
     precision = Precision("fp32", ALONE.device)
 
     def opened(eval_batch: int) -> TextBatches:
@@ -129,7 +129,7 @@ def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
     shutil.copytree(tiny_store, store)
     (store / CHECKPOINT).mkdir()
     trained = replace(methods, evaluation=replace(methods.evaluation, target=0.01))
-    other = build_model(replace(trained, seed=77))
+    other = build_model(replace(trained, seed=77), torch.device("cpu"))
     safetensors.save_file(weights_of(other), store / CHECKPOINT / "model.safetensors")
     config = replace(trained, start="checkpoint")
     found = prepare(config, store, decode=True, workers=1)
