@@ -113,6 +113,7 @@ class Launcher:
         folder = Path(tempfile.mkdtemp(prefix="timedrun-"))
         (folder / "job.json").write_text(self.job)
         self._status = StatusFiles(folder)
+        self._status.expect(self._rank_numbers)
         guard = [sys.executable, "-I", rank_guard.__file__, str(folder)]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
         previous = {number: signal.signal(number, self._receive) for number in handled()}

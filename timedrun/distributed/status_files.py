@@ -24,9 +24,15 @@ class StatusFiles:
 
     folder: Path
 
+    def expect(self, ranks: Iterable[int]) -> None:
+        """Mark each of `ranks` as not begun. A rank removes its mark with `report_begun`: that needs no space on the
+        disk, and a folder that is cleared during the run has the same meaning."""
+        for rank in ranks:
+            self.path(rank, "waiting").touch()
+
     def begun(self, ranks: Iterable[int]) -> bool:
         """Return True if one of `ranks` has opened the run's log, new or resumed."""
-        return any(self.path(rank, "begun").exists() for rank in ranks)
+        return not all(self.path(rank, "waiting").exists() for rank in ranks)
 
     def left(self, rank: int) -> bool:
         """Return True if the rank's work was complete, so that its exit code is the run's."""
@@ -62,7 +68,7 @@ def report_begun(number: int) -> None:
     if STATUS_FILES in os.environ:
         _report("number", number=number)
         with contextlib.suppress(OSError):
-            _own("begun").touch()  # an empty file can be made on a full disk too
+            _own("waiting").unlink()
     elif os.environ.get("RANK") == "0" and (store := _agent_store()) is not None:
         store.set(NUMBER_KEY, str(number))
 

@@ -25,7 +25,7 @@ def leave(code):
     (status / f"rank_{rank}.left").write_text("")
     os._exit(code)
 def begin():
-    (status / f"rank_{rank}.begun").touch()
+    (status / f"rank_{rank}.waiting").unlink()
 def refuse(words, code=1):
     (status / f"rank_{rank}.error").write_text(json.dumps({"code": code, "words": words}))
     os._exit(code)

@@ -126,7 +126,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ended]
 @pytest.mark.parametrize(
     ("how", "reason", "code"),
     [
-        ("kill", "rank 1 died: killed, crashed or out of memory (last step 12)", ExitCode.RANK_LOST),
+        ("kill", "rank 1 died: killed, crashed or out of memory (last step 1", ExitCode.RANK_LOST),
         (
             "stop",
             "no heartbeat from rank 1 for 15 s (last step 12); run aborted; resume with --resume",

@@ -14,6 +14,7 @@ from timedrun.errors import ExitCode, TimedrunError
 
 def test_reports_are_read_and_an_incomplete_one_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status = status_files.StatusFiles(tmp_path)
+    status.expect(range(2, 4))
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv(STATUS_FILES, str(tmp_path))
     status_files.report_begun(12)
