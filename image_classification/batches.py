@@ -237,15 +237,7 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
         images = torch.randint(0, 256, (count, len(config.mean), size, size), dtype=torch.uint8, generator=generator)
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
         return InMemoryImages(images, labels, device)
-    return LOADERS[config.loader].open(
-        config.store,
-        require_folder(config, folder),
-        train=train,
-        seed=seed,
-        workers=config.workers,
-        device=device,
-        eval_resize=config.eval_resize,
-    )
+    return LOADERS[config.loader].open(config, require_folder(config, folder), device, train=train, seed=seed)
 
 
 def sample_order(config: DataConfig) -> sampling.Order:

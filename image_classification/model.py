@@ -32,9 +32,7 @@ class ModelConfig:
     scales uniform in [0, 1) as well, as in MosaicML's 2022 runs."""
 
 
-RESNET18 = ModelConfig(block="basic", layers=(2, 2, 2, 2))
 RESNET50 = ModelConfig(block="bottleneck", layers=(3, 4, 6, 3))
-RESNET101 = ModelConfig(block="bottleneck", layers=(3, 4, 23, 3))
 
 
 class BasicBlock(nn.Module):

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,23 @@ Pixels = npt.NDArray[np.uint8]
 SLICE = 8  # images per task: small enough to share a batch among threads, large enough to amortize a task's overhead
 
 
-class OpenBatch(Protocol):
+@dataclass(frozen=True)
+class OpenBatch:
     """Batch with allocated memory whose images are being made."""
 
-    def fill(self, begin: int, end: int) -> None:
-        """Make images begin .. end. Called from any thread, concurrently, once per image."""
+    loaded: LoadedBatch
+    """Complete after every image was made."""
+    fill: Callable[[int, int], None]
+    """Make images begin .. end. Called from any thread, concurrently, once per image."""
 
-    def loaded(self) -> LoadedBatch:
-        """Return the complete batch; called once, in the consumer's thread, after every image was made."""
+
+def open_images(
+    part: Indices, labels: npt.NDArray[np.int64], images: Tensor, fill_images: Callable[[Indices, Tensor], None]
+) -> OpenBatch:
+    """Open a batch of `images`; `fill_images(samples, images)` writes uint8 (k, size, size, 3) for k samples."""
+    rows = images.permute(0, 2, 3, 1)
+    loaded = LoadedBatch(images, torch.from_numpy(labels[part]))
+    return OpenBatch(loaded, lambda begin, end: fill_images(part[begin:end], rows[begin:end]))
 
 
 class DecodePool:
@@ -66,7 +75,7 @@ class DecodePool:
                 batch, _ = in_flight.popleft()
                 if (part := next(waiting, None)) is not None:  # before the consumer takes its time
                     in_flight.append(self._submit(part, start(part)))
-                yield batch.loaded()
+                yield batch.loaded
                 del batch
         finally:
             running = [future for _, futures in in_flight for future in futures if not future.cancel()]
@@ -139,24 +148,3 @@ class ThreadBuffers(threading.local):
         copy = self.image(name, pixels.shape[0], pixels.shape[1])
         np.copyto(copy, pixels)
         return copy
-
-
-class ImageBatch:
-    """`OpenBatch` of images; `fill_images(samples, images)` writes uint8 (k, size, size, 3) for k samples."""
-
-    def __init__(
-        self,
-        part: Indices,
-        labels: npt.NDArray[np.int64],
-        images: Tensor,
-        fill_images: Callable[[Indices, Tensor], None],
-    ) -> None:
-        self.part, self.images, self.fill_images = part, images, fill_images
-        self.labels = torch.from_numpy(labels[part])
-        self._rows = images.permute(0, 2, 3, 1)
-
-    def fill(self, begin: int, end: int) -> None:
-        self.fill_images(self.part[begin:end], self._rows[begin:end])
-
-    def loaded(self) -> LoadedBatch:
-        return LoadedBatch(self.images, self.labels)

@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_in
 from image_classification.augmentation import train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders.loader import LoadedBatch
+from image_classification.settings import DataConfig
 from image_classification.stores.encoded import EncodedImages, open_encoded
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
@@ -83,9 +84,9 @@ class _Key(NamedTuple):
 class _Decoded(Dataset[Tensor | DataError]):
     """Images (size, size, 3). An error is returned, since DataLoader would wrap a raised one into a traceback."""
 
-    def __init__(self, images: EncodedImages, *, train: bool, seed: int, eval_resize: int, workers: int) -> None:
-        self.images, self.train, self.seed, self.eval_resize = images, train, seed, eval_resize
-        self.current = torch.full((max(1, workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+    def __init__(self, images: EncodedImages, config: DataConfig, *, train: bool, seed: int) -> None:
+        self.images, self.train, self.seed, self.eval_resize = images, train, seed, config.eval_resize
+        self.current = torch.full((max(1, config.workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         """(workers, 2) process id and current sample of each worker."""
 
     def __getitem__(self, key: _Key) -> Tensor | DataError:
@@ -115,17 +116,15 @@ def _collated(images: list[Tensor | DataError]) -> Tensor | DataError:
 class PillowLoader:
     """Crop, bilinear resize and flip with Pillow: the reference pixels of the other loaders."""
 
-    def __init__(
-        self, folder: Path, *, train: bool, seed: int, workers: int, device: torch.device, eval_resize: int
-    ) -> None:
-        """With 0 `workers` the caller decodes. Workers are forked here, because `batches` may run beside other threads.
+    def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
+        """With 0 `config.workers` the caller decodes. Workers are forked here: `batches` may run beside other threads.
 
         Raises:
             DataError: no readable store in `folder`.
         """
-        self._folder = folder
+        self._folder, workers = folder, config.workers
         self._images = open_encoded(folder, "train" if train else "evaluation")
-        self._dataset = _Decoded(self._images, train=train, seed=seed, eval_resize=eval_resize, workers=workers)
+        self._dataset = _Decoded(self._images, config, train=train, seed=seed)
         self._plan: list[list[_Key]] = []
         self._loader: DataLoader[Tensor | DataError] | None = DataLoader(
             self._dataset,

@@ -15,8 +15,9 @@ from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders import pillow
 from image_classification.loaders.crop_kernel import mirror_in_chunks
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch, Pixels, ThreadBuffers
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, Pixels, ThreadBuffers, open_images
 from image_classification.loaders.loader import LoadedBatch
+from image_classification.settings import DataConfig
 from image_classification.stores.encoded import open_encoded
 from timedrun.training.sampling import Indices
 
@@ -48,14 +49,12 @@ class TurboJpegLoader:
     plain JPEG or have defects.
     """
 
-    def __init__(
-        self, folder: Path, *, train: bool, seed: int, workers: int, device: torch.device, eval_resize: int
-    ) -> None:
+    def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
         self._images = open_encoded(folder, "train" if train else "evaluation")
-        self._train, self._seed, self._eval_resize = train, seed, eval_resize
+        self._train, self._seed, self._eval_resize = train, seed, config.eval_resize
         self._batch_buffers = BatchBuffers(pin=device.type == "cuda")
         self._buffers = ThreadBuffers()
-        self._threads = DecodePool(max(1, workers))
+        self._threads = DecodePool(max(1, config.workers))
 
     def __len__(self) -> int:
         return len(self._images)
@@ -64,7 +63,7 @@ class TurboJpegLoader:
         fill: Callable[[Indices, Tensor], None]
         fill = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
         return self._threads.batches(
-            parts, lambda part: ImageBatch(part, self._images.labels, self._batch_buffers.take(len(part), size), fill)
+            parts, lambda part: open_images(part, self._images.labels, self._batch_buffers.take(len(part), size), fill)
         )
 
     def close(self) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from image_classification.preparation.formats import FORMATS
-from image_classification.preparation.inspection import CORRUPT, CorruptImage, inspect
+from image_classification.preparation.inspection import CORRUPT, inspect
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.sample_index import shard_name
-from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnreadableFile
+from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnusableImage
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import FileWriter, StoredFile, write_file
 
@@ -113,7 +113,7 @@ class ShardWriter:
             for position, item in enumerate(task.items, task.first):
                 try:
                     image = inspect(item, position, item.read())
-                except (CorruptImage, UnreadableFile) as error:
+                except UnusableImage as error:
                     broken.append(str(error))
                     findings.setdefault(CORRUPT, []).append(item.name)
                     continue

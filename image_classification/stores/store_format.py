@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _OF_ONE_FILE = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR})
 
 
-class UnreadableFile(DataError):
-    """Failure to open or read the file of one image; other images may still be readable."""
+class UnusableImage(DataError):
+    """An image cannot be fully decoded, or its file not be read; other images may still be usable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SourceItem:
         """Return the encoded image.
 
         Raises:
-            UnreadableFile: its own file cannot be read; the item is named.
+            UnusableImage: its own file cannot be read; the item is named.
             DataError: the file changed, or the disk or archive cannot be read; the item is named.
         """
         try:
@@ -56,7 +56,7 @@ class SourceItem:
                 os.close(handle)
         except OSError as error:
             alone = self.offset == 0 and error.errno in _OF_ONE_FILE  # a member of a tar file is never at offset 0
-            kind = UnreadableFile if alone else DataError
+            kind = UnusableImage if alone else DataError
             raise kind(f"{self.name}: {self.path} cannot be read ({error.strerror}).") from None
         if len(data) < self.size:
             raise DataError(

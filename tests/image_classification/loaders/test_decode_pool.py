@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, OpenBatch, open_images
 from tests.image_classification.small_image_data import eventually
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
@@ -29,9 +29,9 @@ def _numbers(samples: Indices, images: torch.Tensor) -> None:
         image.fill_(sample % 256)
 
 
-def _batch(fill: Callable[[Indices, torch.Tensor], None] = _numbers) -> Callable[[Indices], ImageBatch]:
+def _batch(fill: Callable[[Indices, torch.Tensor], None] = _numbers) -> Callable[[Indices], OpenBatch]:
     memory = BatchBuffers(pin=False)
-    return lambda part: ImageBatch(part, LABELS, memory.take(len(part), 5), fill)
+    return lambda part: open_images(part, LABELS, memory.take(len(part), 5), fill)
 
 
 def _parts(count: int, size: int = 10) -> list[Indices]:

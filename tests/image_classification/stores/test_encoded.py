@@ -32,7 +32,7 @@ def images(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[G
             path = tmp_path / file.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(file.data)
-        image_folder.write_index(image_folder.make_index(tmp_path), tmp_path)
+        image_folder.write_index(image_folder.make_index(tmp_path, []), tmp_path)
     return tmp_path, files
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_changed_or_went_is_named(tmp_path: Path) -> None:
     for name in ("train/ant/a.jpg", "train/ant/b.jpg", "val/ant/c.jpg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"12345")
-    image_folder.write_index(image_folder.make_index(tmp_path), tmp_path)
+    image_folder.write_index(image_folder.make_index(tmp_path, []), tmp_path)
     opened = FolderImages(tmp_path, "train")
     (tmp_path / "train/ant/a.jpg").write_bytes(b"123456")
     (tmp_path / "train/ant/b.jpg").unlink()
