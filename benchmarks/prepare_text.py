@@ -51,7 +51,6 @@ def pipeline_seconds(text: list[Path], vocabulary: Path, workers: int, clock: Cl
             Path(folder) / "store",
             vocabulary=vocabulary,
             workers=workers,
-            report=lambda _: None,
             settings=TextSettings(held_out=0.02, part_characters=1 << 21),
         )
         return clock() - began

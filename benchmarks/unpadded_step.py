@@ -41,7 +41,6 @@ def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, pa
         lengths=lengths,
         first=lengths // 2,
         masked=np.concatenate([start + np.sort(random.permutation(size)[:count]) for start, size, count in places]),
-        masked_counts=counts,
         labels=random.integers(1, architecture.vocabulary, counts.sum()),
     )
     return collate(

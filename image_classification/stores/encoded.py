@@ -8,14 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from image_classification import image_folder
-from image_classification.stores.manifest import (
-    MANIFEST,
-    Format,
-    StoreConfig,
-    check_size,
-    read_manifest,
-    require_split,
-)
+from image_classification.stores.manifest import MANIFEST, Format, StoreConfig, read_manifest, require_split
 from image_classification.stores.sample_index import (
     ROW,
     IndexedImages,
@@ -26,6 +19,7 @@ from image_classification.stores.sample_index import (
 )
 from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
 from timedrun.errors import DataError
+from timedrun.storage.atomic_file import check_size
 
 SUFFIX = "jpegs"
 COLUMNS = ("height", "width")

@@ -175,21 +175,10 @@ def part_path(folder: Path, split: Split, number: int) -> Path:
 
 def save_part(path: Path, content: PartContent, key: str) -> None:
     """Write a shard atomically. `key` identifies everything it was built from."""
-    facts = {
-        "key": key,
-        "wordpieces": content.wordpieces,
-        "documents": content.documents,
-        "skipped": content.skipped,
-    }
+    arrays = {name: value for name, value in vars(content).items() if isinstance(value, np.ndarray)}
+    facts = {"key": key} | {name: value for name, value in vars(content).items() if name not in arrays}
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
-        index=content.index,
-        tokens=content.tokens,
-        masked=content.masked,
-        labels=content.labels,
-    )
+    np.savez(buffer, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
     write_file(path, buffer.getvalue())
 
 
@@ -198,13 +187,12 @@ def load_part(path: Path, key: str) -> PartContent | None:
     try:
         with np.load(path, allow_pickle=False) as arrays:  # reading a member checks its CRC-32
             facts = json.loads(arrays["facts"].tobytes())
-            if facts["key"] != key:
+            if facts.pop("key") != key:
                 return None
-            content = [arrays[name] for name in ("index", "tokens", "masked", "labels")]
+            facts["skipped"] = tuple(facts["skipped"])
+            return PartContent(**{name: arrays[name] for name in arrays.files if name != "facts"}, **facts)
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
         return None
-    index, tokens, masked, labels = content
-    return PartContent(index, tokens, masked, labels, facts["wordpieces"], facts["documents"], tuple(facts["skipped"]))
 
 
 def settings_key(settings: TextSettings, vocabulary: Vocabulary) -> str:

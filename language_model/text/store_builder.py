@@ -36,7 +36,6 @@ from timedrun.storage.atomic_file import StoredFile, write_file
 from timedrun.storage.folder_lock import locked
 from timedrun.storage.worker_pool import TaskProgress, results
 
-Report = Callable[[str], None]
 WORK = "preparation"
 """Folder of finished shards in an incomplete store, from which an interrupted preparation continues."""
 
@@ -53,7 +52,6 @@ def build_store(
     *,
     vocabulary: Callable[[], Vocabulary],
     workers: int,
-    report: Report,
     done: Callable[[], float],
 ) -> dict[str, Any]:
     """Build the store of `corpora`; `done` returns the share of the text read so far, for the time left.
@@ -87,11 +85,11 @@ def build_store(
                     f"{out} contains a store with other settings ({', '.join(different)} differ); it was not changed; "
                     "name a new folder"
                 )
-            report("already prepared from the same text and settings")
+            to_standard_error("already prepared from the same text and settings")
         else:
             work = out / WORK
             write_file(work / VOCABULARY, words.content)
-            progress = TaskProgress(report, unit="WordPieces", tasks="shards")
+            progress = TaskProgress(to_standard_error, unit="WordPieces", tasks="shards")
             for (_, share), (wordpieces, made) in results(
                 tasks(),
                 start_making,
@@ -192,8 +190,7 @@ def _assembled(
 
 def chosen(count: int, wanted: int) -> NDArray[np.int64]:
     """Return `wanted` positions evenly spread over `count`, as MLPerf selects its 10,000, or all if there are fewer."""
-    if wanted >= count:
-        return np.arange(count, dtype=np.int64)
+    wanted = min(wanted, count)
     return np.arange(wanted, dtype=np.int64) * count // wanted
 
 

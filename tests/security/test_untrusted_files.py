@@ -237,7 +237,7 @@ def test_an_index_that_announces_more_than_it_has_or_is_an_archive_is_refused(tm
         manifest["files"]["train/index.npy"]["bytes"] = len(content.getvalue())
         (tmp_path / text_store.MANIFEST).write_text(json.dumps(manifest))
         with pytest.raises(DataError):
-            RaggedStore.open(tmp_path, "train")
+            RaggedStore(tmp_path, "train")
 
 
 def test_a_table_of_images_that_is_an_archive_or_holds_objects_is_refused(tmp_path: Path) -> None:
