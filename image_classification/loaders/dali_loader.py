@@ -16,7 +16,7 @@ from torch import Tensor
 from image_classification.augmentation import train_crops
 from image_classification.centre_crop import centre_windows
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.pillow import decode, describe_image
+from image_classification.loaders.pillow import decode
 from image_classification.settings import DataConfig
 from image_classification.stores.encoded import open_encoded
 from timedrun.errors import DataError
@@ -101,7 +101,7 @@ class DaliLoader:
             with Image.open(io.BytesIO(data)) as image:
                 width, height = image.size
         except (OSError, SyntaxError, ValueError):
-            decode(data, describe_image(self.images, sample))
+            decode(data, self.images.describe(sample))
             raise
         return np.frombuffer(data, dtype=np.uint8), (height, width)
 
@@ -109,7 +109,7 @@ class DaliLoader:
         """Return a message naming the file at which a batch failed, which DALI does not report."""
         for sample in part.tolist():
             try:
-                decode(self.images.read(sample), describe_image(self.images, sample))
+                decode(self.images.read(sample), self.images.describe(sample))
             except DataError as broken:
                 return str(broken)
         names = ", ".join(self.images.name(sample) for sample in part[:3].tolist())

@@ -19,6 +19,7 @@ from timedrun.training.sampling import Indices
 
 Pixels = npt.NDArray[np.uint8]
 SLICE = 8  # images per task: small enough to share a batch among threads, large enough to amortize a task's overhead
+AHEAD = 3  # batches
 
 
 @dataclass(frozen=True)
@@ -31,20 +32,11 @@ class OpenBatch:
     """Make images begin .. end. Called from any thread, concurrently, once per image."""
 
 
-def open_images(
-    part: Indices, labels: npt.NDArray[np.int64], images: Tensor, fill_images: Callable[[Indices, Tensor], None]
-) -> OpenBatch:
-    """Open a batch of `images`; `fill_images(samples, images)` writes uint8 (k, size, size, 3) for k samples."""
-    rows = images.permute(0, 2, 3, 1)
-    loaded = LoadedBatch(images, torch.from_numpy(labels[part]))
-    return OpenBatch(loaded, lambda begin, end: fill_images(part[begin:end], rows[begin:end]))
-
-
 class DecodePool:
-    """Fixed number of threads that work on up to `ahead` batches beyond the one handed over."""
+    """Fixed number of threads that work on up to AHEAD batches beyond the one handed over, in memory for `device`."""
 
-    def __init__(self, threads: int, *, ahead: int = 3, slice_size: int = SLICE) -> None:
-        self.threads, self.ahead, self.slice_size = threads, ahead, slice_size
+    def __init__(self, threads: int, device: torch.device, *, slice_size: int = SLICE) -> None:
+        self.buffers, self.slice_size = BatchBuffers(pin=device.type == "cuda"), slice_size
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
         ready = threading.Barrier(threads + 1)
         try:
@@ -66,7 +58,7 @@ class DecodePool:
         waiting = iter(parts)
         try:
             while True:
-                while len(in_flight) < self.ahead and (part := next(waiting, None)) is not None:
+                while len(in_flight) < AHEAD and (part := next(waiting, None)) is not None:
                     in_flight.append(self._submit(part, start(part)))
                 if not in_flight:
                     return
@@ -81,6 +73,23 @@ class DecodePool:
             running = [future for _, futures in in_flight for future in futures if not future.cancel()]
             for future in running:
                 future.exception()
+
+    def images(
+        self,
+        parts: Sequence[Indices],
+        labels: npt.NDArray[np.int64],
+        size: int,
+        fill_images: Callable[[Indices, Tensor], None],
+    ) -> Iterator[LoadedBatch]:
+        """Iterate over batches of images; `fill_images(samples, images)` writes k images uint8 (k, size, size, 3)."""
+
+        def start(part: Indices) -> OpenBatch:
+            images = self.buffers.take(len(part), size)
+            rows = images.permute(0, 2, 3, 1)
+            loaded = LoadedBatch(images, torch.from_numpy(labels[part]))
+            return OpenBatch(loaded, lambda begin, end: fill_images(part[begin:end], rows[begin:end]))
+
+        return self.batches(parts, start)
 
     def close(self) -> None:
         """End the threads; pending slices are cancelled."""

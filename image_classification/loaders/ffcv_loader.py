@@ -13,7 +13,7 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import centre_windows
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, OpenBatch, open_images
+from image_classification.loaders.decode_pool import DecodePool
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.beton import BetonImages, beton_name
@@ -53,8 +53,7 @@ class FfcvLoader:
             self.images = open_beton(self.store.path, self.store.name)
             if not np.array_equal(self.images.labels, self.store.labels):
                 raise DataError(f"{self.store.path}: its labels differ from the store's index; prepare it again.")
-        self._buffers = BatchBuffers(pin=device.type == "cuda")
-        self._threads = DecodePool(max(1, config.workers), slice_size=SLICE)
+        self._threads = DecodePool(max(1, config.workers), device, slice_size=SLICE)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -65,10 +64,7 @@ class FfcvLoader:
         def fill(samples: Indices, images: Tensor) -> None:
             self.images.decode(samples, self.crops(samples, epoch, size), images.numpy())
 
-        def start(part: Indices) -> OpenBatch:
-            return open_images(part, self.images.labels, self._buffers.take(len(part), size), fill)
-
-        return self._threads.batches(parts, start)
+        return self._threads.images(parts, self.images.labels, size, fill)
 
     def crops(self, samples: Indices, epoch: int, size: int) -> npt.NDArray[np.int64]:
         """Return (n, 5) top, left, height, width in stored pixels, and 1 to mirror."""

@@ -20,8 +20,6 @@ from ffcv.transforms import RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImag
 
 from timedrun.errors import DataError
 
-CROP_COLUMNS = 5  # top, left, height, width, mirrored
-
 
 class BetonFile:
     """Open .beton file. Opening it reads its tables but no image.
@@ -162,7 +160,7 @@ def compiled_decoder() -> Callable[..., None]:
         empty,
         np.empty(0, dtype=row),
         numbers,
-        numbers.reshape(0, CROP_COLUMNS),
+        numbers.reshape(0, 5),
         np.empty((0, 1, 1, 3), dtype=np.uint8),
         np.empty(0, dtype=np.bool_),
         np.empty((1, 1), dtype=np.uint8),

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -50,12 +50,6 @@ def decode(data: bytes, name: str) -> Image.Image:
         raise DataError(f"{name}: cannot be decoded ({reason}); replace or remove it and prepare again.") from None
 
 
-def describe_image(images: EncodedImages, index: int) -> str:
-    """Return the image's file and name, for messages."""
-    file, name = images.file_of(index).as_posix(), images.name(index)
-    return file if file.endswith(name) else f"{file}: {name}"
-
-
 def training_image(image: Image.Image, box: Sequence[int], flip: bool, size: int) -> Image.Image:
     """Crop `image` to `box` (top, left, height, width), resize to `size` x `size` and mirror if `flip`."""
     from PIL import Image
@@ -75,10 +69,7 @@ def evaluation_image(image: Image.Image, resize: int, size: int) -> Image.Image:
     return image.crop((left, top, left + size, top + size))
 
 
-class _Key(NamedTuple):
-    epoch: int
-    sample: int
-    size: int
+_Key = tuple[int, int, int]  # epoch, sample, size
 
 
 class _Decoded(Dataset[Tensor | DataError]):
@@ -92,19 +83,20 @@ class _Decoded(Dataset[Tensor | DataError]):
     def __getitem__(self, key: _Key) -> Tensor | DataError:
         worker = get_worker_info()
         if worker is not None:
-            self.current.numpy()[worker.id] = os.getpid(), key.sample
+            self.current.numpy()[worker.id] = os.getpid(), key[1]
         try:
             return torch.from_numpy(np.array(self._image(key)))
         except DataError as error:
             return error
 
     def _image(self, key: _Key) -> Image.Image:
-        image = decode(self.images.read(key.sample), describe_image(self.images, key.sample))
+        epoch, sample, size = key
+        image = decode(self.images.read(sample), self.images.describe(sample))
         if not self.train:
-            return evaluation_image(image, self.eval_resize, key.size)
+            return evaluation_image(image, self.eval_resize, size)
         sizes = np.array([[image.height, image.width]])
-        boxes, flips = train_crops(self.seed, key.epoch, np.array([key.sample]), sizes)
-        return training_image(image, boxes[0].tolist(), bool(flips[0]), key.size)
+        boxes, flips = train_crops(self.seed, epoch, np.array([sample]), sizes)
+        return training_image(image, boxes[0].tolist(), bool(flips[0]), size)
 
 
 def _collated(images: list[Tensor | DataError]) -> Tensor | DataError:
@@ -149,7 +141,7 @@ class PillowLoader:
         """Iterate over the batches of `parts`, channels-last, one pass at a time; see `Loader.batches`."""
         if self._loader is None:
             raise DataError("the image loader is closed")
-        self._plan[:] = [[_Key(epoch, int(sample), size) for sample in part] for part in parts]
+        self._plan[:] = [[(epoch, int(sample), size) for sample in part] for part in parts]
         try:
             for part, images in zip(parts, self._loader, strict=True):
                 if isinstance(images, DataError):
@@ -182,7 +174,7 @@ class PillowLoader:
         while self._workers is not None:
             for process, sample in self._dataset.current.tolist():
                 if process >= 0 and not _alive(process):
-                    where = describe_image(self._images, sample)
+                    where = self._images.describe(sample)
                     return DataError(
                         f"{where}: the worker process that decoded it died ({error}). If memory ran out, use fewer "
                         "--data.workers; if it dies at this image again, replace or remove the image."

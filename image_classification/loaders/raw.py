@@ -14,7 +14,7 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.loaders.crop_kernel import copy_crops, resize_crops, scripted
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, OpenBatch, ThreadBuffers
+from image_classification.loaders.decode_pool import DecodePool, OpenBatch, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.prefetch import to_device
 from image_classification.loaders.resample import resample
@@ -63,13 +63,12 @@ class RawLoader:
         self.folder, self.train, self.seed, self.eval_resize = folder, train, seed, config.eval_resize
         self.store = RawImages(folder, "train" if train else f"{RESIZED}{config.eval_resize}")
         self.on_device = train and (on_device or device.type == "cuda")
-        self._buffers = BatchBuffers(pin=device.type == "cuda")
         self._scratch = ThreadBuffers()
         with warnings.catch_warnings():  # torch has no read-only tensors; these are only read
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             self._shards = [torch.from_numpy(shard) for shard in self.store.shards]
         scripted(copy_crops if self.on_device else resize_crops)
-        self._threads = DecodePool(max(1, config.workers), slice_size=SLICE)
+        self._threads = DecodePool(max(1, config.workers), device, slice_size=SLICE)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -103,7 +102,7 @@ class RawLoader:
         self._threads.close()
 
     def _resized(self, part: Indices, crops: Crops, size: int) -> OpenBatch:
-        images = self._buffers.take(len(part), size)
+        images = self._threads.buffers.take(len(part), size)
         rows = images.permute(0, 2, 3, 1)
         needed = int(crops.boxes[:, 2:].prod(axis=1).max(initial=1)) * 3 + size**2 * 3
 
@@ -115,7 +114,8 @@ class RawLoader:
 
     def _packed(self, part: Indices, crops: Crops, size: int) -> OpenBatch:
         """Open a batch of crops in their stored size, each in the top left corner of a square."""
-        packed = self._buffers.take(len(part), int(crops.boxes[:, 2:].max(initial=1))).permute(0, 2, 3, 1)
+        side = int(crops.boxes[:, 2:].max(initial=1))
+        packed = self._threads.buffers.take(len(part), side).permute(0, 2, 3, 1)
         boxes, flips = torch.from_numpy(crops.boxes.copy()), torch.from_numpy(crops.flips)
         boxes[:, :2] = 0
 

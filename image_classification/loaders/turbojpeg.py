@@ -15,7 +15,7 @@ from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders import pillow
 from image_classification.loaders.crop_kernel import mirror_in_chunks
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, Pixels, ThreadBuffers, open_images
+from image_classification.loaders.decode_pool import DecodePool, Pixels, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.encoded import open_encoded
@@ -52,9 +52,8 @@ class TurboJpegLoader:
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
         self._images = open_encoded(folder, "train" if train else "evaluation")
         self._train, self._seed, self._eval_resize = train, seed, config.eval_resize
-        self._batch_buffers = BatchBuffers(pin=device.type == "cuda")
         self._buffers = ThreadBuffers()
-        self._threads = DecodePool(max(1, config.workers))
+        self._threads = DecodePool(max(1, config.workers), device)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -62,9 +61,7 @@ class TurboJpegLoader:
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
         fill: Callable[[Indices, Tensor], None]
         fill = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
-        return self._threads.batches(
-            parts, lambda part: open_images(part, self._images.labels, self._batch_buffers.take(len(part), size), fill)
-        )
+        return self._threads.images(parts, self._images.labels, size, fill)
 
     def close(self) -> None:
         self._threads.close()
@@ -114,7 +111,7 @@ class TurboJpegLoader:
         return _Opened(sample, data, pixels.shape[0], pixels.shape[1], pixels)
 
     def _by_pillow(self, sample: int, data: bytes) -> Pixels:
-        return np.array(pillow.decode(data, pillow.describe_image(self._images, sample)))
+        return np.array(pillow.decode(data, self._images.describe(sample)))
 
     def _decoded(self, image: _Opened, height: int, width: int) -> Pixels:
         """Return pixels (height, width, 3), or full size if Pillow decoded; valid until this thread's next call."""

@@ -18,7 +18,6 @@ from image_classification.preparation.shard_writer import (
     RECORDS,
     RULES,
     WORK,
-    ShardRecord,
     ShardTask,
     ShardWriter,
     load_record,
@@ -198,8 +197,7 @@ class _Build:
             files = {name: stored for name, stored in self.present.files.items() if _split_of(name) in self.kept}
             findings = {kind: set(names) for kind, names in self.present.findings.items()}
         for split in self.missing:
-            records = self._records(split)
-            shards = [record.shard for record in records]
+            shards = self._shards(split)
             counts[split] = self._count(split, shards)
             try:
                 files |= self.format.finish(self.out, split, shards)
@@ -207,8 +205,8 @@ class _Build:
                 raise unwritable(self.out, error) from None
             if self.format.keeps_shards:
                 files |= {shard.file: shard.stored for shard in shards}
-            for record in records:
-                for kind, names in record.findings.items():
+            for shard in shards:
+                for kind, names in shard.findings.items():
                     findings.setdefault(kind, set()).update(names)
         manifest = ImageManifest(
             settings=self.settings,
@@ -224,15 +222,15 @@ class _Build:
         self._remove_splits(set(json.loads((self.out / PLAN).read_text(encoding="utf-8"))["splits"]))
         return manifest
 
-    def _records(self, split: str) -> list[ShardRecord]:
+    def _shards(self, split: str) -> list[FinishedShard]:
         found = []
         for task in self.tasks[split]:
-            record = load_record(self.out, split, task.number, self.keys[split, task.number])
-            if record is None:
+            shard = load_record(self.out, split, task.number, self.keys[split, task.number])
+            if shard is None:
                 raise DataError(
                     f"{self.out / RECORDS}: the record of {task.name} changed during preparation; run prepare again."
                 )
-            found.append(record)
+            found.append(shard)
         return found
 
     def _count(self, split: str, shards: Sequence[FinishedShard]) -> SplitCounts:

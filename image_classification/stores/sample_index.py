@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -111,9 +111,6 @@ class SampleIndex:
         last = index + 1 == len(self.rows) or index == -1
         end = self._names.size if last else int(self.rows["name"][index + 1])
         return os.fsdecode(self._names[start : end - 1].tobytes())
-
-    def names(self) -> Iterator[str]:
-        return map(self.name, range(len(self.rows)))
 
     def digest_into(self, digest: hashlib._Hash) -> None:
         """Update `digest` with all rows and names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,6 +110,10 @@ class FinishedShard:
     """(n + 1,); image i is bytes offsets[i] .. offsets[i + 1] of the file"""
     rows: NDArray[np.int64]
     """(n, columns) `EncodedImage.row`"""
+    findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the images that are not plain RGB JPEG, by kind."""
+    broken: tuple[str, ...] = ()
+    """Images that cannot be read or decoded, each with the reason."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,11 @@ def test_an_index_lists_images_by_class_with_their_bytes(tree: Path) -> None:
     index = read_index(tree)
     assert index.classes == ("ant", "bee", "wasp")
     train = index.splits["train"]
-    assert list(train.names()) == ["train/ant/deep/3.png", "train/bee/10.JPEG", "train/bee/2.jpg"]
+    assert list(map(train.name, range(len(train)))) == [
+        "train/ant/deep/3.png",
+        "train/bee/10.JPEG",
+        "train/bee/2.jpg",
+    ]
     assert train.labels.tolist() == [0, 1, 1]
     assert train.rows["bytes"].tolist() == [3, 1, 2]
     facts = index.facts["train"]

@@ -279,7 +279,8 @@ def test_an_image_file_that_grew_without_end_is_not_read_to_it(tmp_path: Path, m
         file.write_bytes(image.data)
     write_index(make_index(tmp_path, []), tmp_path)
     images = FolderImages(tmp_path, "train")
-    images.file_of(0).unlink()
-    images.file_of(0).symlink_to("/dev/zero")
+    path = Path(images.describe(0))
+    path.unlink()
+    path.symlink_to("/dev/zero")
     with pytest.raises(DataError, match="bytes"):
         images.read(0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from timedrun.distributed import stall_detector
-from timedrun.distributed.stall_detector import ACTIVE_SHARE, ActivityProbe, ThreadActivity, ThreadTimes
+from timedrun.distributed.stall_detector import ACTIVE_SHARE, ActivityProbe, ThreadActivity, ThreadTimes, busiest_share
 
 pytestmark = pytest.mark.timeout(60)
 COLLECTIVE: dict[str, Any] = {"__name__": "torch.distributed.fake"}
@@ -32,7 +32,7 @@ class Machine:
         monkeypatch.setattr(
             stall_detector, "_any_in_state", lambda tasks, states: any(s in states for s in self.states)
         )
-        monkeypatch.setattr(ThreadTimes, "read", lambda tasks: self.times)
+        monkeypatch.setattr(stall_detector, "thread_times", lambda tasks: self.times)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_process_with_work_anywhere_is_not_idle(
 def test_a_runnable_thread_is_idle_if_its_times_say_so(
     machine: Machine, probe_of: Callable[..., ActivityProbe]
 ) -> None:
-    machine.states, machine.times = b"R", ThreadTimes(100.0, {WORKER: (0.003, 0.95)})
+    machine.states, machine.times = b"R", {WORKER: (0.003, 0.95)}
     assert samples(probe_of(own_code)).idle_seconds == 5.0
 
 
@@ -116,8 +116,8 @@ def test_a_reset_discards_earlier_samples(machine: Machine, probe_of: Callable[.
 
 def share(ran: float, waited: float) -> float:
     """The share of a thread that ran and waited for a core for so long in the last second; another one is idle."""
-    before = ThreadTimes(100.0, {WORKER: (7.0, 3.0), IDLE: (1.0, 1.0)})
-    return ThreadTimes(101.0, {WORKER: (7.0 + ran, 3.0 + waited), IDLE: (1.0, 1.0)}).busiest_share_since(before)
+    before = {WORKER: (7.0, 3.0), IDLE: (1.0, 1.0)}
+    return busiest_share(before, {WORKER: (7.0 + ran, 3.0 + waited), IDLE: (1.0, 1.0)}, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_polling_thread_is_idle_however_long_it_waits_for_a_core(ran: float, w
 
 
 def test_a_thread_that_started_since_the_last_sample_counts_from_its_start() -> None:
-    assert ThreadTimes(101.0, {WORKER: (0.6, 0.0)}).busiest_share_since(ThreadTimes(100.0, {})) == pytest.approx(0.6)
+    assert busiest_share({}, {WORKER: (0.6, 0.0)}, 1.0) == pytest.approx(0.6)
 
 
 def test_scheduler_times_are_read_and_a_kernel_without_them_is_told_from_an_ended_thread(tmp_path: Path) -> None:
@@ -144,12 +144,11 @@ def test_scheduler_times_are_read_and_a_kernel_without_them_is_told_from_an_ende
         one.mkdir()
     (zeros / "schedstat").write_text("0 0 0\n")
     (works / "schedstat").write_text("2000000000 500000000 7\n")
-    assert ThreadTimes.read([silent]) is None
-    assert ThreadTimes.read([works, silent]) is None
-    assert ThreadTimes.read([zeros]) is None
-    found = ThreadTimes.read([works, zeros, tmp_path / "ended"])
-    assert found is not None
-    assert found.seconds == {works: (2.0, 0.5), zeros: (0.0, 0.0)}
+    assert stall_detector.thread_times([silent]) is None
+    assert stall_detector.thread_times([works, silent]) is None
+    assert stall_detector.thread_times([zeros]) is None
+    found = stall_detector.thread_times([works, zeros, tmp_path / "ended"])
+    assert found == {works: (2.0, 0.5), zeros: (0.0, 0.0)}
 
 
 def test_states_are_those_of_this_processs_other_threads(probe_of: Callable[..., ActivityProbe]) -> None:
