@@ -111,7 +111,6 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
         store = folder / name
         if not (store / MANIFEST).is_file():
             print(f"preparing {name}", file=sys.stderr, flush=True)
-            store.mkdir(parents=True, exist_ok=True)
             prepare(config, store, decode=False, workers=options.workers, images=images)
         if found := " ".join(store_problems(store, config.data.store, config.data.eval_resize)):
             raise UsageError(f"--stores: {found}")

@@ -82,8 +82,7 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
     data, model = config.data, config.model
     found = unused_settings(data)
     if data.source == "image_folder":
-        existing = folder if folder is not None and folder.is_dir() else None
-        found += LOADERS[data.loader].problems(data, existing)
+        found += LOADERS[data.loader].problems(data, folder)
     else:
         found += [
             f"progressive_resizing.where loader: images of source {data.source} are held in memory, so no loader can"

@@ -96,7 +96,7 @@ def make_index(folder: Path, unreadable: list[str]) -> Index:
     return Index(classes, splits)
 
 
-def write_index(index: Index, folder: Path) -> Path:
+def write_index(index: Index, folder: Path) -> None:
     """Write `index` into `folder`, its head last, so that an interrupted write leaves no index."""
     files: dict[str, StoredFile] = {}
     path = folder / INDEX
@@ -105,7 +105,6 @@ def write_index(index: Index, folder: Path) -> Path:
         files |= table.write(folder, f"{path.stem}.{split}")
     head = IndexHead(version=VERSION, classes=index.classes, sha256=index.digest, files=files)
     write_file(path, (json.dumps(asdict(head), indent=1) + "\n").encode())
-    return path
 
 
 def read_index(folder: Path) -> Index:

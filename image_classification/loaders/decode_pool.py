@@ -18,6 +18,8 @@ from image_classification.loaders.loader import LoadedBatch
 from timedrun.training.sampling import Indices
 
 Pixels = npt.NDArray[np.uint8]
+FillImages = Callable[[Indices, Tensor], None]
+"""(samples, images): write k images uint8 (k, size, size, 3)."""
 SLICE = 8  # images per task: small enough to share a batch among threads, large enough to amortize a task's overhead
 AHEAD = 3  # batches
 
@@ -75,13 +77,9 @@ class DecodePool:
                 future.exception()
 
     def images(
-        self,
-        parts: Sequence[Indices],
-        labels: npt.NDArray[np.int64],
-        size: int,
-        fill_images: Callable[[Indices, Tensor], None],
+        self, parts: Sequence[Indices], labels: npt.NDArray[np.int64], size: int, fill_images: FillImages
     ) -> Iterator[LoadedBatch]:
-        """Iterate over batches of images; `fill_images(samples, images)` writes k images uint8 (k, size, size, 3)."""
+        """Iterate over batches of images, `size` pixels per side."""
 
         def start(part: Indices) -> OpenBatch:
             images = self.buffers.take(len(part), size)

@@ -47,7 +47,7 @@ class ImageLoader:
         return loader
 
     def problems(self, config: DataConfig, folder: Path | None) -> list[str]:
-        """Return what keeps the loader from reading the store; without a folder, only the config is checked.
+        """Return what keeps the loader from reading the store; without an existing folder, only the config is checked.
 
         Manifests and file sizes are read, images are not.
         """
@@ -57,7 +57,7 @@ class ImageLoader:
                 f"data.eval_resize {config.eval_resize} is less than data.eval_size {config.eval_size}: the central"
                 " crop would not fit into the resized image."
             )
-        if folder is not None:
+        if folder is not None and folder.is_dir():
             found += store_problems(folder, config.store, config.eval_resize)
         return [problem for problem in found if problem]
 

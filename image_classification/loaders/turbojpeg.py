@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders import pillow
 from image_classification.loaders.crop_kernel import mirror_in_chunks
-from image_classification.loaders.decode_pool import DecodePool, Pixels, ThreadBuffers
+from image_classification.loaders.decode_pool import DecodePool, FillImages, Pixels, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
 from image_classification.stores.encoded import open_encoded
@@ -59,8 +59,7 @@ class TurboJpegLoader:
         return len(self._images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        fill: Callable[[Indices, Tensor], None]
-        fill = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
+        fill: FillImages = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
         return self._threads.images(parts, self._images.labels, size, fill)
 
     def close(self) -> None:

@@ -62,7 +62,8 @@ def test_the_digest_changes_with_names_labels_classes_and_sizes(tree: Path, chan
 
 
 def test_an_index_with_a_wrong_digest_is_refused(tree: Path) -> None:
-    path = write_index(make_index(tree, []), tree)
+    write_index(make_index(tree, []), tree)
+    path = tree / INDEX
     path.write_text(path.read_text().replace('"wasp"', '"hornet"'))
     with pytest.raises(DataError, match=rf"{INDEX}: damaged or edited"):
         read_index(tree)
