@@ -155,7 +155,6 @@ def main() -> None:
         classes = subset(given.images, work / f"images_{given.classes}", given.classes)
         for name, store in ways:
             folder = work / f"{store}_{given.classes}"
-            folder.mkdir(parents=True, exist_ok=True)
             images = [work / f"images_{given.classes}"]
             prepare(config_of(name, store, given, classes, 1), folder, decode=False, workers=2, images=images)
         table: list[list[float]] = []

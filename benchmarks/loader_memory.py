@@ -36,8 +36,7 @@ def load_epochs(pipe: Connection, contestant: Contestant, stores: Stores, option
     """Run `epochs` passes in a child process; send 0 once the loader is open and the number of images of each pass, and
     wait after each until the memory was sampled."""
     torch.set_num_threads(1)
-    samples = sampling.epoch_order(stores.images, SEED, 1)[: options.count]
-    with opened(contestant, stores, samples, options, torch.device("cpu")) as batches:
+    with opened(contestant, stores, options, torch.device("cpu")) as batches:
         pipe.send(0)
         for epoch in range(1, epochs + 1):
             part = sampling.epoch_order(stores.images, SEED, epoch)[: options.count]

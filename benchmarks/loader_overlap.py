@@ -46,9 +46,9 @@ def opened(
     last_epoch: int = 0,
 ) -> ImageBatches:
     """Open the batches as a run does."""
-    config = config_of(STORES[store_of(loader)], workers=given.workers, loader=loader).data
+    config = config_of(STORES[store_of(loader)]).data
     return ImageBatches(
-        replace(config, prefetch=prefetch, train_size=given.size),
+        replace(config, loader=loader, workers=given.workers, prefetch=prefetch, train_size=given.size),
         stores.folder / store_of(loader),
         ALONE,
         global_batch=given.batch,

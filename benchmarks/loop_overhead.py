@@ -64,8 +64,7 @@ def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path 
         for batch in data.train(epoch):
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * schedule.factor(step / steps)
-            progress = (epoch - 1) / schedule.epochs_scaled
-            images, targets = methods.batch(batch.images, batch.labels, progress, config.model.classes)
+            images, targets = methods.batch(batch.images, batch.labels, config.progress(epoch), config.model.classes)
             loss = loss_function(model(images), targets)
             loss.backward()
             optimizer.step()

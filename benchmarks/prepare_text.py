@@ -51,7 +51,6 @@ def pipeline_seconds(text: list[Path], vocabulary: Path, workers: int, clock: Cl
             Path(folder) / "store",
             vocabulary=vocabulary,
             workers=workers,
-            report=lambda _: None,
             settings=TextSettings(held_out=0.02, part_characters=1 << 21),
         )
         return clock() - began
@@ -71,15 +70,13 @@ def main() -> None:
     tokenizer = read_vocabulary(arguments.vocabulary).tokenizer()
     sentences = [line for document in Corpus(arguments.text).documents() for line in document.sentences()]
     clock: Clock = time.process_time if arguments.workers == 1 else time.perf_counter
+    ways = {
+        "encode_batch_fast": lambda: tokenizer_seconds(tokenizer, sentences, arguments.batch, clock),
+        "pipeline": lambda: pipeline_seconds(arguments.text, arguments.vocabulary, arguments.workers, clock),
+    }
     rows = []
     for number in range(arguments.rounds):
-        names = ["encode_batch_fast", "pipeline"]
-        seconds = {}
-        for name in names if number % 2 == 0 else reversed(names):
-            if name == "pipeline":
-                seconds[name] = pipeline_seconds(arguments.text, arguments.vocabulary, arguments.workers, clock)
-            else:
-                seconds[name] = tokenizer_seconds(tokenizer, sentences, arguments.batch, clock)
+        seconds = {name: ways[name]() for name in (ways if number % 2 == 0 else reversed(ways))}
         rows.append(seconds)
         print("  ".join(f"{name} {value:.2f} s" for name, value in seconds.items()), flush=True)
     ratios = sorted(row["encode_batch_fast"] / row["pipeline"] for row in rows)

@@ -55,16 +55,10 @@ class Spent:
 def ours(tree: Path, scratch: Path) -> tuple[dict[str, Spent], Scores]:
     """Check and score the whole tree with timedrun."""
     spent = {"check": Spent(), "score": Spent()}
-    status = spent["check"].run(
-        [*TIMEDRUN, "check", str(tree), "--no-official", "--json", "--ruleset", RULESET],
-        scratch,
-        scratch / "check.json",
-    )
-    assert status in (0, 1), f"timedrun check ended with {status}"
-    status = spent["score"].run(
-        [*TIMEDRUN, "score", str(tree), "--json", "--ruleset", RULESET], scratch, scratch / "score.json"
-    )
-    assert status in (0, 1), f"timedrun score ended with {status}"
+    for verb, options in (("check", ["--no-official"]), ("score", [])):
+        command = [*TIMEDRUN, verb, str(tree), *options, "--json", "--ruleset", RULESET]
+        status = spent[verb].run(command, scratch, scratch / f"{verb}.json")
+        assert status in (0, 1), f"timedrun {verb} ended with {status}"
     scores: Scores = {}
     for row in json.loads((scratch / "score.json").read_text()):
         scores[row["submitter"], row["system"], row["benchmark"]] = row["score_minutes"]

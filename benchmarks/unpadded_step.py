@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from language_model.text.synthetic_store import sampled_lengths
 from timedrun.training.sampling import stream_seed
 
 MASKED_SHARE = 0.15
+QUARTILES = (0.25, 0.5, 0.75)
 
 
 def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, padded: bool, seed: int) -> MaskedBatch:
@@ -41,7 +41,6 @@ def sampled_batch(lengths: NDArray[np.int64], architecture: BertArchitecture, pa
         lengths=lengths,
         first=lengths // 2,
         masked=np.concatenate([start + np.sort(random.permutation(size)[:count]) for start, size, count in places]),
-        masked_counts=counts,
         labels=random.integers(1, architecture.vocabulary, counts.sum()),
     )
     return collate(
@@ -100,10 +99,6 @@ def proportional(layers: int, hidden: int, positions: int) -> int:
     return round(share * layers * (24 * hidden**2 + 4 * hidden * positions) / (2 * hidden)) - hidden
 
 
-def quartiles(values: list[float]) -> list[float]:
-    return [float(value) for value in np.quantile(values, (0.25, 0.5, 0.75))]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     numbers = {"layers": 4, "hidden": 256, "heads": 4, "positions": 512}
@@ -143,10 +138,10 @@ def main() -> None:
     print(f"{'seconds a step (quartiles)':>58} {'x eager':>22} {'x sdpa':>22}")
     table = {}
     for name, own in seconds.items():
-        row = {"seconds": quartiles(own)}
+        row = {"seconds": np.quantile(own, QUARTILES).tolist()}
         for attention in ("eager", "sdpa"):
             theirs = seconds[f"transformers {attention}"]
-            row[f"over_{attention}"] = quartiles([a / b for a, b in zip(theirs, own, strict=True)])
+            row[f"over_{attention}"] = np.quantile(np.divide(theirs, own), QUARTILES).tolist()
         table[name] = row
         shown = ["{1:7.3f} ({0:.3f} .. {2:.3f})".format(*values) for values in row.values()]
         print(f"{name:>28} {shown[0]:>29} {shown[1]:>22} {shown[2]:>22}")
@@ -163,7 +158,7 @@ def main() -> None:
             "batch": len(lengths),
             "lengths": {"mean": float(lengths.mean()), "mean_square": squares, "padding": float(padding)},
             "rounds": arguments.rounds,
-            "median_over_eager": statistics.median(table[list(table)[-1]]["over_eager"]),
+            "median_over_eager": table[list(table)[-1]]["over_eager"][1],
             "rungs": table,
             "seconds": seconds,
         }

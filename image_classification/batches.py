@@ -77,7 +77,9 @@ class ImageBatches:
         self.config, self.ranks, self.global_batch, self.seed = config, ranks, global_batch, seed
         self._size_at = size_at or (lambda epoch: config.train_size)
         self._last_epoch = last_epoch
-        self._order = sample_order(config)
+        self._order: sampling.Order = sampling.epoch_order
+        if config.order == "quasi_random":
+            self._order = partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)
         self._folder = folder
         self._prefetch = config.prefetch if config.source == "image_folder" else 0
         self._ahead: Prefetched | None = None
@@ -138,7 +140,7 @@ class ImageBatches:
         size = max(1, self.config.eval_batch // self.ranks.world_size)
         parts = [mine[begin : begin + size] for begin in range(0, len(mine), size)]
         loaded = self.eval_source.batches(parts, 0, self.config.eval_size)
-        with Prefetched(loaded, self.ranks.device, self._prefetch) as ready:
+        with closing(Prefetched(loaded, self.ranks.device, self._prefetch)) as ready:
             self._evaluating = ready
             for images, labels in ready:
                 yield Batch(self._normalize(images), labels, len(images))
@@ -237,18 +239,4 @@ def open_source(config: DataConfig, folder: Path | None, device: torch.device, *
         images = torch.randint(0, 256, (count, len(config.mean), size, size), dtype=torch.uint8, generator=generator)
         labels = torch.randint(0, config.synthetic_classes, (count,), generator=generator)
         return InMemoryImages(images, labels, device)
-    return LOADERS[config.loader].open(
-        config.store,
-        require_folder(config, folder),
-        train=train,
-        seed=seed,
-        workers=config.workers,
-        device=device,
-        eval_resize=config.eval_resize,
-    )
-
-
-def sample_order(config: DataConfig) -> sampling.Order:
-    if config.order == "random":
-        return sampling.epoch_order
-    return partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)
+    return LOADERS[config.loader].open(config, require_folder(config, folder), device, train=train, seed=seed)

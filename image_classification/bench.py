@@ -108,7 +108,7 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
         before = held_bytes()
         torch.set_num_threads(1)  # some loaders set it when opened
         labels: list[Tensor] = []
-        with opened(contestant, stores, samples, options, device) as batches:
+        with opened(contestant, stores, options, device) as batches:
             for _ in batches(samples[: UNCOUNTED * options.batch], epoch):
                 pass  # starts processes, compiles and allocates
             finish = contestant.name != "raw_host"

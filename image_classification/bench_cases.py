@@ -38,7 +38,6 @@ STORES: Final = {
 @dataclass(frozen=True)
 class Contestant:
     name: str
-    loader: LoaderName
     store: str
     size: int
 
@@ -75,12 +74,7 @@ def choice(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 def contestants_of(names: Sequence[str], sizes: Sequence[int]) -> list[Contestant]:
     """Return the contestants of these names on each of their stores at each size."""
-    return [
-        Contestant(name, CONTESTANTS[name][0], store, size)
-        for size in sizes
-        for name in names
-        for store in CONTESTANTS[name][1]
-    ]
+    return [Contestant(name, store, size) for size in sizes for name in names for store in CONTESTANTS[name][1]]
 
 
 @dataclass(frozen=True)
@@ -113,11 +107,10 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
             write_images(images[0], settings, workers=options.workers)
     manifests = {}
     for name in names:
-        config = config_of(STORES[name], workers=options.workers)
+        config = config_of(STORES[name])
         store = folder / name
         if not (store / MANIFEST).is_file():
             print(f"preparing {name}", file=sys.stderr, flush=True)
-            store.mkdir(parents=True, exist_ok=True)
             prepare(config, store, decode=False, workers=options.workers, images=images)
         if found := " ".join(store_problems(store, config.data.store, config.data.eval_resize)):
             raise UsageError(f"--stores: {found}")
@@ -130,38 +123,27 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
     return Stores(folder, manifests, source)
 
 
-def config_of(store: StoreConfig, *, workers: int, loader: LoaderName | None = None) -> ImageRunConfig:
-    """Return a config of that store and of `loader`, by default the first that reads it."""
-    readers = [loader] if loader else [name for name, known in LOADERS.items() if store.format in known.formats]
+def config_of(store: StoreConfig) -> ImageRunConfig:
+    """Return a config of that store."""
     base = imagenet_baseline()
-    return replace(base, data=replace(base.data, loader=readers[0], store=store, workers=workers))
+    return replace(base, data=replace(base.data, store=store))
 
 
 Batches = Callable[[Indices, int], Iterator[LoadedBatch]]
 
 
 @contextlib.contextmanager
-def opened(
-    contestant: Contestant, stores: Stores, samples: Indices, options: BenchOptions, device: torch.device
-) -> Iterator[Batches]:
+def opened(contestant: Contestant, stores: Stores, options: BenchOptions, device: torch.device) -> Iterator[Batches]:
     """Open the loader and yield a function from (samples, epoch) to their batches; close it at the end."""
     folder = stores.folder / contestant.store
     workers, size, batch = options.workers, contestant.size, options.batch
     if contestant.name == "ffcv_own":
         yield own_pipeline(folder, min(workers, usable_cores()), size, batch)
         return
-    data = replace(config_of(STORES[contestant.store], workers=workers, loader=contestant.loader).data, train_size=size)
+    data = replace(config_of(STORES[contestant.store]).data, loader=CONTESTANTS[contestant.name][0], workers=workers)
     source: Loader
     if contestant.name == "raw_host":  # as it is used when a GPU crops and resizes
-        source = RawLoader(
-            folder,
-            train=True,
-            seed=SEED,
-            workers=workers,
-            device=device,
-            eval_resize=data.eval_resize,
-            on_device=True,
-        )
+        source = RawLoader(data, folder, device, train=True, seed=SEED, on_device=True)
     else:
         source = open_source(data, folder, device, train=True, seed=SEED)
     try:
@@ -182,7 +164,7 @@ def own_pipeline(folder: Path, workers: int, size: int, batch: int) -> Batches:
     """
     from image_classification.loaders.ffcv_loader import stock_loader
 
-    stock = stock_loader(folder, train=True, seed=SEED, workers=workers, size=size, batch=batch, eval_resize=256)
+    stock = stock_loader(folder, seed=SEED, workers=workers, size=size, batch=batch)
     stock.drop_last = False
 
     def batches(samples: Indices, epoch: int) -> Iterator[LoadedBatch]:

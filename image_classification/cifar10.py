@@ -24,18 +24,21 @@ FILES = {
 }
 
 
-def problems(folder: Path) -> list[str]:
-    """Return the faults of a folder of binary batches by names and sizes of its files; no pixel is read."""
+def require(folder: Path) -> None:
+    """Raise DataError unless `folder` has all binary batches, by names and sizes; no pixel is read."""
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         pickled = (folder / "data_batch_1").exists()
         hint = " It has the pickled Python version, which is not supported." if pickled else ""
-        return [
+        raise DataError(
             f"{folder}: {', '.join(missing)} missing.{hint} Give the folder of CIFAR-10's binary version"
             " with --data-folder."
-        ]
+        )
     wrong = [name for name in FILES if (folder / name).stat().st_size != RECORD * PER_FILE]
-    return [f"{folder / name}: not {RECORD * PER_FILE:,} bytes; fetch it again." for name in wrong]
+    if wrong:
+        raise DataError(
+            " ".join(f"{folder / name}: not {RECORD * PER_FILE:,} bytes; fetch it again." for name in wrong)
+        )
 
 
 def read(folder: Path, split: str) -> tuple[Tensor, Tensor]:
@@ -44,8 +47,7 @@ def read(folder: Path, split: str) -> tuple[Tensor, Tensor]:
     Raises:
         DataError: a file is missing, has the wrong size or a label above 9.
     """
-    if found := problems(folder):
-        raise DataError(" ".join(found))
+    require(folder)
     names = [name for name in FILES if name.startswith("test") == (split == "evaluation")]
     records = np.concatenate([np.fromfile(folder / name, dtype=np.uint8).reshape(-1, RECORD) for name in names])
     labels = records[:, 0].astype(np.int64)
@@ -64,8 +66,7 @@ def verify(folder: Path) -> dict[str, str]:
     Raises:
         DataError: a file is missing or is not the published one.
     """
-    if found := problems(folder):
-        raise DataError(" ".join(found))
+    require(folder)
     for name, published in FILES.items():
         with open(folder / name, "rb") as file:
             actual = hashlib.file_digest(file, "sha1").hexdigest()

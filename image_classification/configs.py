@@ -32,7 +32,6 @@ CIFAR10_DATA = DataConfig(
     eval_size=32,
     padding=4,
     flip=True,
-    eval_batch=1000,
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
 )

@@ -50,14 +50,11 @@ def facts(config: DataConfig, folder: Path | None, *, usable: bool = True) -> Da
     """
     if config.source == "digits":
         digits.require()
-        return declared(config)
-    if config.source == "synthetic":
+    elif config.source == "cifar10":
+        cifar10.require(require_folder(config, folder))
+    if config.source != "image_folder":
         return declared(config)
     folder = require_folder(config, folder)
-    if config.source == "cifar10":
-        if found := cifar10.problems(folder):
-            raise DataError(" ".join(found))
-        return declared(config)
     if config.store.format == "folder":
         index = image_folder.read_index(folder)
         return DataFacts(index.facts["train"].images, index.facts["evaluation"].images, len(index.classes), 3)
@@ -85,12 +82,7 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
     data, model = config.data, config.model
     found = unused_settings(data)
     if data.source == "image_folder":
-        found += LOADERS[data.loader].problems(
-            data.store,
-            folder if folder is not None and folder.is_dir() else None,
-            eval_resize=data.eval_resize,
-            eval_size=data.eval_size,
-        )
+        found += LOADERS[data.loader].problems(data, folder)
     else:
         found += [
             f"progressive_resizing.where loader: images of source {data.source} are held in memory, so no loader can"

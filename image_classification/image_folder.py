@@ -58,11 +58,11 @@ class IndexHead:
     files: dict[str, StoredFile]
 
 
-def make_index(folder: Path, unreadable: list[str] | None = None) -> Index:
+def make_index(folder: Path, unreadable: list[str]) -> Index:
     """Index `folder`; classes are the sorted sub-folders of train/, as in torchvision's ImageFolder.
 
     Args:
-        unreadable: if given, images without a readable size are appended, with the reason, and listed with 0 bytes.
+        unreadable: images without a readable size are appended, with the reason, and listed with 0 bytes.
 
     Raises:
         DataError: a split or its images are missing, or val/ has a class that train/ does not have.
@@ -84,14 +84,19 @@ def make_index(folder: Path, unreadable: list[str] | None = None) -> Index:
                 found = sorted(path for path in entry.rglob("*") if path.suffix.lower() in SUFFIXES)
                 names += [path.relative_to(folder).as_posix() for path in found]
                 labels += [numbers[entry.name]] * len(found)
-                sizes += [_size_of(path, folder, unreadable) for path in found]
+                for path in found:
+                    try:
+                        sizes.append(path.stat().st_size)
+                    except OSError as error:
+                        unreadable.append(f"{path.relative_to(folder).as_posix()}: cannot be read ({error.strerror})")
+                        sizes.append(0)
         if not names:
             raise DataError(f"{folder / sub}: no image ({', '.join(SUFFIXES)}) in any class folder.")
         splits[split] = SampleIndex.of(names, {"label": labels, "bytes": sizes}, FILE_ROW)
     return Index(classes, splits)
 
 
-def write_index(index: Index, folder: Path) -> Path:
+def write_index(index: Index, folder: Path) -> None:
     """Write `index` into `folder`, its head last, so that an interrupted write leaves no index."""
     files: dict[str, StoredFile] = {}
     path = folder / INDEX
@@ -100,7 +105,6 @@ def write_index(index: Index, folder: Path) -> Path:
         files |= table.write(folder, f"{path.stem}.{split}")
     head = IndexHead(version=VERSION, classes=index.classes, sha256=index.digest, files=files)
     write_file(path, (json.dumps(asdict(head), indent=1) + "\n").encode())
-    return path
 
 
 def read_index(folder: Path) -> Index:
@@ -128,13 +132,3 @@ def read_index(folder: Path) -> Index:
     if index.digest != head.sha256:
         raise DataError(f"{path}: damaged or edited; run prepare again.")
     return index
-
-
-def _size_of(path: Path, folder: Path, unreadable: list[str] | None = None) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        if unreadable is not None:
-            unreadable.append(f"{path.relative_to(folder).as_posix()}: cannot be read ({error.strerror})")
-            return 0
-        raise DataError(f"{path}: cannot be read ({error.strerror}); remove it or repair the link.") from None

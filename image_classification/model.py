@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,9 +31,7 @@ class ModelConfig:
     scales uniform in [0, 1) as well, as in MosaicML's 2022 runs."""
 
 
-RESNET18 = ModelConfig(block="basic", layers=(2, 2, 2, 2))
 RESNET50 = ModelConfig(block="bottleneck", layers=(3, 4, 6, 3))
-RESNET101 = ModelConfig(block="bottleneck", layers=(3, 4, 23, 3))
 
 
 class BasicBlock(nn.Module):
@@ -109,10 +106,9 @@ class ResNet(nn.Module):
         self.maxpool = nn.MaxPool2d(3, 2, padding=1) if large else nn.Identity()
         self.stages: list[str] = []
         for number, (count, width) in enumerate(zip(config.layers, config.widths, strict=True), 1):
-            strides: Sequence[int] = [1 if number == 1 else 2] + [1] * (count - 1)
             layers = []
-            for stride in strides:
-                layers.append(block(inputs, width, stride))
+            for place in range(count):
+                layers.append(block(inputs, width, 2 if number > 1 and place == 0 else 1))
                 inputs = width * block.expansion
             self.add_module(f"layer{number}", nn.Sequential(*layers))
             self.stages.append(f"layer{number}")

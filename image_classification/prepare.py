@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,8 @@ from image_classification.stores.manifest import (
     store_problems,
     verify,
 )
-from mlevents.terminal_escape import printable
 from timedrun.errors import DataError, UsageError
-from timedrun.storage.worker_pool import TaskProgress, results
+from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
 _IMAGES_PER_TASK = 64
 _LISTED = 20  # empty classes in a note
@@ -78,9 +76,8 @@ def prepare(
                 "make a store with --data.store.format jpeg, raw or beton; nothing was prepared."
             )
     elif images:
-        return _make_store(
-            config, folder, images, validation_labels=validation_labels, skip_broken=skip_broken, workers=workers
-        )
+        listing = partial(open_source, images, validation_labels, report=to_standard_error)
+        return _make_store(config, folder, listing, skip_broken=skip_broken, workers=workers)
     root = require_folder(config.data, folder)
     if config.data.store.format != "folder":
         return _check_store(config, root, decode=decode)
@@ -88,23 +85,17 @@ def prepare(
 
 
 def _make_store(
-    config: ImageRunConfig,
-    folder: Path | None,
-    images: Sequence[Path],
-    *,
-    validation_labels: Path | None,
-    skip_broken: bool,
-    workers: int,
+    config: ImageRunConfig, folder: Path | None, listing: Callable[[Path], Source], *, skip_broken: bool, workers: int
 ) -> dict[str, Any]:
     if folder is None:
         raise UsageError("--images needs --data-folder, the folder of the new store; nothing was prepared.")
     built = build_store(
-        lambda cache: open_source(images, validation_labels, cache, _to_standard_error),
+        listing,
         folder,
         effective_settings(config.data.store, config.data.eval_resize),
         workers=workers,
         skip_broken=skip_broken,
-        report=_to_standard_error,
+        report=to_standard_error,
     )
     rate = {"images_per_second": round(built.images_made / built.seconds)} if built.images_made else {}
     return _store_facts(config, folder, built.manifest) | {"seconds": round(built.seconds, 1), **rate}
@@ -124,19 +115,24 @@ def _check_store(config: ImageRunConfig, folder: Path, *, decode: bool) -> dict[
 
 
 def _store_facts(config: ImageRunConfig, folder: Path, manifest: ImageManifest) -> dict[str, Any]:
-    values: dict[str, Any] = {"store": str(folder), "format": manifest.settings.format}
-    values |= _counts(manifest.classes, manifest.splits)
-    values |= {f"found {kind}": len(names) for kind, names in manifest.findings.items()}
-    notes = _remarks(config, manifest.classes, manifest.splits)
-    if left_out := manifest.findings.get(CORRUPT):
-        notes.append(
-            f"{len(left_out):,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
-        )
-    values |= _reported(notes)
-    return values | {"sha256": manifest.digest}
+    kinds = {kind: len(names) for kind, names in manifest.findings.items()}
+    found = _image_facts(config, folder, manifest.classes, manifest.splits, kinds)
+    return {"store": str(folder), "format": manifest.settings.format, **found, "sha256": manifest.digest}
 
 
-def _remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> list[str]:
+def _image_facts(
+    config: ImageRunConfig,
+    folder: Path,
+    classes: Sequence[str],
+    splits: Mapping[str, SplitCounts],
+    kinds: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return counts of classes, splits and kinds, and the notes on them, which are reported too."""
+    values: dict[str, Any] = {"classes": len(classes)}
+    for split, known in splits.items():
+        values |= {split: known.images, f"{split}_bytes": known.bytes}
+    values |= {"smallest_class": min(splits["train"].per_class)}
+    values |= {f"found {kind}": count for kind, count in kinds.items()}
     notes = []
     if len(classes) != config.model.classes:
         notes.append(
@@ -148,7 +144,13 @@ def _remarks(config: ImageRunConfig, classes: Sequence[str], splits: Mapping[str
         if empty := [name for name, count in zip(classes, known.per_class, strict=True) if not count]:
             more = f" and {len(empty) - _LISTED:,} more" if len(empty) > _LISTED else ""
             notes.append(f"{len(empty):,} classes have no image in {split}: {', '.join(empty[:_LISTED])}{more}")
-    return notes
+    if left_out := kinds.get(CORRUPT):
+        notes.append(
+            f"{left_out:,} images were left out as corrupt; they are listed under findings in {folder / MANIFEST}"
+        )
+    for note in notes:
+        to_standard_error(note)
+    return values | ({"notes": notes} if notes else {})
 
 
 def _list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers: int) -> dict[str, Any]:
@@ -158,9 +160,8 @@ def _list_folder(config: ImageRunConfig, folder: Path, *, decode: bool, workers:
         raise DataError(_about(unreadable, f"{len(unreadable):,} images cannot be read"))
     kinds = _decode_all(of_index(index, folder), workers) if decode else {}
     image_folder.write_index(index, folder)
-    found = {f"found {kind}": count for kind, count in sorted(kinds.items())}
-    values = {"source": "image_folder", **_counts(index.classes, index.facts), **found}
-    return values | _reported(_remarks(config, index.classes, index.facts)) | {"sha256": index.digest}
+    found = _image_facts(config, folder, index.classes, index.facts, dict(sorted(kinds.items())))
+    return {"source": "image_folder", **found, "sha256": index.digest}
 
 
 def _decode_all(source: Source, workers: int) -> Mapping[str, int]:
@@ -168,7 +169,7 @@ def _decode_all(source: Source, workers: int) -> Mapping[str, int]:
     tasks = [items[begin : begin + _IMAGES_PER_TASK] for begin in range(0, len(items), _IMAGES_PER_TASK)]
     kinds: Counter[str] = Counter()
     broken: list[str] = []
-    progress = TaskProgress(_to_standard_error, unit="images", tasks="groups")
+    progress = TaskProgress(to_standard_error, unit="images", tasks="groups")
     for task, (counted, unusable) in results(
         tasks,
         partial,
@@ -186,23 +187,6 @@ def _decode_all(source: Source, workers: int) -> Mapping[str, int]:
     return kinds
 
 
-def _to_standard_error(line: str) -> None:
-    print(printable(line), file=sys.stderr, flush=True)
-
-
 def _about(broken: Sequence[str], what: str) -> str:
     again = "no index was written. Replace or remove them and run the same command again"
     return f"{what}; {again}:\n{first_lines(sorted(broken))}"
-
-
-def _reported(lines: Sequence[str]) -> dict[str, Any]:
-    for line in lines:
-        _to_standard_error(line)
-    return {"notes": list(lines)} if lines else {}
-
-
-def _counts(classes: Sequence[str], splits: Mapping[str, SplitCounts]) -> dict[str, Any]:
-    values: dict[str, Any] = {"classes": len(classes)}
-    for split, known in splits.items():
-        values |= {split: known.images, f"{split}_bytes": known.bytes}
-    return values | {"smallest_class": min(splits["train"].per_class)}

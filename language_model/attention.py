@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,86 +14,70 @@ from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
 from language_model.collator import MaskedBatch
+from language_model.dependencies import importable
 from timedrun.errors import UsageError
 
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
-"""Queries, keys, values (T, heads, head width) and a dropout probability -> (T, heads, head width)."""
+"""Queries, keys, values (T, heads, head width) and a dropout probability -> (T, heads, head width).
+
+Rows after a sequence's length, or after the last sequence, are padding: their output is finite and unspecified and
+never affects another row.
+"""
 
 AUTO = "auto"
 HALF = (torch.bfloat16, torch.float16)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Assignment of rows to sequences. Rows after a sequence's length, or after the last sequence, are padding.
-
-    The output of a padding row is finite and unspecified; it never affects another row.
-    """
-
-    rows: int
-    offsets: Tensor
-    lengths: Tensor
-    longest: int
-    padded: bool
-    row_multiple: int = 1
-    """Upper bound, exclusive, of the padding after the last sequence."""
-
-    @classmethod
-    def of(cls, batch: MaskedBatch, row_multiple: int = 1) -> Layout:
-        """Return the layout of `batch`."""
-        return cls(batch.tokens.numel(), batch.offsets, batch.lengths, batch.longest, batch.padded, row_multiple)
-
-
-def boundaries(layout: Layout) -> Tensor:
+def boundaries(batch: MaskedBatch) -> Tensor:
     """Return (2 B + 2,) int32 boundaries that cut the rows into alternating true tokens and padding.
 
     To a kernel each piece is a sequence, so padding attends to padding only. Needs no host synchronization.
     """
-    start = layout.offsets[:-1]
-    cuts = torch.stack((start, start + layout.lengths), 1).flatten()
-    end = torch.full_like(layout.offsets[:1], layout.rows)
-    return torch.cat((cuts, layout.offsets[-1:], end)).int()
+    start = batch.offsets[:-1]
+    cuts = torch.stack((start, start + batch.lengths), 1).flatten()
+    end = torch.full_like(batch.offsets[:1], batch.tokens.numel())
+    return torch.cat((cuts, batch.offsets[-1:], end)).int()
 
 
-def padded_rows(layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
+def padded_rows(batch: MaskedBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Return the indices that pad a ragged batch, without host synchronization: the row of each slot (B, longest), the
     slot of each row (T,), and a bool (B, longest) that is True for slots with a token. Empty slots repeat some row;
     every sequence has at least one True.
     """
-    device, count = layout.offsets.device, layout.lengths.numel()
-    place = torch.arange(layout.longest, device=device)
-    rows = (layout.offsets[:-1, None] + place).clamp(max=layout.rows - 1)
-    present = place < layout.lengths[:, None].clamp(min=1)
-    row = torch.arange(layout.rows, device=device, dtype=layout.offsets.dtype)
-    sequence = torch.searchsorted(layout.offsets[1:], row, right=True).clamp(max=count - 1)
-    slots = sequence * layout.longest + (row - layout.offsets[sequence]).clamp(max=layout.longest - 1)
+    device, count = batch.offsets.device, batch.lengths.numel()
+    place = torch.arange(batch.longest, device=device)
+    rows = (batch.offsets[:-1, None] + place).clamp(max=batch.tokens.numel() - 1)
+    present = place < batch.lengths[:, None].clamp(min=1)
+    row = torch.arange(batch.tokens.numel(), device=device, dtype=batch.offsets.dtype)
+    sequence = torch.searchsorted(batch.offsets[1:], row, right=True).clamp(max=count - 1)
+    slots = sequence * batch.longest + (row - batch.offsets[sequence]).clamp(max=batch.longest - 1)
     return rows, slots, present
 
 
-def _padded(layout: Layout, core: Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]) -> Attend:
+def _padded(batch: MaskedBatch, core: Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]) -> Attend:
     """Make a backend from `core`, which takes (B, heads, longest, width) and a key mask (B, 1, 1, longest)."""
-    count, longest = layout.lengths.numel(), layout.longest
-    if layout.padded:
-        present = torch.arange(longest, device=layout.lengths.device) < layout.lengths[:, None].clamp(min=1)
+    count, longest = batch.lengths.numel(), batch.longest
+    if batch.padded:
+        present = torch.arange(longest, device=batch.lengths.device) < batch.lengths[:, None].clamp(min=1)
     else:
-        gathered, slots, present = padded_rows(layout)
+        gathered, slots, present = padded_rows(batch)
         flat = gathered.flatten()
     mask = present[:, None, None, :]
 
     def batched(x: Tensor) -> Tensor:
-        if not layout.padded:
+        if not batch.padded:
             x = x.index_select(0, flat)
         return x.view(count, longest, *x.shape[1:]).transpose(1, 2)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         out = core(batched(q), batched(k), batched(v), mask, dropout).transpose(1, 2)
         out = out.reshape(count * longest, *q.shape[1:])
-        return out if layout.padded else out.index_select(0, slots)
+        return out if batch.padded else out.index_select(0, slots)
 
     return attend
 
 
-def eager(layout: Layout) -> Attend:
+def eager(batch: MaskedBatch) -> Attend:
     """Separate padded operations for scores, softmax and weighted sum, as in transformers' eager attention."""
 
     def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
@@ -103,21 +87,21 @@ def eager(layout: Layout) -> Attend:
         weights = functional.dropout(functional.softmax(scores, -1), dropout)
         return weights.to(v.dtype) @ v
 
-    return _padded(layout, core)
+    return _padded(batch, core)
 
 
-def sdpa_padded(layout: Layout) -> Attend:
+def sdpa_padded(batch: MaskedBatch) -> Attend:
     """scaled_dot_product_attention over the padded batch with a key mask, on any device."""
 
     def core(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v, mask, dropout)
 
-    return _padded(layout, core)
+    return _padded(batch, core)
 
 
-def sdpa_loop(layout: Layout) -> Attend:
+def sdpa_loop(batch: MaskedBatch) -> Attend:
     """One scaled_dot_product_attention call per sequence, the reference for the others. Reads lengths on the host."""
-    pieces = boundaries(layout).diff().tolist()
+    pieces = boundaries(batch).diff().tolist()
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         outputs = [
@@ -159,27 +143,27 @@ def groups(lengths: list[int], call_cost: float) -> list[list[int]]:
 class _Groups:
     """Row indices of each group's sequences, for attention of `width` = heads * head width."""
 
-    def __init__(self, layout: Layout, width: int) -> None:
-        pieces, starts = layout.lengths.tolist(), layout.offsets[:-1].numpy()
+    def __init__(self, batch: MaskedBatch, width: int) -> None:
+        pieces, starts = batch.lengths.tolist(), batch.offsets[:-1].numpy()
         whole = [index for index, length in enumerate(pieces) if length]
         chosen = groups([pieces[index] for index in whole], CALL_COST / width)
         if len(chosen) == len(whole):
             chosen.sort()  # groups of one sequence keep the order of the batch
         gather, self.masks, self.shapes = [], [], []
-        back, filled = np.zeros(layout.rows, np.int64), 0
+        back, filled = np.zeros(batch.tokens.numel(), np.int64), 0
         for group in chosen:
             members = np.asarray([whole[index] for index in group])
             lengths = np.asarray(pieces)[members]
             place = np.arange(lengths.max())
             present = place < lengths[:, None]
-            rows = np.minimum(starts[members, None] + place, layout.rows - 1)
+            rows = np.minimum(starts[members, None] + place, batch.tokens.numel() - 1)
             back[rows[present]] = filled + np.flatnonzero(present)
             gather.append(rows.ravel())
             self.shapes.append(rows.shape)
             self.masks.append(None if present.all() else torch.from_numpy(present)[:, None, None, :])
             filled += rows.size
         forth = np.concatenate(gather)
-        self.in_place = np.array_equal(forth, np.arange(layout.rows))
+        self.in_place = np.array_equal(forth, np.arange(batch.tokens.numel()))
         self.forth, self.back = torch.from_numpy(forth), torch.from_numpy(back)
         self.sizes = [len(rows) for rows in gather]
 
@@ -198,56 +182,50 @@ class _Groups:
         return out if self.in_place else out.index_select(0, self.back)
 
 
-def sdpa_grouped(layout: Layout) -> Attend:
+def sdpa_grouped(batch: MaskedBatch) -> Attend:
     """Few groups of sequences, each padded to its longest; for CPUs, where reading lengths needs no synchronization."""
     plan: list[_Groups] = []  # made once the width is known, then shared by all layers
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         if not plan:
-            plan.append(_Groups(layout, q.shape[1] * q.shape[2]))
+            plan.append(_Groups(batch, q.shape[1] * q.shape[2]))
         return plan[0].attend(q, k, v, dropout)
 
     return attend
 
 
-def varlen(layout: Layout) -> Attend:
-    """torch.nn.attention.varlen (FlashAttention-2): CUDA, 16-bit, no dropout. Other dtypes are cast to bf16."""
-    cuts, longest = boundaries(layout), max(layout.longest, layout.row_multiple)
+def _packed(batch: MaskedBatch, kernel: Callable[..., Tensor]) -> Attend:
+    """Make a backend from a 16-bit `kernel` for rows cut by `boundaries`; other dtypes are cast to bf16."""
+    cuts, longest = boundaries(batch), max(batch.longest, batch.row_multiple)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
         dtype = q.dtype if q.dtype in HALF else torch.bfloat16
-        out = varlen_attn(q.to(dtype), k.to(dtype), v.to(dtype), cuts, cuts, longest, longest)
+        out = kernel(q.to(dtype), k.to(dtype), v.to(dtype), cuts, cuts, longest, longest, dropout)
+        return out.to(q.dtype)
+
+    return attend
+
+
+def varlen(batch: MaskedBatch) -> Attend:
+    """torch.nn.attention.varlen (FlashAttention-2): CUDA, 16-bit, no dropout."""
+
+    def kernel(*inputs: Any) -> Tensor:
+        out = varlen_attn(*inputs[:-1])
         assert isinstance(out, Tensor)  # a pair only with auxiliary output
-        return out.to(q.dtype)
+        return out
 
-    return attend
-
-
-def flash_attn(layout: Layout) -> Attend:
-    """Variable-length kernel of flash-attn: CUDA, 16-bit, with dropout. Other dtypes are cast to bf16."""
-    kernel = importlib.import_module("flash_attn").flash_attn_varlen_func
-    cuts, longest = boundaries(layout), max(layout.longest, layout.row_multiple)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
-        dtype = q.dtype if q.dtype in HALF else torch.bfloat16
-        out: Tensor = kernel(q.to(dtype), k.to(dtype), v.to(dtype), cuts, cuts, longest, longest, dropout)
-        return out.to(q.dtype)
-
-    return attend
+    return _packed(batch, kernel)
 
 
-BACKENDS: dict[str, Callable[[Layout], Attend]] = {
+def flash_attn(batch: MaskedBatch) -> Attend:
+    """Variable-length kernel of flash-attn: CUDA, 16-bit, with dropout."""
+    return _packed(batch, importlib.import_module("flash_attn").flash_attn_varlen_func)
+
+
+BACKENDS: dict[str, Callable[[MaskedBatch], Attend]] = {
     backend.__name__: backend
     for backend in (eager, sdpa_padded, sdpa_grouped, sdpa_loop, varlen, flash_attn)  # called once per batch
 }
-
-
-def _importable(module: str) -> bool:
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        return False
-    return True
 
 
 def obstacle(name: str, device: torch.device, dtype: torch.dtype, dropout: float) -> str | None:
@@ -265,7 +243,7 @@ def obstacle(name: str, device: torch.device, dtype: torch.dtype, dropout: float
             return "it needs an Ampere GPU (compute capability 8.0) or newer"
     if name == "varlen" and dropout:
         return f"it does not support dropout; the model has {dropout}"
-    if name == "flash_attn" and not _importable("flash_attn"):
+    if name == "flash_attn" and not importable("flash_attn"):
         return "the package flash-attn is not installed"
     return None
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from language_model.collator import MaskedBatch, balanced_parts, collate
@@ -45,7 +46,7 @@ class TextBatches:
         for indices in split(local, max(1, self.config.data.eval_batch // self.ranks.world_size)):
             sequences = self.eval_store.read(indices)
             assert isinstance(sequences, MaskedSequences)
-            yield self._collate(sequences, len(indices), len(sequences.labels))
+            yield collate_for(self.config, sequences, self.ranks.device, len(indices), len(sequences.labels))
 
     def _step(self, step: int) -> list[MaskedBatch]:
         epoch = step // self.steps_per_epoch + 1
@@ -53,41 +54,34 @@ class TextBatches:
             self._steps = sampling.steps(len(self.train_store), self.config.seed, epoch, self.config.global_batch)
             self._epoch = epoch
         chosen = self._steps[step % self.steps_per_epoch]
-        lengths = self.train_store.lengths[chosen]
-        data = self.config.data
-        predicted = prediction_counts(lengths, data.masked_fraction, data.max_predictions)
-        if self.config.speed.balance_lengths:
+        config, lengths = self.config, self.train_store.lengths[chosen]
+        predicted = prediction_counts(lengths, config.data)
+        if config.speed.balance_lengths:
             local = chosen[balanced_parts(lengths, self.ranks.world_size)[self.ranks.rank]]
         else:
             local = sampling.rank_part(chosen, self.ranks.rank, self.ranks.world_size)
-        return [
-            self._collate(self._masked(indices, epoch), len(chosen), int(predicted.sum()))
+        store, manifest = self.train_store, self.train_store.manifest
+        ids = {"mask_id": manifest.special.mask, "vocabulary": manifest.vocabulary_size}
+        parts = [
+            mask(store.read(indices), indices, config.data, seed=config.seed, epoch=epoch, **ids)
             for indices in split(local, self.micro_batch)
         ]
+        return [collate_for(config, part, self.ranks.device, len(chosen), int(predicted.sum())) for part in parts]
 
-    def _masked(self, indices: NDArray[np.int64], epoch: int) -> MaskedSequences:
-        return mask(
-            self.train_store.read(indices),
-            indices,
-            seed=self.config.seed,
-            epoch=epoch,
-            fraction=self.config.data.masked_fraction,
-            cap=self.config.data.max_predictions,
-            mask_id=self.train_store.special.mask,
-            vocabulary=self.train_store.vocabulary_size,
-        )
 
-    def _collate(self, sequences: MaskedSequences, global_samples: int, global_masked: int) -> MaskedBatch:
-        device = self.ranks.device
-        return collate(
-            sequences,
-            longest=self.config.data.longest,
-            padded=not self.config.speed.unpadding,
-            row_multiple=self.config.speed.row_multiple,
-            global_samples=global_samples,
-            global_masked=global_masked,
-            pin=device.type == "cuda",
-        ).to(device)
+def collate_for(
+    config: BertRunConfig, sequences: MaskedSequences, device: torch.device, global_samples: int, global_masked: int
+) -> MaskedBatch:
+    """Collate `sequences` on `device` as the run's settings ask."""
+    return collate(
+        sequences,
+        longest=config.data.longest,
+        padded=not config.speed.unpadding,
+        row_multiple=config.speed.row_multiple,
+        global_samples=global_samples,
+        global_masked=global_masked,
+        pin=device.type == "cuda",
+    ).to(device)
 
 
 def open_batches(config: BertRunConfig, store: Path, ranks: ProcessGroup) -> TextBatches:
@@ -97,7 +91,7 @@ def open_batches(config: BertRunConfig, store: Path, ranks: ProcessGroup) -> Tex
         DataError: `store` is not a complete text store.
         UsageError: the ranks do not divide the global batch.
     """
-    return TextBatches(config, RaggedStore.open(store, "train"), RaggedStore.open(store, "evaluation"), ranks)
+    return TextBatches(config, RaggedStore(store, "train"), RaggedStore(store, "evaluation"), ranks)
 
 
 def split(indices: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

@@ -54,17 +54,9 @@ def loader(config: BertRunConfig, options: BenchOptions) -> LoaderComparison:
         raise UsageError("--images and --stores are for image loaders; use --data-folder for a text store.")
     if unknown := [name for name in options.loaders if name not in LOADERS]:
         raise UsageError(f"unknown loader {', '.join(unknown)}; choose from {', '.join(LOADERS)}.")
-    rows: list[LoaderRates] = []
-    for workers in sorted({1, options.workers}):
-        rows += measure(
-            config,
-            options.data_folder,
-            count=options.count,
-            batch=options.batch,
-            repeats=options.repeats,
-            workers=workers,
-            loaders=options.loaders or LOADERS,
-        )
+    rows = [
+        row for workers in sorted({1, options.workers}) for row in measure(config, replace(options, workers=workers))
+    ]
     source = "the given store" if options.data_folder else "a synthetic store with the lengths of MLPerf's BERT data"
     return LoaderComparison(
         rows,
@@ -88,32 +80,21 @@ def goal(rows: list[LoaderRates]) -> Goal:
     return Goal(text, statistics.median(rates) >= GOAL_FACTOR * H200_RATE, result)
 
 
-def measure(
-    config: BertRunConfig,
-    store: Path | None,
-    *,
-    count: int,
-    batch: int,
-    repeats: int,
-    workers: int,
-    loaders: Sequence[str] = LOADERS,
-) -> list[LoaderRates]:
-    """Measure `loaders`, interleaved, in `workers` processes of one thread each, which divide every global batch of
-    `batch` sequences as ranks do. Covers the host's part of a step: everything up to the copy to a device.
+def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:
+    """Measure the loaders, interleaved, in processes of one thread each, which divide every global batch as ranks do.
+    Covers the host's part of a step: everything up to the copy to a device.
 
-    The first, uncounted pass reads the tokens into memory; later passes take the same number of other sequences.
-
-    Args:
-        config: masking and collation.
-        store: a text store; None: a synthetic one of SYNTHETIC_SEQUENCES sequences with MLPerf BERT's mix of lengths.
-        count: sequences in a pass, rounded up to whole batches.
+    The first, uncounted pass reads the tokens into memory; later passes take the same number of other sequences. A pass
+    is rounded up to whole batches. Without a data folder the store is a synthetic one of SYNTHETIC_SEQUENCES sequences
+    with MLPerf BERT's mix of lengths.
 
     Raises:
         DataError: the store is incomplete or does not fit `config`, or a loading process failed.
     """
+    store, batch, workers, loaders = options.data_folder, options.batch, options.workers, options.loaders or LOADERS
     if batch % workers:
         raise DataError(f"a batch of {batch} cannot be divided over {workers} processes; nothing was measured")
-    steps = -(-count // batch)
+    steps = -(-options.count // batch)
     with ExitStack() as stack:
         if store is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="timedrun-")))
@@ -148,7 +129,7 @@ def measure(
                 lambda: _load_all(processes, opened_with, configs[loader], store, part), memory=repeat == 0
             )
 
-        passes = interleaved(list(loaders), repeats, one_pass, name=str)
+        passes = interleaved(loaders, options.repeats, one_pass, name=str)
     cores = min(workers, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return [
         LoaderRates(loader, name, config.data.longest, "sequences", workers, cores, first, counted)

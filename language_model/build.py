@@ -66,10 +66,10 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
     return Parts(ranks, facts, model, optimizer, stack(*config.methods), precision, batch, attention, initial_weights)
 
 
-def build_model(config: BertRunConfig, device: torch.device | None = None) -> Bert | ReferenceBert:
+def build_model(config: BertRunConfig, device: torch.device) -> Bert | ReferenceBert:
     """Build the model on the CPU, with the same initial weights in either implementation, or on the meta device."""
     reference: Literal["eager", "sdpa"] = "eager" if config.speed.attention == "eager" else "sdpa"
-    if device is not None and device.type == "meta":
+    if device.type == "meta":
         with device:
             if config.implementation == "timedrun":
                 return Bert(config.architecture, config.speed)

@@ -34,6 +34,8 @@ class MaskedBatch:
     longest: int
     """Maximum sequence length, constant over a run so that shapes and kernels do not depend on the batch."""
     padded: bool
+    row_multiple: int
+    """Upper bound, exclusive, of the padding rows after the last sequence."""
     global_samples: int
     """Sequences of the optimizer step over all ranks and micro-batches."""
     global_masked: int
@@ -99,6 +101,7 @@ def collate(
         labels=tensor(sequences.labels, torch.int64),
         longest=longest,
         padded=padded,
+        row_multiple=row_multiple,
         global_samples=global_samples,
         global_masked=global_masked,
     )

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from language_model.attention import BACKENDS, Attend, Layout, choose
+from language_model.attention import BACKENDS, Attend, choose
 from language_model.collator import MaskedBatch
 from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
 from language_model.settings import BertArchitecture, SpeedUps
-from language_model.weights import Weights, check, from_own, initial_weights, to_own
+from language_model.weights import check, initial_weights, to_own
 
 
 class Embeddings(nn.Module):
@@ -153,7 +153,7 @@ class Bert(nn.Module):
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
         backend = choose(self.speed_ups.attention, device, dtype, self.architecture.dropout)
-        attend = BACKENDS[backend](Layout.of(batch, self.speed_ups.row_multiple))
+        attend = BACKENDS[backend](batch)
         hidden = self.embeddings(batch)
         if low_precision:
             hidden = hidden.to(dtype)
@@ -189,10 +189,6 @@ class Bert(nn.Module):
         if not self.speed_ups.last_layer_subset and not self.speed_ups.masked_head:
             scores = scores.index_select(0, batch.masked)
         return (scores.argmax(-1) == batch.labels).sum()
-
-    def weights(self) -> Weights:
-        """Return the weights under transformers' names, tied ones once."""
-        return from_own(self.state_dict(), self.architecture)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""

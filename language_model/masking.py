@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from language_model.settings import TextDataConfig
 from language_model.text.store import MaskedSequences, Sequences
 from timedrun.training import sampling
 
 
-def prediction_counts(lengths: NDArray[np.int64], fraction: float, cap: int) -> NDArray[np.int64]:
+def prediction_counts(lengths: NDArray[np.int64], data: TextDataConfig) -> NDArray[np.int64]:
     """Return the number of predicted tokens for sequences of these lengths, which include special tokens.
 
-    min(cap, max(1, round(length * fraction))), as in BERT's reference data, and at most length - 3. The counts depend
-    on lengths alone, so every rank knows the total of a global batch without communication.
+    min(max_predictions, max(1, round(length * masked_fraction))), as in BERT's reference data, and at most length - 3.
+    The counts depend on lengths alone, so every rank knows the total of a global batch without communication.
     """
-    wanted = np.minimum(cap, np.maximum(1, np.rint(lengths * fraction).astype(np.int64)))
+    wanted = np.minimum(data.max_predictions, np.maximum(1, np.rint(lengths * data.masked_fraction).astype(np.int64)))
     counts: NDArray[np.int64] = np.minimum(wanted, lengths - 3)  # [CLS] and two [SEP] are never predicted
     return counts
 
@@ -23,11 +24,10 @@ def prediction_counts(lengths: NDArray[np.int64], fraction: float, cap: int) -> 
 def mask(
     sequences: Sequences,
     indices: NDArray[np.int64],
+    data: TextDataConfig,
     *,
     seed: int,
     epoch: int,
-    fraction: float,
-    cap: int,
     mask_id: int,
     vocabulary: int,
 ) -> MaskedSequences:
@@ -42,7 +42,7 @@ def mask(
     is_word = (position > 0) & (position < length - 1) & (position != first - 1)
     drawn = sampling.random_bits(seed, epoch, indices, "masked", width)
     drawn[~is_word] = np.iinfo(np.uint64).max
-    counts = prediction_counts(lengths, fraction, cap)
+    counts = prediction_counts(lengths, data)
     threshold = np.take_along_axis(np.sort(drawn, axis=1), counts[:, None] - 1, axis=1)
     chosen = drawn <= threshold
     rows = chosen[position < length].nonzero()[0]  # row-major: by sequence, then by position

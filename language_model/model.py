@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from language_model.collator import MaskedBatch
+from language_model.dependencies import importable
 from language_model.settings import BertArchitecture
-from language_model.weights import ALIASES, Weights, check, initial_weights
+from language_model.weights import ALIASES, check, initial_weights
 from timedrun.errors import UsageError
 
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
@@ -32,7 +33,7 @@ def import_transformers() -> ModuleType:
     loaded = sys.modules.get("transformers")
     if loaded and BERT_MODULE in sys.modules:
         return loaded
-    hidden = "torchvision" not in sys.modules and not _importable("torchvision")
+    hidden = "torchvision" not in sys.modules and not importable("torchvision")
     if hidden:
         sys.modules["torchvision"] = None  # type: ignore[assignment]
     try:
@@ -46,18 +47,6 @@ def import_transformers() -> ModuleType:
         if hidden:
             del sys.modules["torchvision"]
     return module
-
-
-def _importable(name: str) -> bool:
-    before = set(sys.modules)
-    try:
-        importlib.import_module(name)
-    except Exception:  # RuntimeError if operators are missing, ImportError if it is absent
-        for module in set(sys.modules) - before:
-            if module.split(".")[0] == name:
-                del sys.modules[module]
-        return False
-    return True
 
 
 class ReferenceBert(nn.Module):
@@ -111,10 +100,6 @@ class ReferenceBert(nn.Module):
     def count_correct(self, batch: MaskedBatch) -> Tensor:
         """Return the number of masked tokens whose highest score is the label's, a 0-dimensional int64 tensor."""
         return (self.logits(batch)[batch.masked].argmax(-1) == batch.labels).sum()
-
-    def weights(self) -> Weights:
-        """Return the weights under transformers' names, tied ones once."""
-        return {name: tensor for name, tensor in self.model.state_dict().items() if name not in ALIASES}
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from language_model.batches import split
-from language_model.collator import MaskedBatch, collate
+from language_model.batches import collate_for, split
+from language_model.collator import MaskedBatch
 from language_model.configs import BertRunConfig
 from language_model.masking import prediction_counts
 from language_model.text.store import MaskedSequences
@@ -35,15 +35,9 @@ def _random_batch(config: BertRunConfig, ranks: ProcessGroup, count: int, number
     longest = config.data.longest
     drawn = sampling.random_uniform(0, number, np.arange(count), "warm-up", 1 + longest)
     lengths = np.maximum(5, (drawn[:, 0] * (longest + 1)).astype(np.int64))
-    predicted = prediction_counts(lengths, config.data.masked_fraction, config.data.max_predictions)
+    predicted = prediction_counts(lengths, config.data)
     starts = np.cumsum(lengths) - lengths
     masked = np.concatenate([start + 1 + np.arange(many) for start, many in zip(starts, predicted, strict=True)])
     tokens = (drawn[:, 1:].ravel()[: lengths.sum()] * config.architecture.vocabulary).astype(np.int64)
-    return collate(
-        MaskedSequences(tokens, lengths, lengths // 2 + 1, masked, tokens[masked]),
-        longest=longest,
-        padded=not config.speed.unpadding,
-        row_multiple=config.speed.row_multiple,
-        global_samples=count,
-        global_masked=len(masked),
-    ).to(ranks.device)
+    sequences = MaskedSequences(tokens, lengths, lengths // 2 + 1, masked, tokens[masked])
+    return collate_for(config, sequences, ranks.device, count, len(masked))

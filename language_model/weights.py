@@ -151,18 +151,6 @@ def to_own(
     return state
 
 
-def from_own(state: Mapping[str, Tensor], architecture: BertArchitecture) -> Weights:
-    """Invert `to_own`, also for gradients under the parameters' names."""
-    weights: Weights = {}
-    for name, tensor in state.items():
-        if ".qkv." in name:
-            for part, piece in zip(PROJECTIONS, tensor.chunk(3), strict=True):
-                weights[theirs(name.replace(".qkv.", f".{part}."))] = piece
-        else:
-            weights[theirs(name)] = tensor[: architecture.vocabulary] if name == "embeddings.word.weight" else tensor
-    return {name: weights[name] for name in shapes(architecture)}
-
-
 def import_safetensors() -> ModuleType:
     """Import safetensors.torch. Raises UsageError if it is not installed."""
     return require("safetensors.torch", "safetensors files cannot be read")

@@ -14,12 +14,15 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import train_crops
-from image_classification.centre_crop import central, resized
+from image_classification.centre_crop import centre_windows
 from image_classification.loaders.loader import LoadedBatch
-from image_classification.loaders.pillow import decode, describe_image
+from image_classification.loaders.pillow import decode
+from image_classification.settings import DataConfig
 from image_classification.stores.encoded import open_encoded
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
+
+PREFETCH = 2  # batches in DALI's queue
 
 
 class DaliLoader:
@@ -30,27 +33,15 @@ class DaliLoader:
     up to rounding: pixels differ from the reference by some levels (bounded in the tests).
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        train: bool,
-        seed: int,
-        workers: int,
-        device: torch.device,
-        eval_resize: int,
-        prefetch: int = 2,
-    ) -> None:
-        """
-        Args:
-            workers: decoding threads, and as many threads that read files. prefetch: batches in DALI's queue.
+    def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
+        """Start `config.workers` decoding threads, and as many threads that read files.
 
         Raises:
             DataError: the folder holds no prepared images.
         """
         self.images = open_encoded(folder, "train" if train else "evaluation")
-        self.train, self.seed, self.device, self.eval_resize = train, seed, device, eval_resize
-        self.workers, self.prefetch = max(1, workers), max(1, prefetch)
+        self.train, self.seed, self.device, self.eval_resize = train, seed, device, config.eval_resize
+        self.workers = max(1, config.workers)
         self._readers = ThreadPoolExecutor(self.workers, thread_name_prefix="dali-read")
         self._graphs: dict[int, _Graph] = {}
 
@@ -110,7 +101,7 @@ class DaliLoader:
             with Image.open(io.BytesIO(data)) as image:
                 width, height = image.size
         except (OSError, SyntaxError, ValueError):
-            decode(data, describe_image(self.images, sample))
+            decode(data, self.images.describe(sample))
             raise
         return np.frombuffer(data, dtype=np.uint8), (height, width)
 
@@ -118,20 +109,11 @@ class DaliLoader:
         """Return a message naming the file at which a batch failed, which DALI does not report."""
         for sample in part.tolist():
             try:
-                decode(self.images.read(sample), describe_image(self.images, sample))
+                decode(self.images.read(sample), self.images.describe(sample))
             except DataError as broken:
                 return str(broken)
         names = ", ".join(self.images.name(sample) for sample in part[:3].tolist())
         return f"DALI failed on a batch of {len(part)} images ({names} ...), all of which Pillow can decode: {error}"
-
-
-def centre_windows(
-    sizes: npt.NDArray[np.int64], resize: int, size: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return corners (n, 2) of the central crops and sizes (n, 2) of the resized images, in Pillow's rounding."""
-    shapes = [resized(height, width, resize) for height, width in sizes.tolist()]
-    corners = [(central(height, size), central(width, size)) for height, width in shapes]
-    return np.array(corners, dtype=np.int64), np.array(shapes, dtype=np.int64)
 
 
 class _Graph:
@@ -148,7 +130,7 @@ class _Graph:
         decoder = {"device": "mixed" if on_gpu else "cpu", "adjust_orientation": False, "output_type": types.RGB}
         resize = {"interp_type": types.INTERP_LINEAR, "antialias": True}
         self.pipeline = Pipeline(
-            batch_size=largest, num_threads=loader.workers, device_id=device_id, prefetch_queue_depth=loader.prefetch
+            batch_size=largest, num_threads=loader.workers, device_id=device_id, prefetch_queue_depth=PREFETCH
         )
         with self.pipeline:
             kinds = [types.UINT8, types.INT32, *([types.INT32] * 2 if loader.train else [types.FLOAT])]

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,24 +18,27 @@ from image_classification.loaders.loader import LoadedBatch
 from timedrun.training.sampling import Indices
 
 Pixels = npt.NDArray[np.uint8]
+FillImages = Callable[[Indices, Tensor], None]
+"""(samples, images): write k images uint8 (k, size, size, 3)."""
 SLICE = 8  # images per task: small enough to share a batch among threads, large enough to amortize a task's overhead
+AHEAD = 3  # batches
 
 
-class OpenBatch(Protocol):
+@dataclass(frozen=True)
+class OpenBatch:
     """Batch with allocated memory whose images are being made."""
 
-    def fill(self, begin: int, end: int) -> None:
-        """Make images begin .. end. Called from any thread, concurrently, once per image."""
-
-    def loaded(self) -> LoadedBatch:
-        """Return the complete batch; called once, in the consumer's thread, after every image was made."""
+    loaded: LoadedBatch
+    """Complete after every image was made."""
+    fill: Callable[[int, int], None]
+    """Make images begin .. end. Called from any thread, concurrently, once per image."""
 
 
 class DecodePool:
-    """Fixed number of threads that work on up to `ahead` batches beyond the one handed over."""
+    """Fixed number of threads that work on up to AHEAD batches beyond the one handed over, in memory for `device`."""
 
-    def __init__(self, threads: int, *, ahead: int = 3, slice_size: int = SLICE) -> None:
-        self.threads, self.ahead, self.slice_size = threads, ahead, slice_size
+    def __init__(self, threads: int, device: torch.device, *, slice_size: int = SLICE) -> None:
+        self.buffers, self.slice_size = BatchBuffers(pin=device.type == "cuda"), slice_size
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
         ready = threading.Barrier(threads + 1)
         try:
@@ -57,7 +60,7 @@ class DecodePool:
         waiting = iter(parts)
         try:
             while True:
-                while len(in_flight) < self.ahead and (part := next(waiting, None)) is not None:
+                while len(in_flight) < AHEAD and (part := next(waiting, None)) is not None:
                     in_flight.append(self._submit(part, start(part)))
                 if not in_flight:
                     return
@@ -66,12 +69,25 @@ class DecodePool:
                 batch, _ = in_flight.popleft()
                 if (part := next(waiting, None)) is not None:  # before the consumer takes its time
                     in_flight.append(self._submit(part, start(part)))
-                yield batch.loaded()
+                yield batch.loaded
                 del batch
         finally:
             running = [future for _, futures in in_flight for future in futures if not future.cancel()]
             for future in running:
                 future.exception()
+
+    def images(
+        self, parts: Sequence[Indices], labels: npt.NDArray[np.int64], size: int, fill_images: FillImages
+    ) -> Iterator[LoadedBatch]:
+        """Iterate over batches of images, `size` pixels per side."""
+
+        def start(part: Indices) -> OpenBatch:
+            images = self.buffers.take(len(part), size)
+            rows = images.permute(0, 2, 3, 1)
+            loaded = LoadedBatch(images, torch.from_numpy(labels[part]))
+            return OpenBatch(loaded, lambda begin, end: fill_images(part[begin:end], rows[begin:end]))
+
+        return self.batches(parts, start)
 
     def close(self) -> None:
         """End the threads; pending slices are cancelled."""
@@ -139,24 +155,3 @@ class ThreadBuffers(threading.local):
         copy = self.image(name, pixels.shape[0], pixels.shape[1])
         np.copyto(copy, pixels)
         return copy
-
-
-class ImageBatch:
-    """`OpenBatch` of images; `fill_images(samples, images)` writes uint8 (k, size, size, 3) for k samples."""
-
-    def __init__(
-        self,
-        part: Indices,
-        labels: npt.NDArray[np.int64],
-        images: Tensor,
-        fill_images: Callable[[Indices, Tensor], None],
-    ) -> None:
-        self.part, self.images, self.fill_images = part, images, fill_images
-        self.labels = torch.from_numpy(labels[part])
-        self._rows = images.permute(0, 2, 3, 1)
-
-    def fill(self, begin: int, end: int) -> None:
-        self.fill_images(self.part[begin:end], self._rows[begin:end])
-
-    def loaded(self) -> LoadedBatch:
-        return LoadedBatch(self.images, self.labels)

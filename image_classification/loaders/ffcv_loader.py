@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
-from image_classification.centre_crop import central, resized
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch
+from image_classification.centre_crop import centre_windows
+from image_classification.loaders.decode_pool import DecodePool
 from image_classification.loaders.loader import LoadedBatch
+from image_classification.settings import DataConfig
 from image_classification.stores.beton import BetonImages, beton_name
 from image_classification.stores.manifest import MANIFEST
 from timedrun.errors import DataError
@@ -41,25 +42,9 @@ class FfcvLoader:
     2.8 raw, 3.4 as JPEG; worst image 12, single pixels of line drawings over 200.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        train: bool,
-        seed: int,
-        workers: int,
-        device: torch.device,
-        eval_resize: int,
-        prefetch: int = 3,
-    ) -> None:
-        """
-        Args:
-            workers: threads. prefetch: batches made ahead of the one handed over.
-
-        Raises:
-            DataError: ffcv does not load, or the file is missing or damaged.
-        """
-        self.train, self.seed, self.eval_resize = train, seed, eval_resize
+    def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
+        """Raise DataError if ffcv does not load, or the file is missing or damaged."""
+        self.train, self.seed, self.eval_resize = train, seed, config.eval_resize
         split = "train" if train else "evaluation"
         self.store = BetonImages(folder, split) if (folder / MANIFEST).is_file() else None
         if self.store is None:
@@ -68,8 +53,7 @@ class FfcvLoader:
             self.images = open_beton(self.store.path, self.store.name)
             if not np.array_equal(self.images.labels, self.store.labels):
                 raise DataError(f"{self.store.path}: its labels differ from the store's index; prepare it again.")
-        self._buffers = BatchBuffers(pin=device.type == "cuda")
-        self._threads = DecodePool(max(1, workers), ahead=max(1, prefetch), slice_size=SLICE)
+        self._threads = DecodePool(max(1, config.workers), device, slice_size=SLICE)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -80,10 +64,7 @@ class FfcvLoader:
         def fill(samples: Indices, images: Tensor) -> None:
             self.images.decode(samples, self.crops(samples, epoch, size), images.numpy())
 
-        def start(part: Indices) -> ImageBatch:
-            return ImageBatch(part, self.images.labels, self._buffers.take(len(part), size), fill)
-
-        return self._threads.batches(parts, start)
+        return self._threads.images(parts, self.images.labels, size, fill)
 
     def crops(self, samples: Indices, epoch: int, size: int) -> npt.NDArray[np.int64]:
         """Return (n, 5) top, left, height, width in stored pixels, and 1 to mirror."""
@@ -107,12 +88,8 @@ def centre_boxes(stored: npt.NDArray[np.int64], resize: int, size: int) -> npt.N
 
     FFCV's CenterCrop (ffcv/fields/rgb_image.py) differs by rounding every edge inwards.
     """
-    shapes = np.array([resized(height, width, resize) for height, width in stored.tolist()], dtype=np.int64).reshape(
-        -1, 2
-    )
-    corners = [[central(height, size), central(width, size)] for height, width in shapes.tolist()]
-    boxes = np.concatenate([np.reshape(corners, (-1, 2)), np.full_like(shapes, size)], axis=1)
-    return scaled_boxes(boxes.astype(np.int64), shapes, stored)
+    corners, shapes = centre_windows(stored, resize, size)
+    return scaled_boxes(np.concatenate([corners, np.full_like(shapes, size)], axis=1), shapes, stored)
 
 
 def open_beton(path: Path, name: Callable[[int], str] = "image {}".format) -> BetonFile:
@@ -129,14 +106,13 @@ def compile_ahead() -> None:
     _with_ffcv(lambda pipeline: pipeline.compiled_decoder())
 
 
-def stock_loader(folder: Path, *, train: bool, **options: Any) -> Any:
+def stock_loader(folder: Path, **options: Any) -> Any:
     """Return FFCV's own loader, for comparison; see `ffcv_pipeline.stock_loader` for `options`.
 
     Raises:
         DataError: ffcv does not load.
     """
-    path = folder / beton_name("train" if train else "evaluation")
-    return _with_ffcv(lambda pipeline: pipeline.stock_loader(path, train=train, **options))
+    return _with_ffcv(lambda pipeline: pipeline.stock_loader(folder / beton_name("train"), **options))
 
 
 def _with_ffcv(use: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ffcv.fields.decoders import CenterCropRGBImageDecoder, IntDecoder, RandomResizedCropRGBImageDecoder
+from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
 from ffcv.fields.rgb_image import IMAGE_MODES
 from ffcv.libffcv import imdecode, resize_crop
 from ffcv.loader import Loader, OrderOption
@@ -19,8 +19,6 @@ from ffcv.reader import Reader
 from ffcv.transforms import RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 
 from timedrun.errors import DataError
-
-CROP_COLUMNS = 5  # top, left, height, width, mirrored
 
 
 class BetonFile:
@@ -162,7 +160,7 @@ def compiled_decoder() -> Callable[..., None]:
         empty,
         np.empty(0, dtype=row),
         numbers,
-        numbers.reshape(0, CROP_COLUMNS),
+        numbers.reshape(0, 5),
         np.empty((0, 1, 1, 3), dtype=np.uint8),
         np.empty(0, dtype=np.bool_),
         np.empty((1, 1), dtype=np.uint8),
@@ -170,32 +168,23 @@ def compiled_decoder() -> Callable[..., None]:
     return compiled
 
 
-def stock_loader(
-    path: Path, *, train: bool, size: int, batch: int, workers: int, seed: int, eval_resize: int, order: str = "random"
-) -> Any:
-    """Return FFCV's loader as ffcv-imagenet configures it, an iterable of (images uint8 (n, 3, size, size), labels).
+def stock_loader(path: Path, *, size: int, batch: int, workers: int, seed: int) -> Any:
+    """Return FFCV's loader as ffcv-imagenet trains with it, an iterable of (images uint8 (n, 3, size, size), labels).
 
     For comparison only: order and crops are FFCV's, the last training batch is dropped, batches share memory that is
     overwritten, and its first epoch includes some seconds of compilation.
-
-    Args:
-        order: random or quasi_random (train), as defined by FFCV. eval_resize: short side before the evaluation crop.
     """
-    if train:
-        images = [RandomResizedCropRGBImageDecoder((size, size)), RandomHorizontalFlip()]
-        traversal = OrderOption.QUASI_RANDOM if order == "quasi_random" else OrderOption.RANDOM
-    else:
-        images, traversal = [CenterCropRGBImageDecoder((size, size), ratio=size / eval_resize)], OrderOption.SEQUENTIAL
+    crop = RandomResizedCropRGBImageDecoder((size, size))
     return Loader(
         str(path),
         batch_size=batch,
         num_workers=workers,
-        order=traversal,
-        os_cache=order != "quasi_random",
-        drop_last=train,
+        order=OrderOption.RANDOM,
+        os_cache=True,
+        drop_last=True,
         seed=seed,
         pipelines={
-            "image": [*images, ToTensor(), ToTorchImage()],
+            "image": [crop, RandomHorizontalFlip(), ToTensor(), ToTorchImage()],
             "label": [IntDecoder(), ToTensor(), Squeeze()],
         },
     )

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_in
 from image_classification.augmentation import train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders.loader import LoadedBatch
+from image_classification.settings import DataConfig
 from image_classification.stores.encoded import EncodedImages, open_encoded
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
@@ -49,12 +50,6 @@ def decode(data: bytes, name: str) -> Image.Image:
         raise DataError(f"{name}: cannot be decoded ({reason}); replace or remove it and prepare again.") from None
 
 
-def describe_image(images: EncodedImages, index: int) -> str:
-    """Return the image's file and name, for messages."""
-    file, name = images.file_of(index).as_posix(), images.name(index)
-    return file if file.endswith(name) else f"{file}: {name}"
-
-
 def training_image(image: Image.Image, box: Sequence[int], flip: bool, size: int) -> Image.Image:
     """Crop `image` to `box` (top, left, height, width), resize to `size` x `size` and mirror if `flip`."""
     from PIL import Image
@@ -74,36 +69,34 @@ def evaluation_image(image: Image.Image, resize: int, size: int) -> Image.Image:
     return image.crop((left, top, left + size, top + size))
 
 
-class _Key(NamedTuple):
-    epoch: int
-    sample: int
-    size: int
+_Key = tuple[int, int, int]  # epoch, sample, size
 
 
 class _Decoded(Dataset[Tensor | DataError]):
     """Images (size, size, 3). An error is returned, since DataLoader would wrap a raised one into a traceback."""
 
-    def __init__(self, images: EncodedImages, *, train: bool, seed: int, eval_resize: int, workers: int) -> None:
-        self.images, self.train, self.seed, self.eval_resize = images, train, seed, eval_resize
-        self.current = torch.full((max(1, workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+    def __init__(self, images: EncodedImages, config: DataConfig, *, train: bool, seed: int) -> None:
+        self.images, self.train, self.seed, self.eval_resize = images, train, seed, config.eval_resize
+        self.current = torch.full((max(1, config.workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         """(workers, 2) process id and current sample of each worker."""
 
     def __getitem__(self, key: _Key) -> Tensor | DataError:
         worker = get_worker_info()
         if worker is not None:
-            self.current.numpy()[worker.id] = os.getpid(), key.sample
+            self.current.numpy()[worker.id] = os.getpid(), key[1]
         try:
             return torch.from_numpy(np.array(self._image(key)))
         except DataError as error:
             return error
 
     def _image(self, key: _Key) -> Image.Image:
-        image = decode(self.images.read(key.sample), describe_image(self.images, key.sample))
+        epoch, sample, size = key
+        image = decode(self.images.read(sample), self.images.describe(sample))
         if not self.train:
-            return evaluation_image(image, self.eval_resize, key.size)
+            return evaluation_image(image, self.eval_resize, size)
         sizes = np.array([[image.height, image.width]])
-        boxes, flips = train_crops(self.seed, key.epoch, np.array([key.sample]), sizes)
-        return training_image(image, boxes[0].tolist(), bool(flips[0]), key.size)
+        boxes, flips = train_crops(self.seed, epoch, np.array([sample]), sizes)
+        return training_image(image, boxes[0].tolist(), bool(flips[0]), size)
 
 
 def _collated(images: list[Tensor | DataError]) -> Tensor | DataError:
@@ -115,17 +108,15 @@ def _collated(images: list[Tensor | DataError]) -> Tensor | DataError:
 class PillowLoader:
     """Crop, bilinear resize and flip with Pillow: the reference pixels of the other loaders."""
 
-    def __init__(
-        self, folder: Path, *, train: bool, seed: int, workers: int, device: torch.device, eval_resize: int
-    ) -> None:
-        """With 0 `workers` the caller decodes. Workers are forked here, because `batches` may run beside other threads.
+    def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
+        """With 0 `config.workers` the caller decodes. Workers are forked here: `batches` may run beside other threads.
 
         Raises:
             DataError: no readable store in `folder`.
         """
-        self._folder = folder
+        self._folder, workers = folder, config.workers
         self._images = open_encoded(folder, "train" if train else "evaluation")
-        self._dataset = _Decoded(self._images, train=train, seed=seed, eval_resize=eval_resize, workers=workers)
+        self._dataset = _Decoded(self._images, config, train=train, seed=seed)
         self._plan: list[list[_Key]] = []
         self._loader: DataLoader[Tensor | DataError] | None = DataLoader(
             self._dataset,
@@ -150,7 +141,7 @@ class PillowLoader:
         """Iterate over the batches of `parts`, channels-last, one pass at a time; see `Loader.batches`."""
         if self._loader is None:
             raise DataError("the image loader is closed")
-        self._plan[:] = [[_Key(epoch, int(sample), size) for sample in part] for part in parts]
+        self._plan[:] = [[(epoch, int(sample), size) for sample in part] for part in parts]
         try:
             for part, images in zip(parts, self._loader, strict=True):
                 if isinstance(images, DataError):
@@ -183,7 +174,7 @@ class PillowLoader:
         while self._workers is not None:
             for process, sample in self._dataset.current.tolist():
                 if process >= 0 and not _alive(process):
-                    where = describe_image(self._images, sample)
+                    where = self._images.describe(sample)
                     return DataError(
                         f"{where}: the worker process that decoded it died ({error}). If memory ran out, use fewer "
                         "--data.workers; if it dies at this image again, replace or remove the image."

@@ -87,12 +87,6 @@ class Prefetched:
             self._buffer.close()
             self._thread.join()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
 
 def _fill(buffer: _Buffer, batches: Iterator[LoadedBatch], device: torch.device) -> None:
     error: BaseException | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from torch import Tensor
 
 from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.loaders.crop_kernel import copy_crops, resize_crops, scripted
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ThreadBuffers
+from image_classification.loaders.decode_pool import DecodePool, OpenBatch, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.prefetch import to_device
 from image_classification.loaders.resample import resample
+from image_classification.settings import DataConfig
 from image_classification.stores.manifest import RESIZED
 from image_classification.stores.raw import RawImages
 from timedrun.errors import DataError
@@ -30,6 +32,16 @@ def compile_ahead() -> None:
         scripted(function)
 
 
+@dataclass(frozen=True)
+class Crops:
+    """Crops of a batch: boxes (n, 4) on the stored images, flips (n,), and the arguments of `crop_kernel`."""
+
+    boxes: npt.NDArray[np.int64]
+    flips: npt.NDArray[np.bool_]
+    shards: list[Tensor]
+    numbers: list[list[int]]
+
+
 class RawLoader:
     """Split of a store of format raw, read through the page cache.
 
@@ -38,34 +50,25 @@ class RawLoader:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        train: bool,
-        seed: int,
-        workers: int,
-        device: torch.device,
-        eval_resize: int,
-        on_device: bool | None = None,
+        self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int, on_device: bool = False
     ) -> None:
         """
         Args:
-            workers: threads. on_device: training crops are resized by `LoadedBatch.finish` on the device of the images;
-                None: if `device` is a GPU.
+            on_device: training crops are resized by `LoadedBatch.finish` on the device of the images, as if `device`
+                were a GPU.
 
         Raises:
             DataError: no store of this format with this split, or it is damaged.
         """
-        self.folder, self.train, self.seed, self.eval_resize = folder, train, seed, eval_resize
-        self.store = RawImages(folder, "train" if train else f"{RESIZED}{eval_resize}")
-        self.on_device = train and (device.type == "cuda" if on_device is None else on_device)
-        self._buffers = BatchBuffers(pin=device.type == "cuda")
+        self.folder, self.train, self.seed, self.eval_resize = folder, train, seed, config.eval_resize
+        self.store = RawImages(folder, "train" if train else f"{RESIZED}{config.eval_resize}")
+        self.on_device = train and (on_device or device.type == "cuda")
         self._scratch = ThreadBuffers()
         with warnings.catch_warnings():  # torch has no read-only tensors; these are only read
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             self._shards = [torch.from_numpy(shard) for shard in self.store.shards]
         scripted(copy_crops if self.on_device else resize_crops)
-        self._threads = DecodePool(max(1, workers), slice_size=SLICE)
+        self._threads = DecodePool(max(1, config.workers), device, slice_size=SLICE)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -76,10 +79,8 @@ class RawLoader:
                 f"{self.folder}: evaluation images are stored with a short side of {self.eval_resize} pixels, too small"
                 f" for a central crop of {size}; set data.eval_size to at most that, or prepare larger ones."
             )
-        kind = _DeviceCrops if self.on_device else _HostCrops
-        return self._threads.batches(
-            parts, lambda part: kind(self.crops(part, epoch, size), self._buffers, self._scratch)
-        )
+        start = self._packed if self.on_device else self._resized
+        return self._threads.batches(parts, lambda part: start(part, self.crops(part, epoch, size), size))
 
     def crops(self, part: Indices, epoch: int, size: int) -> Crops:
         """Return the crops of samples `part`: random in training, otherwise the central square."""
@@ -87,77 +88,41 @@ class RawLoader:
         if self.train:
             originals = self.store.original_sizes[part]
             boxes, flips = train_crops(self.seed, epoch, part, originals)
-            return Crops(self.store, self._shards, part, scaled_boxes(boxes, originals, stored), flips, size)
-        corners = np.rint((stored - size) / 2).astype(np.int64)  # half to even, as torchvision's CenterCrop
-        boxes = np.concatenate([corners, np.full_like(corners, size)], axis=1)
-        return Crops(self.store, self._shards, part, boxes, np.zeros(len(part), dtype=np.bool_), size)
+            boxes = scaled_boxes(boxes, originals, stored)
+        else:
+            corners = np.rint((stored - size) / 2).astype(np.int64)  # half to even, as torchvision's CenterCrop
+            boxes = np.concatenate([corners, np.full_like(corners, size)], axis=1)
+            flips = np.zeros(len(part), dtype=np.bool_)
+        locations, order = self.store.locations(part), np.argsort(part, kind="stable")  # disks prefer the store's order
+        numbers = np.concatenate([order[:, None], locations[order, 1:], boxes[order], flips[order, None]], axis=1)
+        shards = [self._shards[number] for number in locations[order, 0].tolist()]
+        return Crops(boxes, flips, shards, numbers.tolist())
 
     def close(self) -> None:
         self._threads.close()
 
+    def _resized(self, part: Indices, crops: Crops, size: int) -> OpenBatch:
+        images = self._threads.buffers.take(len(part), size)
+        rows = images.permute(0, 2, 3, 1)
+        needed = int(crops.boxes[:, 2:].prod(axis=1).max(initial=1)) * 3 + size**2 * 3
 
-class Crops:
-    """Boxes of a batch on its stored images."""
+        def fill(begin: int, end: int) -> None:
+            memory = torch.from_numpy(self._scratch.take("crop", needed))
+            scripted(resize_crops)(crops.shards[begin:end], crops.numbers[begin:end], rows, memory)
 
-    def __init__(
-        self,
-        store: RawImages,
-        shards: Sequence[Tensor],
-        part: Indices,
-        boxes: npt.NDArray[np.int64],
-        flips: npt.NDArray[np.bool_],
-        size: int,
-    ) -> None:
-        self.boxes, self.flips, self.size = boxes, flips, size
-        self.labels = torch.from_numpy(store.labels[part])
-        locations, order = store.locations(part), np.argsort(part, kind="stable")  # disks prefer the store's order
-        numbers = np.concatenate([order[:, None], locations[order, 1:], boxes[order], flips[order, None]], axis=1)
-        self.shards = [shards[number] for number in locations[order, 0].tolist()]
-        self.numbers: list[list[int]] = numbers.tolist()
-        """Arguments of `crop_kernel`."""
+        return OpenBatch(LoadedBatch(images, torch.from_numpy(self.store.labels[part])), fill)
 
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-
-class _HostCrops:
-    def __init__(self, crops: Crops, buffers: BatchBuffers, scratch: ThreadBuffers) -> None:
-        self.crops, self._scratch = crops, scratch
-        self.images = buffers.take(len(crops), crops.size)
-        self._rows = self.images.permute(0, 2, 3, 1)
-        self._needed = int(crops.boxes[:, 2:].prod(axis=1).max(initial=1)) * 3 + crops.size**2 * 3
-
-    def fill(self, begin: int, end: int) -> None:
-        crops = self.crops
-        scripted(resize_crops)(
-            crops.shards[begin:end],
-            crops.numbers[begin:end],
-            self._rows,
-            torch.from_numpy(self._scratch.take("crop", self._needed)),
-        )
-
-    def loaded(self) -> LoadedBatch:
-        return LoadedBatch(self.images, self.crops.labels)
-
-
-class _DeviceCrops:
-    """`OpenBatch` of crops in their stored size, each in the top left corner of a square."""
-
-    def __init__(self, crops: Crops, buffers: BatchBuffers, _: ThreadBuffers) -> None:
-        self.crops = crops
+    def _packed(self, part: Indices, crops: Crops, size: int) -> OpenBatch:
+        """Open a batch of crops in their stored size, each in the top left corner of a square."""
         side = int(crops.boxes[:, 2:].max(initial=1))
-        self.packed = buffers.take(len(crops), side).permute(0, 2, 3, 1)
-
-    def fill(self, begin: int, end: int) -> None:
-        crops = self.crops
-        scripted(copy_crops)(crops.shards[begin:end], crops.numbers[begin:end], self.packed)
-
-    def loaded(self) -> LoadedBatch:
-        boxes = torch.from_numpy(self.crops.boxes.copy())
+        packed = self._threads.buffers.take(len(part), side).permute(0, 2, 3, 1)
+        boxes, flips = torch.from_numpy(crops.boxes.copy()), torch.from_numpy(crops.flips)
         boxes[:, :2] = 0
-        flips, size = torch.from_numpy(self.crops.flips), self.crops.size
+
+        def fill(begin: int, end: int) -> None:
+            scripted(copy_crops)(crops.shards[begin:end], crops.numbers[begin:end], packed)
 
         def finish(images: Tensor) -> Tensor:
             return resample(images, to_device(boxes, images.device), to_device(flips, images.device), size)
 
-        return LoadedBatch(self.packed, self.crops.labels, finish)
+        return OpenBatch(LoadedBatch(packed, torch.from_numpy(self.store.labels[part]), finish), fill)

@@ -13,7 +13,8 @@ import torch
 
 from image_classification.loaders import crop_kernel
 from image_classification.loaders.loader import Loader, LoaderName
-from image_classification.stores.manifest import Format, StoreConfig, store_problems
+from image_classification.settings import DataConfig
+from image_classification.stores.manifest import Format, store_problems
 from timedrun.errors import DataError, UsageError
 
 
@@ -31,45 +32,33 @@ class ImageLoader:
     install: str = ""
     """What to install if one of `packages` is missing."""
 
-    def open(
-        self,
-        store: StoreConfig,
-        folder: Path,
-        *,
-        train: bool,
-        seed: int,
-        workers: int,
-        device: torch.device,
-        eval_resize: int,
-    ) -> Loader:
+    def open(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> Loader:
         """Open the train or evaluation split of the store in `folder`; no image is read yet.
 
         Raises:
             UsageError: the loader does not read the format.
-            DataError: a package is missing, or the store is incomplete or differs from `store`.
+            DataError: a package is missing, or the store is incomplete or differs from `config.store`.
         """
-        if found := self.mismatch(store.format):
+        if found := self.mismatch(config.store.format):
             raise UsageError(found)
-        if found := self.unavailable() or " ".join(store_problems(folder, store, eval_resize)):
+        if found := self.unavailable() or " ".join(store_problems(folder, config.store, config.eval_resize)):
             raise DataError(found)
-        loader: Loader = getattr(self._module(), self.class_name)(
-            folder, train=train, seed=seed, workers=workers, device=device, eval_resize=eval_resize
-        )
+        loader: Loader = getattr(self._module(), self.class_name)(config, folder, device, train=train, seed=seed)
         return loader
 
-    def problems(self, store: StoreConfig, folder: Path | None, *, eval_resize: int, eval_size: int) -> list[str]:
-        """Return what keeps the loader from reading the store; without a folder, only the config is checked.
+    def problems(self, config: DataConfig, folder: Path | None) -> list[str]:
+        """Return what keeps the loader from reading the store; without an existing folder, only the config is checked.
 
         Manifests and file sizes are read, images are not.
         """
-        found = [self.unavailable(), self.mismatch(store.format)]
-        if eval_resize < eval_size:
+        found = [self.unavailable(), self.mismatch(config.store.format)]
+        if config.eval_resize < config.eval_size:
             found.append(
-                f"data.eval_resize {eval_resize} is less than data.eval_size {eval_size}: the central crop would not"
-                " fit into the resized image."
+                f"data.eval_resize {config.eval_resize} is less than data.eval_size {config.eval_size}: the central"
+                " crop would not fit into the resized image."
             )
-        if folder is not None:
-            found += store_problems(folder, store, eval_resize)
+        if folder is not None and folder.is_dir():
+            found += store_problems(folder, config.store, config.eval_resize)
         return [problem for problem in found if problem]
 
     def unavailable(self) -> str:

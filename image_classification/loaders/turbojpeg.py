@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ from image_classification.augmentation import scaled_boxes, train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders import pillow
 from image_classification.loaders.crop_kernel import mirror_in_chunks
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch, Pixels, ThreadBuffers
+from image_classification.loaders.decode_pool import DecodePool, FillImages, Pixels, ThreadBuffers
 from image_classification.loaders.loader import LoadedBatch
+from image_classification.settings import DataConfig
 from image_classification.stores.encoded import open_encoded
 from timedrun.training.sampling import Indices
 
@@ -48,24 +49,18 @@ class TurboJpegLoader:
     plain JPEG or have defects.
     """
 
-    def __init__(
-        self, folder: Path, *, train: bool, seed: int, workers: int, device: torch.device, eval_resize: int
-    ) -> None:
+    def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
         self._images = open_encoded(folder, "train" if train else "evaluation")
-        self._train, self._seed, self._eval_resize = train, seed, eval_resize
-        self._batch_buffers = BatchBuffers(pin=device.type == "cuda")
+        self._train, self._seed, self._eval_resize = train, seed, config.eval_resize
         self._buffers = ThreadBuffers()
-        self._threads = DecodePool(max(1, workers))
+        self._threads = DecodePool(max(1, config.workers), device)
 
     def __len__(self) -> int:
         return len(self._images)
 
     def batches(self, parts: Sequence[Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
-        fill: Callable[[Indices, Tensor], None]
-        fill = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
-        return self._threads.batches(
-            parts, lambda part: ImageBatch(part, self._images.labels, self._batch_buffers.take(len(part), size), fill)
-        )
+        fill: FillImages = partial(self._fill_training, epoch) if self._train else self._fill_evaluation
+        return self._threads.images(parts, self._images.labels, size, fill)
 
     def close(self) -> None:
         self._threads.close()
@@ -115,7 +110,7 @@ class TurboJpegLoader:
         return _Opened(sample, data, pixels.shape[0], pixels.shape[1], pixels)
 
     def _by_pillow(self, sample: int, data: bytes) -> Pixels:
-        return np.array(pillow.decode(data, pillow.describe_image(self._images, sample)))
+        return np.array(pillow.decode(data, self._images.describe(sample)))
 
     def _decoded(self, image: _Opened, height: int, width: int) -> Pixels:
         """Return pixels (height, width, 3), or full size if Pillow decoded; valid until this thread's next call."""

@@ -18,7 +18,6 @@ from image_classification.preparation.shard_writer import (
     RECORDS,
     RULES,
     WORK,
-    ShardRecord,
     ShardTask,
     ShardWriter,
     load_record,
@@ -49,11 +48,10 @@ _SPARE = 1.02  # factor of the estimated disk space, for indices and records
 
 @dataclass(frozen=True)
 class Built:
-    """Complete store, with the images made by this run and found from earlier ones."""
+    """Complete store, with the images made by this run; the others are from earlier ones."""
 
     manifest: ImageManifest
     images_made: int
-    images_found: int
     seconds: float
 
 
@@ -65,7 +63,6 @@ def build_store(
     workers: int,
     skip_broken: bool,
     report: Callable[[str], None],
-    shard_images: int = SHARD_IMAGES,
 ) -> Built:
     """Build the store of a source in `out`, with effective `settings`.
 
@@ -86,35 +83,33 @@ def build_store(
             _require_same(out, present, settings, source)
             resizes = sorted({*present.settings.evaluation_resizes, *settings.evaluation_resizes})
             settings = replace(settings, evaluation_resizes=tuple(resizes))
-        build = _Build(out, settings, source, present, skip_broken, report, shard_images)
+        build = _Build(out, settings, source, present, skip_broken, report)
         build.begin()
         build.write_shards(workers)
         manifest = build.finish()
         shutil.rmtree(out / WORK)
-    return Built(manifest, build.made, build.found, time.monotonic() - began)
+    return Built(manifest, build.made, time.monotonic() - began)
 
 
+@dataclass
 class _Build:
-    def __init__(
-        self,
-        out: Path,
-        settings: StoreConfig,
-        source: Source,
-        present: ImageManifest | None,
-        skip_broken: bool,
-        report: Callable[[str], None],
-        shard_images: int,
-    ) -> None:
-        self.out, self.settings, self.source, self.present = out, settings, source, present
-        self.skip_broken, self.report = skip_broken, report
-        self.format = FORMATS[settings.format]
-        self.kept = {split for split in splits_of(settings) if present is not None and _complete(out, present, split)}
-        self.missing = [split for split in splits_of(settings) if split not in self.kept]
+    out: Path
+    settings: StoreConfig
+    source: Source
+    present: ImageManifest | None
+    skip_broken: bool
+    report: Callable[[str], None]
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.format = FORMATS[self.settings.format]
+        present, splits = self.present, splits_of(self.settings)
+        self.kept = {split for split in splits if present is not None and _complete(self.out, present, split)}
+        self.missing = [split for split in splits if split not in self.kept]
         self.tasks = {
-            split: list(shard_tasks(split, source.splits[source_split(split)], shard_images)) for split in self.missing
+            split: list(shard_tasks(split, self.source.splits[source_split(split)])) for split in self.missing
         }
         self.keys: dict[tuple[str, int], str] = {}
-        self.made = self.found = 0
 
     def begin(self) -> None:
         same = {
@@ -186,10 +181,7 @@ class _Build:
         ):
             done += task.source_bytes
             self.keys[task.split, task.number] = outcome.key
-            if outcome.made:
-                self.made += len(task.items)
-            else:
-                self.found += len(task.items)
+            self.made += len(task.items) if outcome.made else 0
             broken.update(dict.fromkeys(outcome.broken))
             progress.add(len(task.items), outcome.made, done / max(1, total))
         progress.line()
@@ -205,8 +197,7 @@ class _Build:
             files = {name: stored for name, stored in self.present.files.items() if _split_of(name) in self.kept}
             findings = {kind: set(names) for kind, names in self.present.findings.items()}
         for split in self.missing:
-            records = self._records(split)
-            shards = [record.shard for record in records]
+            shards = self._shards(split)
             counts[split] = self._count(split, shards)
             try:
                 files |= self.format.finish(self.out, split, shards)
@@ -214,8 +205,8 @@ class _Build:
                 raise unwritable(self.out, error) from None
             if self.format.keeps_shards:
                 files |= {shard.file: shard.stored for shard in shards}
-            for record in records:
-                for kind, names in record.findings.items():
+            for shard in shards:
+                for kind, names in shard.findings.items():
                     findings.setdefault(kind, set()).update(names)
         manifest = ImageManifest(
             settings=self.settings,
@@ -231,15 +222,15 @@ class _Build:
         self._remove_splits(set(json.loads((self.out / PLAN).read_text(encoding="utf-8"))["splits"]))
         return manifest
 
-    def _records(self, split: str) -> list[ShardRecord]:
+    def _shards(self, split: str) -> list[FinishedShard]:
         found = []
         for task in self.tasks[split]:
-            record = load_record(self.out, split, task.number, self.keys[split, task.number])
-            if record is None:
+            shard = load_record(self.out, split, task.number, self.keys[split, task.number])
+            if shard is None:
                 raise DataError(
                     f"{self.out / RECORDS}: the record of {task.name} changed during preparation; run prepare again."
                 )
-            found.append(record)
+            found.append(shard)
         return found
 
     def _count(self, split: str, shards: Sequence[FinishedShard]) -> SplitCounts:
@@ -249,10 +240,10 @@ class _Build:
         return count_split(labels, len(self.source.classes), sum(int(shard.offsets[-1]) for shard in shards))
 
 
-def shard_tasks(split: str, items: Sequence[SourceItem], shard_images: int = SHARD_IMAGES) -> Iterator[ShardTask]:
+def shard_tasks(split: str, items: Sequence[SourceItem]) -> Iterator[ShardTask]:
     begin, size, number = 0, 0, 0
     for position, item in enumerate(items):
-        if position > begin and (position - begin == shard_images or size + item.size > SHARD_BYTES):
+        if position > begin and (position - begin == SHARD_IMAGES or size + item.size > SHARD_BYTES):
             yield ShardTask(split, number, begin, tuple(items[begin:position]))
             begin, size, number = position, 0, number + 1
         size += item.size

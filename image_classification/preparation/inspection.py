@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from image_classification.stores.store_format import SourceImage, SourceItem, UnreadableFile
-from timedrun.errors import DataError
+from image_classification.stores.store_format import SourceImage, SourceItem, UnusableImage
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -39,15 +38,11 @@ def first_lines(broken: Sequence[str], where: str = "") -> str:
     return "\n".join(f"  {line}" for line in broken[:_LISTED]) + more
 
 
-class CorruptImage(DataError):
-    """An image cannot be fully decoded."""
-
-
 def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
     """Decode an image completely and find its kinds (`ImageManifest.findings`).
 
     Raises:
-        CorruptImage: it cannot be decoded; the message names the item and Pillow's reason.
+        UnusableImage: it cannot be decoded; the message names the item and Pillow's reason.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -60,7 +55,7 @@ def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
         raise
     except Exception as error:  # Pillow's plug-ins raise anything on hostile bytes
         reason = "not an image format known to Pillow" if isinstance(error, UnidentifiedImageError) else str(error)
-        raise CorruptImage(f"{item.name}: {reason or type(error).__name__}") from None
+        raise UnusableImage(f"{item.name}: {reason or type(error).__name__}") from None
     return found
 
 
@@ -92,6 +87,6 @@ def inspect_all(items: Sequence[SourceItem]) -> tuple[Counter[str], list[str]]:
     for position, item in enumerate(items):
         try:
             kinds.update(inspect(item, position, item.read()).kinds)
-        except (CorruptImage, UnreadableFile) as error:
+        except UnusableImage as error:
             broken.append(str(error))
     return kinds, broken

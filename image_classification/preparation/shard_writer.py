@@ -8,7 +8,6 @@ import json
 import os
 import zipfile
 from array import array
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from image_classification.preparation.formats import FORMATS
-from image_classification.preparation.inspection import CORRUPT, CorruptImage, inspect
+from image_classification.preparation.inspection import CORRUPT, inspect
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.sample_index import shard_name
-from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnreadableFile
+from image_classification.stores.store_format import FinishedShard, SourceItem, StoreFormat, UnusableImage
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import FileWriter, StoredFile, write_file
 
@@ -57,15 +56,6 @@ class ShardOutcome:
     """Images that cannot be read or decoded, each with the reason."""
 
 
-@dataclass(frozen=True)
-class ShardRecord:
-    """Finished shard and its images that are not plain RGB JPEG, by kind."""
-
-    shard: FinishedShard
-    findings: Mapping[str, tuple[str, ...]]
-    broken: tuple[str, ...]
-
-
 class ShardWriter:
     """Function of a worker process that writes the shard of a task into `folder`."""
 
@@ -81,18 +71,18 @@ class ShardWriter:
             DataError: an image cannot be read, or the shard cannot be written.
         """
         key = self._key(task)
-        record = load_record(self.folder, task.split, task.number, key)
+        shard = load_record(self.folder, task.split, task.number, key)
         file = shard_file(self.format, task.split, task.number)
         path = self.folder / file
-        if record is not None and path.is_file() and path.stat().st_size == record.shard.stored.bytes:
-            return ShardOutcome(key, False, record.broken)
+        if shard is not None and path.is_file() and path.stat().st_size == shard.stored.bytes:
+            return ShardOutcome(key, False, shard.broken)
         try:
-            record = self._write(task, file)
-            if self.skip_broken or not record.broken:
-                save_record(self.folder, task.split, key, record)
+            shard = self._write(task, file)
+            if self.skip_broken or not shard.broken:
+                save_record(self.folder, task.split, key, shard)
         except OSError as error:
             raise unwritable(path, error) from None
-        return ShardOutcome(key, True, record.broken)
+        return ShardOutcome(key, True, shard.broken)
 
     def _key(self, task: ShardTask) -> str:
         parts = [RULES, self.format.version, asdict(self.settings), task.split, task.number, task.first]
@@ -102,7 +92,7 @@ class ShardWriter:
             digest.update(os.fsencode(f"{item.name}\n{item.label} {item.size} {item.offset} {times[item.path]}\n"))
         return digest.hexdigest()
 
-    def _write(self, task: ShardTask, file: str) -> ShardRecord:
+    def _write(self, task: ShardTask, file: str) -> FinishedShard:
         """Write the shard; without `skip_broken`, an unusable image leaves no file and the rest is only inspected."""
         names: list[str] = []
         labels, offsets, rows = array("q"), array("q", [0]), array("q")
@@ -113,7 +103,7 @@ class ShardWriter:
             for position, item in enumerate(task.items, task.first):
                 try:
                     image = inspect(item, position, item.read())
-                except (CorruptImage, UnreadableFile) as error:
+                except UnusableImage as error:
                     broken.append(str(error))
                     findings.setdefault(CORRUPT, []).append(item.name)
                     continue
@@ -127,15 +117,11 @@ class ShardWriter:
                 labels.append(item.label)
                 offsets.append(offsets[-1] + memoryview(encoded.data).nbytes)
                 rows.extend(encoded.row)
-            if broken and not self.skip_broken:
-                writer.discard()
-                stored = StoredFile(bytes=0, sha256="")
-            else:
-                stored = writer.complete()
-        except BaseException:
-            writer.discard()
-            raise
-        shard = FinishedShard(
+            unused = broken and not self.skip_broken
+            stored = StoredFile(bytes=0, sha256="") if unused else writer.complete()
+        finally:
+            writer.discard()  # without effect on a complete file
+        return FinishedShard(
             number=task.number,
             file=file,
             stored=stored,
@@ -143,8 +129,9 @@ class ShardWriter:
             labels=np.array(labels, dtype=np.int64),
             offsets=np.array(offsets, dtype=np.int64),
             rows=np.array(rows, dtype=np.int64).reshape(len(names), len(self.format.columns)),
+            findings={kind: tuple(found) for kind, found in findings.items()},
+            broken=tuple(broken),
         )
-        return ShardRecord(shard, {kind: tuple(found) for kind, found in findings.items()}, tuple(broken))
 
 
 def unwritable(path: Path, error: OSError) -> DataError:
@@ -164,15 +151,14 @@ def record_file(split: str, number: int) -> str:
     return f"{RECORDS}/{split}-{number:05d}.npz"
 
 
-def save_record(folder: Path, split: str, key: str, record: ShardRecord) -> None:
-    shard = record.shard
+def save_record(folder: Path, split: str, key: str, shard: FinishedShard) -> None:
     facts = {
         "key": key,
         "file": shard.file,
         "stored": asdict(shard.stored),
         "names": shard.names,
-        "findings": record.findings,
-        "broken": record.broken,
+        "findings": shard.findings,
+        "broken": shard.broken,
     }
     buffer = io.BytesIO()
     np.savez(
@@ -185,8 +171,8 @@ def save_record(folder: Path, split: str, key: str, record: ShardRecord) -> None
     write_file(folder / record_file(split, shard.number), buffer.getvalue())
 
 
-def load_record(folder: Path, split: str, number: int, key: str) -> ShardRecord | None:
-    """Return the record of a shard finished with the inputs of `key`, or None if it is missing, damaged or outdated."""
+def load_record(folder: Path, split: str, number: int, key: str) -> FinishedShard | None:
+    """Return a shard finished with the inputs of `key`, or None if its record is missing, damaged or outdated."""
     try:
         with np.load(folder / record_file(split, number), allow_pickle=False) as arrays:
             facts: dict[str, Any] = json.loads(arrays["facts"].tobytes())
@@ -196,8 +182,8 @@ def load_record(folder: Path, split: str, number: int, key: str) -> ShardRecord 
     except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
         return None
     stored, names = StoredFile(**facts["stored"]), tuple(facts["names"])
-    shard = FinishedShard(number, facts["file"], stored, names, labels, offsets, rows)
-    return ShardRecord(shard, {kind: tuple(found) for kind, found in facts["findings"].items()}, tuple(facts["broken"]))
+    findings = {kind: tuple(found) for kind, found in facts["findings"].items()}
+    return FinishedShard(number, facts["file"], stored, names, labels, offsets, rows, findings, tuple(facts["broken"]))
 
 
 def _modified(path: str) -> int | None:

@@ -90,7 +90,7 @@ def of_index(index: Index, folder: Path) -> Source:
         split: [
             SourceItem(name, label, str(folder / name), 0, size)
             for name, label, size in zip(
-                table.names(), table.labels.tolist(), table.rows["bytes"].tolist(), strict=True
+                map(table.name, range(len(table))), table.labels.tolist(), table.rows["bytes"].tolist(), strict=True
             )
         ]
         for split, table in index.splits.items()

@@ -8,14 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from image_classification import image_folder
-from image_classification.stores.manifest import (
-    MANIFEST,
-    Format,
-    StoreConfig,
-    check_size,
-    read_manifest,
-    require_split,
-)
+from image_classification.stores.manifest import MANIFEST, Format, StoreConfig, read_manifest, require_split
 from image_classification.stores.sample_index import (
     ROW,
     IndexedImages,
@@ -26,6 +19,7 @@ from image_classification.stores.sample_index import (
 )
 from image_classification.stores.store_format import EncodedImage, SourceImage, StoreFormat
 from timedrun.errors import DataError
+from timedrun.storage.atomic_file import check_size
 
 SUFFIX = "jpegs"
 COLUMNS = ("height", "width")
@@ -46,7 +40,7 @@ class FolderImages(IndexedImages):
 
     def read(self, index: int) -> bytes:
         """Return the encoded file of image `index`; raise DataError if it cannot be read or its size changed."""
-        path = self.file_of(index)
+        path = self.folder / self.name(index)
         try:
             with path.open("rb") as file:
                 data = file.read(int(self._bytes[index]) + 1)  # bounded, should the file be endless
@@ -59,9 +53,9 @@ class FolderImages(IndexedImages):
             )
         return data
 
-    def file_of(self, index: int) -> Path:
+    def describe(self, index: int) -> str:
         """Return the image's file, for messages."""
-        return self.folder / self.index.name(index)
+        return (self.folder / self.name(index)).as_posix()
 
 
 class JpegShards(IndexedImages):
@@ -92,8 +86,9 @@ class JpegShards(IndexedImages):
             )
         return data
 
-    def file_of(self, index: int) -> Path:
-        return self.files[int(self._shards[index])]
+    def describe(self, index: int) -> str:
+        """Return the image's shard and name, for messages."""
+        return f"{self.files[int(self._shards[index])].as_posix()}: {self.name(index)}"
 
     def _read(self, shard: int, size: int, offset: int) -> bytes:
         # Without a lock: one held by another thread during a fork would stay locked in the child. Held shards are never

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, is_inside
+from timedrun.storage.atomic_file import StoredFile, check_content, check_size, failures, is_inside
 
 VERSION = 1
 MANIFEST = "timedrun_images.json"
@@ -146,7 +146,7 @@ def verify(folder: Path) -> ImageManifest:
         DataError: files are missing or differ in size or SHA-256; all of them are named.
     """
     manifest = read_manifest(folder)
-    if damaged := _failures(check_content, folder, manifest):
+    if damaged := failures(check_content, folder, manifest.files):
         raise DataError("\n".join(damaged))
     return manifest
 
@@ -162,7 +162,7 @@ def store_problems(folder: Path, wanted: StoreConfig, eval_resize: int) -> list[
         manifest = read_manifest(folder)
     except DataError as error:
         return [str(error)]
-    return [*differences(folder, manifest, wanted, eval_resize), *_failures(check_size, folder, manifest)]
+    return [*differences(folder, manifest, wanted, eval_resize), *failures(check_size, folder, manifest.files)]
 
 
 def differences(folder: Path, manifest: ImageManifest, wanted: StoreConfig, eval_resize: int) -> list[str]:
@@ -212,37 +212,3 @@ def require_split(folder: Path, wanted: Format, split: str) -> ImageManifest:
     if found := missing_splits(folder, manifest, [split]):
         raise DataError(found[0])
     return manifest
-
-
-def check_size(folder: Path, name: str, stored: StoredFile) -> None:
-    """Raise DataError unless the file exists and has the recorded size."""
-    path = folder / name
-    if not path.is_file():
-        raise DataError(f"{path}: missing; copy or prepare the store again.")
-    if (size := path.stat().st_size) != stored.bytes:
-        fault = "truncated" if size < stored.bytes else "too long"
-        raise DataError(
-            f"{path}: {fault}, {size:,} bytes instead of {stored.bytes:,}; copy or prepare the store again."
-        )
-
-
-def check_content(folder: Path, name: str, stored: StoredFile) -> None:
-    """Raise DataError unless the file has the recorded size and SHA-256."""
-    check_size(folder, name, stored)
-    try:
-        with (folder / name).open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{folder / name}: cannot be read ({error.strerror}).") from None
-    if found != stored.sha256:
-        raise DataError(f"{folder / name}: damaged, SHA-256 mismatch; copy or prepare the store again.")
-
-
-def _failures(check: Callable[[Path, str, StoredFile], None], folder: Path, manifest: ImageManifest) -> list[str]:
-    found = []
-    for name, stored in manifest.files.items():
-        try:
-            check(folder, name, stored)
-        except DataError as error:
-            found.append(str(error))
-    return found

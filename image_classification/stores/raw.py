@@ -31,17 +31,10 @@ class RawImages(ResizedImages):
             raise DataError(f"{path}: sizes and bytes disagree; prepare it again.")
         self.index.check_sizes(path)
         self.shards = [map_file(path) for path in files]
-        self._rows = rows[["shard", "offset", "bytes", "height", "width"]]
-
-    def image(self, index: int) -> NDArray[np.uint8]:
-        """Return a read-only view (height, width, 3) of the mapped file; pages are read on first access."""
-        shard, offset, size, height, width = self._rows[index].item()
-        pixels: NDArray[np.uint8] = self.shards[shard][offset : offset + size].reshape(height, width, 3)
-        return pixels
 
     def locations(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return shard, byte offset in it, and pixels per row of k images, (k, 3)."""
-        rows = self._rows[indices]
+        rows = self.index.rows[indices]
         return np.stack([rows[name].astype(np.int64) for name in ("shard", "offset", "width")], axis=1)
 
 

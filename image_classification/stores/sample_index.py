@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from image_classification.stores.manifest import check_content
 from image_classification.stores.mmap_file import map_file
 from image_classification.stores.store_format import FinishedShard
 from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, write_file
+from timedrun.storage.atomic_file import StoredFile, check_content, write_file
 
 FILE_ROW = np.dtype([("name", "<u8"), ("bytes", "<u8"), ("label", "<i4")])
 """An image in a file of its own. `name`: offset of its name in the file of names."""
@@ -112,9 +111,6 @@ class SampleIndex:
         last = index + 1 == len(self.rows) or index == -1
         end = self._names.size if last else int(self.rows["name"][index + 1])
         return os.fsdecode(self._names[start : end - 1].tobytes())
-
-    def names(self) -> Iterator[str]:
-        return map(self.name, range(len(self.rows)))
 
     def digest_into(self, digest: hashlib._Hash) -> None:
         """Update `digest` with all rows and names."""

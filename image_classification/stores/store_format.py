@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _OF_ONE_FILE = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR})
 
 
-class UnreadableFile(DataError):
-    """Failure to open or read the file of one image; other images may still be readable."""
+class UnusableImage(DataError):
+    """An image cannot be fully decoded, or its file not be read; other images may still be usable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SourceItem:
         """Return the encoded image.
 
         Raises:
-            UnreadableFile: its own file cannot be read; the item is named.
+            UnusableImage: its own file cannot be read; the item is named.
             DataError: the file changed, or the disk or archive cannot be read; the item is named.
         """
         try:
@@ -56,7 +56,7 @@ class SourceItem:
                 os.close(handle)
         except OSError as error:
             alone = self.offset == 0 and error.errno in _OF_ONE_FILE  # a member of a tar file is never at offset 0
-            kind = UnreadableFile if alone else DataError
+            kind = UnusableImage if alone else DataError
             raise kind(f"{self.name}: {self.path} cannot be read ({error.strerror}).") from None
         if len(data) < self.size:
             raise DataError(
@@ -110,6 +110,10 @@ class FinishedShard:
     """(n + 1,); image i is bytes offsets[i] .. offsets[i + 1] of the file"""
     rows: NDArray[np.int64]
     """(n, columns) `EncodedImage.row`"""
+    findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the images that are not plain RGB JPEG, by kind."""
+    broken: tuple[str, ...] = ()
+    """Images that cannot be read or decoded, each with the reason."""
 
 
 @dataclass(frozen=True)

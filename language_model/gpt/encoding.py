@@ -76,8 +76,8 @@ class BytePairs:
 Encoding = Characters | BytePairs
 
 
-def read_text(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
-    """Yield the text of `path` in pieces of about `piece_bytes`, with line ends unchanged.
+def read_text(path: Path) -> Iterator[str]:
+    """Yield the text of `path` in pieces of about `PIECE_BYTES`, with line ends unchanged.
 
     Raises:
         DataError: the file cannot be read, or is not UTF-8; the message has the offset, counted from 0.
@@ -86,7 +86,7 @@ def read_text(path: Path, piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
     try:
         with path.open("rb") as file:
             while True:
-                read = file.read(piece_bytes)
+                read = file.read(PIECE_BYTES)
                 data = left + read
                 text, used = codecs.utf_8_decode(data, "strict", not read)
                 if text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
@@ -36,8 +36,7 @@ def prepare(
     if folder is None:
         raise UsageError(f"{config.name} needs --data-folder for its token store; nothing was prepared.")
     if text:
-        encoding: Literal["characters", "gpt2"] = "gpt2" if vocabulary or merges else "characters"
-        prepare_tokens(text, folder, encoding=encoding, encoder=vocabulary, merges=merges)
+        prepare_tokens(text, folder, encoder=vocabulary, merges=merges)
     elif vocabulary or merges:
         raise UsageError("--vocabulary and --merges need --text; nothing was prepared.")
     elif decode:

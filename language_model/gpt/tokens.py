@@ -13,14 +13,15 @@ from typing import Literal
 import cattrs
 import numpy as np
 
-from language_model.gpt.encoding import PIECE_BYTES, BytePairs, Characters, Encoding, Tokens, encode_pieces, read_text
+from language_model.gpt.encoding import BytePairs, Characters, Encoding, Tokens, encode_pieces, read_text
 from timedrun.errors import DataError, UsageError
-from timedrun.storage.atomic_file import FileWriter, write_file
+from timedrun.storage.atomic_file import FileWriter, StoredFile, check_content, check_size, write_file
 
 MANIFEST = "tokens.json"
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, Split] = ("train", "validation")
 TOKEN_TYPE = np.dtype("<u2")
+VALIDATION_FRACTION = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,11 @@ class Part:
     file: str
     tokens: int
     sha256: str
+
+    @property
+    def stored(self) -> StoredFile:
+        """Size and digest of the file."""
+        return StoredFile(bytes=self.tokens * TOKEN_TYPE.itemsize, sha256=self.sha256)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +81,7 @@ class TokenStore:
         self.manifest = read_manifest(folder)
         for split in SPLITS:
             part = self.manifest.part(split)
-            path = folder / part.file
-            if not path.is_file():
-                raise DataError(f"{path} is missing; copy the whole store or prepare it again.")
-            found, expected = path.stat().st_size, part.tokens * TOKEN_TYPE.itemsize
-            if found != expected:
-                raise DataError(
-                    f"{path} has {found:,} bytes instead of {expected:,}: it is truncated or was changed;"
-                    " copy it again or prepare it again."
-                )
+            check_size(folder, part.file, part.stored)
 
     @property
     def files(self) -> list[Path]:
@@ -103,13 +101,12 @@ class TokenStore:
             DataError: a file has another SHA-256, or a token outside the vocabulary.
         """
         for split in SPLITS:
-            part, path = self.manifest.part(split), self.folder / self.manifest.part(split).file
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            if digest != part.sha256:
-                raise DataError(f"{path} was changed after its preparation (its SHA-256 differs); prepare it again.")
+            part = self.manifest.part(split)
+            check_content(self.folder, part.file, part.stored)
             if int(self.tokens(split).max(initial=0)) >= self.manifest.vocabulary:
-                raise DataError(f"{path} has a token outside the vocabulary of {self.manifest.vocabulary:,}.")
+                raise DataError(
+                    f"{self.folder / part.file} has a token outside the vocabulary of {self.manifest.vocabulary:,}."
+                )
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -139,40 +136,36 @@ def prepare_tokens(
     paths: Sequence[Path],
     out: Path,
     *,
-    encoding: Literal["characters", "gpt2"],
     encoder: Path | None = None,
     merges: Path | None = None,
-    validation_fraction: float = 0.1,
-    piece_bytes: int = PIECE_BYTES,
 ) -> Manifest:
     """Build a token store in `out` from the concatenated texts in `paths`; the same input gives the same bytes.
 
-    The first int(characters * (1 - validation_fraction)) characters are for training, the rest for validation, as
-    nanoGPT splits tinyshakespeare. With gpt2 each file is a document and ends with the token <|endoftext|>. Memory is
-    bounded: files are read twice, in pieces of `piece_bytes`. The manifest is written last, so no store is partial.
+    The first int(characters * (1 - VALIDATION_FRACTION)) characters are for training, the rest for validation, as
+    nanoGPT splits tinyshakespeare. Tokens are characters or, with `encoder` and `merges`, GPT-2's; then each file is a
+    document and ends with the token <|endoftext|>. Memory is bounded: files are read twice, in pieces. The manifest is
+    written last, so no store is partial.
 
     Raises:
-        UsageError: contradicting arguments, or `out` already has a store.
+        UsageError: only one of `encoder` and `merges`, or `out` already has a store.
         DataError: a file is missing or not UTF-8, or there is too little text.
     """
-    if not 0 < validation_fraction < 1:
-        raise UsageError(f"validation fraction {validation_fraction} is not between 0 and 1.")
     names: dict[Split, str] = {split: f"{split}.tokens" for split in SPLITS}
     if taken := [name for name in (MANIFEST, *names.values()) if (out / name).exists()]:
         raise UsageError(
             f"{out} already has {', '.join(taken)}; nothing was changed. Choose another folder or delete it."
         )
-    scanned = [_scan(path, piece_bytes) for path in paths]
+    scanned = [_scan(path) for path in paths]
     sources = tuple(source for source, _ in scanned)
     coder: Encoding
-    if encoding == "characters":
+    if encoder is None and merges is None:
         coder = Characters("".join(set().union(*(alphabet for _, alphabet in scanned))))
     elif encoder is None or merges is None:
         raise UsageError("encoding gpt2 needs GPT-2's encoder.json (--vocabulary) and vocab.bpe (--merges).")
     else:
         coder = BytePairs(encoder, merges)
     total = sum(source.characters for source in sources)
-    cut = int(total * (1 - Fraction(str(validation_fraction))))
+    cut = int(total * (1 - Fraction(str(VALIDATION_FRACTION))))
     out.mkdir(parents=True, exist_ok=True)
     counts = dict.fromkeys(SPLITS, 0)
     writers = {split: FileWriter(out / name) for split, name in names.items()}
@@ -183,7 +176,7 @@ def prepare_tokens(
             first, last = max(begin - start, 0), min(end - start, source.characters)
             if first >= last:
                 continue
-            for tokens in encode_pieces(coder, _between(read_text(path, piece_bytes), first, last)):
+            for tokens in encode_pieces(coder, _between(read_text(path), first, last)):
                 writers[split].write(tokens.astype(TOKEN_TYPE).tobytes())
                 counts[split] += len(tokens)
             if last == source.characters and isinstance(coder, BytePairs):
@@ -195,17 +188,17 @@ def prepare_tokens(
             writer.discard()
         raise DataError(
             f"{total:,} characters leave fewer than 2 tokens for {' and '.join(short)}; no store was written. Give more"
-            " text or another validation fraction."
+            " text."
         )
     parts = {
         split: Part(file=names[split], tokens=counts[split], sha256=writer.complete().sha256)
         for split, writer in writers.items()
     }
     manifest = Manifest(
-        encoding=encoding,
+        encoding="characters" if isinstance(coder, Characters) else "gpt2",
         vocabulary=coder.vocabulary,
         alphabet=coder.alphabet if isinstance(coder, Characters) else "",
-        validation_fraction=validation_fraction,
+        validation_fraction=VALIDATION_FRACTION,
         sources=sources,
         train=parts["train"],
         validation=parts["validation"],
@@ -215,10 +208,10 @@ def prepare_tokens(
     return manifest
 
 
-def _scan(path: Path, piece_bytes: int) -> tuple[Source, set[str]]:
+def _scan(path: Path) -> tuple[Source, set[str]]:
     """Size, digest and alphabet of a text file, read once."""
     characters, alphabet = 0, set[str]()
-    for piece in read_text(path, piece_bytes):
+    for piece in read_text(path):
         characters += len(piece)
         alphabet.update(piece)
     with path.open("rb") as file:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -58,11 +58,7 @@ class Entry:
 class TensorBundle:
     """Checkpoint with a validated index and memory-mapped data files."""
 
-    def __init__(self, prefix: Path, entries: dict[str, Entry], shards: list[npt.NDArray[np.uint8]]) -> None:
-        self.prefix, self._entries, self._shards = prefix, entries, shards
-
-    @classmethod
-    def open(cls, prefix: Path) -> Self:
+    def __init__(self, prefix: Path) -> None:
         """Open the checkpoint PREFIX.index and PREFIX.data-00000-of-0000n and verify every byte of the index.
 
         Raises:
@@ -76,26 +72,17 @@ class TensorBundle:
             raise BundleError(f"{index}: the checkpoint's index cannot be read ({error.strerror}).") from error
         if b"" not in table:
             raise BundleError(f"{index}: has no header entry, so it is a LevelDB table but not a checkpoint.")
-        shards = _shards(prefix, _header(index, table.pop(b"")))
+        self.prefix, self._shards = prefix, _shards(prefix, _header(index, table.pop(b"")))
         try:
-            entries = {key.decode(): _entry(index, value) for key, value in table.items()}
+            self.entries = {key.decode(): _entry(index, value) for key, value in table.items()}
         except UnicodeDecodeError as error:
             raise BundleError(f"{index}: the tensor name {error.object!r} is not UTF-8. {_AGAIN}") from None
-        for name, entry in entries.items():
-            _check_extent(prefix, name, entry, shards)
-        return cls(prefix, entries, shards)
-
-    def names(self) -> list[str]:
-        """Return all tensor names, sorted."""
-        return sorted(self._entries)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the tensor's shape."""
-        return self._entry(name).shape
+        for name, entry in self.entries.items():
+            _check_extent(prefix, name, entry, self._shards)
 
     def dtype(self, name: str) -> np.dtype[Any]:
         """Return the tensor's type. Raises BundleError if numpy has no such type."""
-        number = self._entry(name).dtype
+        number = self.entries[name].dtype
         if number not in DTYPES:
             kind = _OTHER_DTYPES.get(number, "unknown to this reader")
             raise BundleError(
@@ -107,9 +94,9 @@ class TensorBundle:
         """Return the tensor as a read-only view of the mapped file.
 
         Raises:
-            BundleError: there is no such tensor, its type is unsupported, or its checksum is wrong.
+            BundleError: its type is unsupported, or its checksum is wrong.
         """
-        entry, dtype = self._entry(name), self.dtype(name)
+        entry, dtype = self.entries[name], self.dtype(name)
         raw = self._shards[entry.shard][entry.offset : entry.offset + entry.size]
         if _masked_crc32c(raw.tobytes()) != entry.crc:
             path, end = _shard_path(self.prefix, entry.shard, len(self._shards)), entry.offset + entry.size
@@ -118,11 +105,6 @@ class TensorBundle:
                 f" {_AGAIN}"
             )
         return raw.view(dtype).reshape(entry.shape)
-
-    def _entry(self, name: str) -> Entry:
-        if name not in self._entries:
-            raise BundleError(f"{self.prefix}: contains no tensor {name} (it has {len(self._entries)} others).")
-        return self._entries[name]
 
 
 def _masked_crc32c(data: bytes) -> int:

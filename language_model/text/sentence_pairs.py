@@ -49,12 +49,12 @@ def pairs(
             continue
         begin = place - gathered
         taken = random.randint(1, gathered - 1) if gathered >= 2 else 1
-        first = _joined(document, begin, begin + taken)
+        first = sum(document[begin : begin + taken], array("I"))
         if gathered == 1 or random.random() < 0.5:
             second = _elsewhere(documents, index, target - len(first), random)
             place = begin + taken
         else:
-            second = _joined(document, begin + taken, place)
+            second = sum(document[begin + taken : place], array("I"))
         yield cut(first, second, longest, random)
         gathered, length = 0, 0
 
@@ -90,11 +90,4 @@ def _elsewhere(documents: Sequence[Sequence[Tokens]], index: int, target: int, r
         found += document[place]
         if len(found) >= target:
             break
-    return found
-
-
-def _joined(document: Sequence[Tokens], begin: int, end: int) -> Tokens:
-    found = array("I")
-    for place in range(begin, end):
-        found += document[place]
     return found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import json
 import os
 import zipfile
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,32 +57,30 @@ class PartBuilder:
     def __init__(self, split: Split, characters: int) -> None:
         self.split = split
         self.characters = characters
-        self._number = 0
+        self._numbers = itertools.count()
         self._held: list[Document] = []
         self._gathered: list[Document] = []
         self._size = 0
 
-    def add(self, document: Document) -> list[Part]:
-        """Add a document and return the shard it completes, if any."""
+    def add(self, document: Document) -> Iterator[Part]:
+        """Add a document and yield the shard it completes, if any."""
         self._gathered.append(document)
         self._size += len(document.text)
-        if self._size < self.characters:
-            return []
-        complete = self._part(self._held) if self._held else []
-        self._held, self._gathered, self._size = self._gathered, [], 0
-        return complete
+        if self._size >= self.characters:
+            yield from self._parts(self._held)
+            self._held, self._gathered, self._size = self._gathered, [], 0
 
-    def rest(self) -> list[Part]:
-        """Return the last shards."""
-        held, gathered = self._held, self._gathered
-        self._held, self._gathered = [], []
-        if held and gathered and self._size * 2 >= self.characters:
-            return self._part(held) + self._part(gathered)
-        return self._part(held + gathered) if held or gathered else []
+    def rest(self) -> Iterator[Part]:
+        """Yield the last shards."""
+        if self._size * 2 >= self.characters:
+            yield from self._parts(self._held)
+            yield from self._parts(self._gathered)
+        else:
+            yield from self._parts(self._held + self._gathered)
 
-    def _part(self, documents: list[Document]) -> list[Part]:
-        self._number += 1
-        return [Part(self.split, self._number - 1, tuple(documents))]
+    def _parts(self, documents: list[Document]) -> Iterator[Part]:
+        if documents:
+            yield Part(self.split, next(self._numbers), tuple(documents))
 
 
 @dataclass(frozen=True)
@@ -175,21 +174,10 @@ def part_path(folder: Path, split: Split, number: int) -> Path:
 
 def save_part(path: Path, content: PartContent, key: str) -> None:
     """Write a shard atomically. `key` identifies everything it was built from."""
-    facts = {
-        "key": key,
-        "wordpieces": content.wordpieces,
-        "documents": content.documents,
-        "skipped": content.skipped,
-    }
+    arrays = {name: value for name, value in vars(content).items() if isinstance(value, np.ndarray)}
+    facts = {"key": key} | {name: value for name, value in vars(content).items() if name not in arrays}
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
-        index=content.index,
-        tokens=content.tokens,
-        masked=content.masked,
-        labels=content.labels,
-    )
+    np.savez(buffer, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
     write_file(path, buffer.getvalue())
 
 
@@ -198,13 +186,12 @@ def load_part(path: Path, key: str) -> PartContent | None:
     try:
         with np.load(path, allow_pickle=False) as arrays:  # reading a member checks its CRC-32
             facts = json.loads(arrays["facts"].tobytes())
-            if facts["key"] != key:
+            if facts.pop("key") != key:
                 return None
-            content = [arrays[name] for name in ("index", "tokens", "masked", "labels")]
+            facts["skipped"] = tuple(facts["skipped"])
+            return PartContent(**{name: arrays[name] for name in arrays.files if name != "facts"}, **facts)
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError, zipfile.BadZipFile):
         return None
-    index, tokens, masked, labels = content
-    return PartContent(index, tokens, masked, labels, facts["wordpieces"], facts["documents"], tuple(facts["skipped"]))
 
 
 def settings_key(settings: TextSettings, vocabulary: Vocabulary) -> str:

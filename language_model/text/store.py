@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from language_model.text.vocabulary import SpecialIds
 from timedrun.errors import DataError
-from timedrun.storage.atomic_file import StoredFile, is_inside, write_file
+from timedrun.storage.atomic_file import StoredFile, check_content, check_size, failures, is_inside, write_file
 
 VERSION = 1
 Split = Literal["train", "evaluation"]
@@ -86,11 +85,6 @@ class Manifest:
         """Tokens of the longest sequence of any split."""
         return max(facts.longest for facts in self.splits.values())
 
-    @property
-    def token_type(self) -> np.dtype[Any]:
-        """Type of the tokens on disk."""
-        return token_type(self.vocabulary_size)
-
     def write(self, folder: Path) -> None:
         """Write manifest.json, after which the folder is a durable store."""
         write_file(folder / MANIFEST, f"{json.dumps(asdict(self), indent=2)}\n".encode())
@@ -140,41 +134,36 @@ def read_manifest(folder: Path) -> Manifest:
 class RaggedStore:
     """One split of a store: index in memory, tokens memory-mapped and not touched before `read`."""
 
-    def __init__(self, folder: Path, split: Split, manifest: Manifest, index: NDArray[np.uint16]) -> None:
-        self.split = split
-        self._folder = folder / split
-        self.manifest = manifest
-        self.vocabulary_size = manifest.vocabulary_size
-        self.special = manifest.special
-        self.lengths: NDArray[np.int64] = index[:, 0].astype(np.int64)
-        self._first = index[:, 1]
-        self._starts = np.cumsum(self.lengths) - self.lengths
-        self._tokens = _mapped(folder / split / "tokens.bin", manifest.token_type)
-        if split == "evaluation":
-            self._masked_counts = index[:, 2].astype(np.int64)
-            self._masked_starts = np.cumsum(self._masked_counts) - self._masked_counts
-            self._masked = _mapped(folder / split / "masked.bin", np.dtype("<u2"))
-            self._labels = _mapped(folder / split / "labels.bin", manifest.token_type)
-
-    @classmethod
-    def open(cls, folder: Path, split: Split) -> RaggedStore:
+    def __init__(self, folder: Path, split: Split) -> None:
         """Open the store in `folder`, reading manifest and index but no token (MLPerf allows sizes before the clock).
 
         Raises:
             DataError: no store, another version, a missing file or one of another size, or an inconsistent index.
         """
-        manifest = read_manifest(folder)
-        for name in manifest.files:
-            _check_size(folder, name, manifest.files[name])
-        path = folder / split / "index.npy"
+        self.split = split
+        self._folder = folder / split
+        self.manifest = read_manifest(folder)
+        for name, stored in self.manifest.files.items():
+            check_size(folder, name, stored)
+        path = self._folder / "index.npy"
         try:
-            index = np.load(path, allow_pickle=False, mmap_mode="r")  # a header may claim more than the file holds
-            if not isinstance(index, np.ndarray):
+            mapped = np.load(path, allow_pickle=False, mmap_mode="r")  # a header may claim more than the file holds
+            if not isinstance(mapped, np.ndarray):
                 raise ValueError("an archive, not an array")
         except (OSError, ValueError, OverflowError) as error:
             raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
-        _check_index(path, index, split, manifest)
-        return cls(folder, split, manifest, np.array(index))
+        _check_index(path, mapped, split, self.manifest)
+        index = np.array(mapped)
+        self.lengths: NDArray[np.int64] = index[:, 0].astype(np.int64)
+        self._first = index[:, 1]
+        self._starts = np.cumsum(self.lengths) - self.lengths
+        kind = token_type(self.manifest.vocabulary_size)
+        self._tokens = _mapped(self._folder / "tokens.bin", kind)
+        if split == "evaluation":
+            self._masked_counts = index[:, 2].astype(np.int64)
+            self._masked_starts = np.cumsum(self._masked_counts) - self._masked_counts
+            self._masked = _mapped(self._folder / "masked.bin", np.dtype("<u2"))
+            self._labels = _mapped(self._folder / "labels.bin", kind)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -202,8 +191,8 @@ class RaggedStore:
 
     def _check_ids(self, name: str, ids: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
         """Raise DataError for an id outside the vocabulary, before it becomes an out-of-range embedding row."""
-        if len(ids) and ids.max() >= self.vocabulary_size:
-            self._damaged(name, f"token id {ids.max()}, but the vocabulary has {self.vocabulary_size}", indices)
+        if len(ids) and ids.max() >= (size := self.manifest.vocabulary_size):
+            self._damaged(name, f"token id {ids.max()}, but the vocabulary has {size}", indices)
 
     def _damaged(self, name: str, fault: str, indices: NDArray[np.int64]) -> NoReturn:
         raise DataError(
@@ -219,20 +208,10 @@ def verify(folder: Path) -> Manifest:
         DataError: a file is missing, or its size or SHA-256 differs; all are named.
     """
     manifest = read_manifest(folder)
-    damaged: list[str] = []
-    for name, entry in manifest.files.items():
-        try:
-            _check_size(folder, name, entry)
-        except DataError as error:
-            damaged.append(str(error))
-            continue
-        with (folder / name).open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() != entry.sha256:
-                damaged.append(f"{folder / name} is damaged: its SHA-256 differs from the manifest")
-    if damaged:
+    if damaged := failures(check_content, folder, manifest.files):
         raise DataError("\n".join([*damaged, "the store cannot be used; prepare the text again into another folder"]))
     for split in SPLITS:
-        RaggedStore.open(folder, split)
+        RaggedStore(folder, split)
     return manifest
 
 
@@ -251,22 +230,9 @@ def _mapped(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
     return np.memmap(path, dtype=kind, mode="r")
 
 
-def _check_size(folder: Path, name: str, entry: StoredFile) -> None:
-    path = folder / name
-    if not path.is_file():
-        raise DataError(f"{path} is missing; nothing was read; copy the store again or prepare the text again")
-    size = path.stat().st_size
-    if size != entry.bytes:
-        fault = "truncated" if size < entry.bytes else "too long"
-        raise DataError(
-            f"{path} is {fault}: {size:,} bytes instead of {entry.bytes:,}; nothing was read; copy the store again or "
-            "prepare the text again"
-        )
-
-
 def _check_index(path: Path, index: NDArray[Any], split: Split, manifest: Manifest) -> None:
     facts = manifest.splits[split]
-    tokens = manifest.files[f"{split}/tokens.bin"].bytes // manifest.token_type.itemsize
+    tokens = manifest.files[f"{split}/tokens.bin"].bytes // token_type(manifest.vocabulary_size).itemsize
     sound = index.dtype == np.dtype("<u2") and index.shape == (facts.sequences, COLUMNS[split])
     if sound and len(index):
         sums = index.astype(np.int64).sum(axis=0)

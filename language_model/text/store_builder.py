@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -30,20 +29,13 @@ from language_model.text.store import (
 )
 from language_model.text.store_writer import write_split
 from language_model.text.vocabulary import Vocabulary
-from mlevents.terminal_escape import printable
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import StoredFile, write_file
 from timedrun.storage.folder_lock import locked
-from timedrun.storage.worker_pool import TaskProgress, results
+from timedrun.storage.worker_pool import TaskProgress, results, to_standard_error
 
-Report = Callable[[str], None]
 WORK = "preparation"
 """Folder of finished shards in an incomplete store, from which an interrupted preparation continues."""
-
-
-def to_standard_error(line: str) -> None:
-    """Print a line of progress."""
-    print(printable(line), file=sys.stderr, flush=True)
 
 
 def build_store(
@@ -53,7 +45,6 @@ def build_store(
     *,
     vocabulary: Callable[[], Vocabulary],
     workers: int,
-    report: Report,
     done: Callable[[], float],
 ) -> dict[str, Any]:
     """Build the store of `corpora`; `done` returns the share of the text read so far, for the time left.
@@ -87,11 +78,11 @@ def build_store(
                     f"{out} contains a store with other settings ({', '.join(different)} differ); it was not changed; "
                     "name a new folder"
                 )
-            report("already prepared from the same text and settings")
+            to_standard_error("already prepared from the same text and settings")
         else:
             work = out / WORK
             write_file(work / VOCABULARY, words.content)
-            progress = TaskProgress(report, unit="WordPieces", tasks="shards")
+            progress = TaskProgress(to_standard_error, unit="WordPieces", tasks="shards")
             for (_, share), (wordpieces, made) in results(
                 tasks(),
                 start_making,
@@ -192,8 +183,7 @@ def _assembled(
 
 def chosen(count: int, wanted: int) -> NDArray[np.int64]:
     """Return `wanted` positions evenly spread over `count`, as MLPerf selects its 10,000, or all if there are fewer."""
-    if wanted >= count:
-        return np.arange(count, dtype=np.int64)
+    wanted = min(wanted, count)
     return np.arange(wanted, dtype=np.int64) * count // wanted
 
 

@@ -17,7 +17,7 @@ from language_model.text.sentences import split_sentences
 from language_model.text.settings import TextSettings, evaluation_predictions
 from language_model.text.shards import RULES
 from language_model.text.store import MANIFEST, VERSION
-from language_model.text.store_builder import build_store, to_standard_error
+from language_model.text.store_builder import build_store
 from language_model.text.vocabulary import train_vocabulary
 from timedrun.errors import DataError
 
@@ -37,7 +37,6 @@ def prepare_topics(out: Path, settings: TextSettings) -> dict[str, Any]:
         settings,
         vocabulary=lambda: train_vocabulary(corpora.training_sentences, WORDPIECES),
         workers=1,
-        report=to_standard_error,
         done=lambda: 1.0,
     )
 

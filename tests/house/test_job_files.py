@@ -201,4 +201,4 @@ def test_what_the_kubernetes_job_mounts_is_there_and_where_its_command_looks() -
     arguments = parsed(
         container["args"][:2] + [word for word in container["args"] if "folder" in word or "results" in word]
     )
-    assert {arguments.data_folder, arguments.results} | {"/dev/shm"} == set(mounts)
+    assert {str(arguments.data_folder), arguments.results} | {"/dev/shm"} == set(mounts)

@@ -47,7 +47,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, Path]:
                 pixels = generator.integers(0, 256, (30 + 3 * number, 60 - number, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(folder / f"{number:02d}.jpg", quality=90)
     found: dict[Format, Path] = {"folder": root / "folder"}
-    image_folder.write_index(image_folder.make_index(found["folder"]), found["folder"])
+    image_folder.write_index(image_folder.make_index(found["folder"], []), found["folder"])
     config = imagenet_methods()
     for store in (StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24), StoreConfig(format="beton")):
         found[store.format] = root / store.format

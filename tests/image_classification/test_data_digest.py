@@ -35,7 +35,7 @@ def test_the_digest_of_data_held_in_memory_is_that_of_every_pixel_and_label(
 
 
 def test_the_digest_of_an_image_folder_is_of_its_index_and_reads_no_image(image_tree: Path) -> None:
-    image_folder.write_index(image_folder.make_index(image_tree), image_tree)
+    image_folder.write_index(image_folder.make_index(image_tree, []), image_tree)
     for path in image_tree.rglob("*.*"):
         if path.is_file() and path.parent != image_tree:
             path.unlink()

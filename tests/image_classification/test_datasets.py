@@ -22,13 +22,14 @@ from timedrun.methods import ProgressiveResizing
 def test_a_folder_that_is_not_prepared_or_was_edited_is_refused(image_tree: Path) -> None:
     with pytest.raises(DataError, match="Run: timedrun prepare"):
         facts(FOLDER, image_tree)
-    path = image_folder.write_index(image_folder.make_index(image_tree), image_tree)
+    image_folder.write_index(image_folder.make_index(image_tree, []), image_tree)
+    path = image_tree / image_folder.INDEX
     path.write_text(path.read_text().replace("bee", "fly"))
     with pytest.raises(DataError, match="damaged or edited"):
         facts(FOLDER, image_tree)
     (image_tree / "val" / "wasp").mkdir()
     with pytest.raises(DataError, match="class 'wasp' is not among the 2 classes"):
-        image_folder.make_index(image_tree)
+        image_folder.make_index(image_tree, [])
 
 
 @pytest.mark.parametrize("store", [*LOADERS.values(), StoreConfig()], ids=lambda store: store.format)

@@ -94,7 +94,6 @@ def tiny_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [folder / "evaluation.txt"],
         folder / "store",
         vocabulary=write_vocabulary(folder / "vocab.txt"),
-        report=lambda line: None,
         settings=TextSettings(max_length=32, max_predictions=5),
     )
     return folder / "store"

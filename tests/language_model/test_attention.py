@@ -8,17 +8,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from language_model.attention import AUTO, BACKENDS, Layout, boundaries, choose, groups
+from language_model.attention import AUTO, BACKENDS, boundaries, choose, groups
+from language_model.collator import MaskedBatch
 from timedrun.errors import UsageError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 ON_CPU = ("eager", "sdpa_padded", "sdpa_grouped", "sdpa_loop")
 
 
-def layout(lengths: list[int], longest: int, padded: bool, filler: int = 0) -> Layout:
+def layout(lengths: list[int], longest: int, padded: bool, filler: int = 0) -> MaskedBatch:
+    """Return a batch of zeros with the layout of these sequences."""
     sizes = torch.full((len(lengths),), longest) if padded else torch.tensor(lengths)
     offsets = torch.cat((torch.zeros(1), sizes.cumsum(0))).int()
-    return Layout(int(offsets[-1]) + filler, offsets, torch.tensor(lengths).int(), longest, padded)
+    rows, none = torch.zeros(int(offsets[-1]) + filler, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    return MaskedBatch(
+        tokens=rows,
+        segments=rows,
+        positions=rows,
+        offsets=offsets,
+        lengths=torch.tensor(lengths).int(),
+        masked=none,
+        labels=none,
+        longest=longest,
+        padded=padded,
+        row_multiple=32,
+        global_samples=len(lengths),
+        global_masked=0,
+    )
 
 
 def inputs(rows: int, seed: int = 0) -> list[Tensor]:
@@ -26,7 +42,7 @@ def inputs(rows: int, seed: int = 0) -> list[Tensor]:
     return [torch.randn(rows, 2, 8, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
 
 
-def true_rows(plan: Layout) -> list[slice]:
+def true_rows(plan: MaskedBatch) -> list[slice]:
     starts, lengths = plan.offsets[:-1].tolist(), plan.lengths.tolist()
     return [slice(start, start + length) for start, length in zip(starts, lengths, strict=True)]
 
@@ -48,7 +64,7 @@ def test_each_sequence_attends_to_itself_only_forward_and_backward(
     lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=7))
     filler = 0 if padded else data.draw(st.integers(0, 5))
     plan = layout(lengths, 9, padded, filler)
-    own, plain = inputs(plan.rows), inputs(plan.rows)
+    own, plain = inputs(plan.tokens.numel()), inputs(plan.tokens.numel())
     output = BACKENDS[name](plan)(*own, 0.0)
     assert output.shape == own[0].shape
     assert output.isfinite().all()
@@ -64,7 +80,7 @@ def test_each_sequence_attends_to_itself_only_forward_and_backward(
 @pytest.mark.parametrize("name", ON_CPU)
 def test_an_empty_sequence_does_not_affect_others(name: str) -> None:
     plan = layout([4, 0, 3, 0], 6, padded=False)
-    q, k, v = inputs(plan.rows)
+    q, k, v = inputs(plan.tokens.numel())
     output = BACKENDS[name](plan)(q, k, v, 0.0)
     for rows in true_rows(plan):
         torch.testing.assert_close(output[rows], written_out(q, k, v, rows), rtol=1e-9, atol=1e-12)
@@ -73,7 +89,7 @@ def test_an_empty_sequence_does_not_affect_others(name: str) -> None:
 @pytest.mark.parametrize("name", ON_CPU)
 def test_dropout_drops_attention_and_keeps_its_mean(name: str) -> None:
     plan = layout([9, 5, 9], 9, padded=False)
-    q, k, v = inputs(plan.rows)
+    q, k, v = inputs(plan.tokens.numel())
     torch.manual_seed(0)
     attend = BACKENDS[name](plan)
     with torch.no_grad():
@@ -115,10 +131,10 @@ def test_auto_selects_an_available_backend() -> None:
 
 def test_auto_on_a_gpu_is_varlen_but_not_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr("language_model.attention._importable", lambda module: False)
+    monkeypatch.setattr("language_model.attention.importable", lambda module: False)
     assert choose(AUTO, CUDA, torch.bfloat16) == "varlen"
     assert choose(AUTO, CUDA, torch.bfloat16, 0.1) == "sdpa_padded"
-    monkeypatch.setattr("language_model.attention._importable", lambda module: True)
+    monkeypatch.setattr("language_model.attention.importable", lambda module: True)
     assert choose(AUTO, CUDA, torch.float16, 0.1) == "flash_attn"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     assert choose(AUTO, CUDA, torch.float16) == "sdpa_padded"
@@ -157,9 +173,8 @@ def test_gpu_kernels_agree_with_the_formula(name: str, padded: bool) -> None:
     except UsageError as error:
         pytest.skip(str(error))
     plan = layout([200, 64, 3, 177], 200, padded, 0 if padded else 20)
-    q, k, v = (torch.randn(plan.rows, 4, 64) for _ in range(3))
-    there = Layout(plan.rows, plan.offsets.to(CUDA), plan.lengths.to(CUDA), plan.longest, padded, 32)
-    output = BACKENDS[name](there)(*(x.to(CUDA, torch.bfloat16) for x in (q, k, v)), 0.0)
+    q, k, v = (torch.randn(plan.tokens.numel(), 4, 64) for _ in range(3))
+    output = BACKENDS[name](plan.to(CUDA))(*(x.to(CUDA, torch.bfloat16) for x in (q, k, v)), 0.0)
     assert output.isfinite().all()
     for rows in true_rows(plan):
         torch.testing.assert_close(output[rows].cpu().float(), written_out(q, k, v, rows), rtol=0.03, atol=0.03)

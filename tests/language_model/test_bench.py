@@ -10,9 +10,11 @@ from language_model import bench
 from language_model.bench import goal, measure
 from language_model.configs import ALL_SPEED_UPS, BertRunConfig, wikipedia_methods
 from language_model.text.synthetic_store import write_synthetic_store
-from timedrun.bench.loader_benchmark import LoaderPass, LoaderRates
+from timedrun.bench.loader_benchmark import BenchOptions, LoaderPass, LoaderRates
 from timedrun.cli import main
 from timedrun.errors import DataError, ExitCode
+
+ONE_PASS = BenchOptions(count=10, batch=10, repeats=1, loaders=("padded",))
 
 
 def row(workers: int, rate: float, *, loader: str = "unpadded", longest: int = 512) -> LoaderRates:
@@ -60,7 +62,7 @@ def config() -> BertRunConfig:
 
 @pytest.mark.processes
 def test_every_process_loads_its_part_of_every_batch_in_both_layouts(store: Path, config: BertRunConfig) -> None:
-    rows = measure(config, store, count=25, batch=10, repeats=2, workers=2)
+    rows = measure(config, BenchOptions(data_folder=store, count=25, batch=10, repeats=2, workers=2))
     assert [row.loader for row in rows] == ["unpadded", "padded"]
     for row in rows:
         assert (row.store, row.size, row.unit, row.workers) == ("text_store", 512, "sequences", 2)
@@ -72,24 +74,24 @@ def test_every_process_loads_its_part_of_every_batch_in_both_layouts(store: Path
 @pytest.mark.processes
 def test_without_a_store_a_synthetic_one_is_measured(config: BertRunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "SYNTHETIC_SEQUENCES", 30)
-    (row,) = measure(config, None, count=10, batch=10, repeats=1, workers=1, loaders=("padded",))
+    (row,) = measure(config, ONE_PASS)
     assert (row.store, row.loader, row.passes[0].samples) == ("synthetic", "padded", 10)
 
 
 @pytest.mark.processes
 def test_a_failed_process_ends_the_measurement_with_its_error(store: Path, config: BertRunConfig) -> None:
     (store / "train" / "tokens.bin").unlink()
-    with pytest.raises(DataError, match=r"a loading process failed .*tokens\.bin is missing"):
-        measure(config, store, count=10, batch=10, repeats=1, workers=1, loaders=("padded",))
+    with pytest.raises(DataError, match=r"a loading process failed .*tokens\.bin: missing"):
+        measure(config, replace(ONE_PASS, data_folder=store))
     assert not multiprocessing.active_children()
 
 
 def test_unusable_settings_are_errors_before_any_process_starts(store: Path, config: BertRunConfig) -> None:
-    numbers = {"count": 10, "batch": 10, "repeats": 1}
+    options = replace(ONE_PASS, data_folder=store)
     with pytest.raises(DataError, match="cannot be divided over 3"):
-        measure(config, store, workers=3, **numbers)
+        measure(config, replace(options, workers=3))
     with pytest.raises(DataError, match="has 40 training sequences, fewer than a batch of 41"):
-        measure(config, store, workers=1, **(numbers | {"batch": 41}))
+        measure(config, replace(options, batch=41))
     short = replace(config, data=replace(config.data, longest=128))
     with pytest.raises(DataError, match=r"sequences of 512 tokens, data\.longest is 128"):
-        measure(short, store, workers=1, **numbers)
+        measure(short, options)

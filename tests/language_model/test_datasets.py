@@ -109,7 +109,7 @@ def test_micro_batches_concatenate_to_the_batch(tiny_config: BertRunConfig, tiny
 def test_every_evaluation_sequence_is_seen_once_with_its_stored_masks(
     tiny_config: BertRunConfig, tiny_store: Path, world_size: int
 ) -> None:
-    stored = RaggedStore.open(tiny_store, "evaluation")
+    stored = RaggedStore(tiny_store, "evaluation")
     expected = stored.read(np.arange(len(stored)))
     config = replace(tiny_config, global_batch=2 * world_size)
     ranks = [opened(config, tiny_store, rank, world_size, padded=True) for rank in range(world_size)]

@@ -15,7 +15,8 @@ from language_model.configs import ALL_SPEED_UPS
 from language_model.encoder import Bert, build_bert
 from language_model.model import ReferenceBert, build_reference
 from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps
-from language_model.weights import ALIASES, from_own
+from language_model.weights import ALIASES
+from tests.language_model.transformers_names import from_own, weights_of
 
 LENGTHS = [24, 3, 7, 7, 15, 24, 4]
 ALL_ON = replace(ALL_SPEED_UPS, row_multiple=8)
@@ -118,9 +119,9 @@ def test_padding_rows_of_the_vocabulary_are_never_predicted_and_never_learn(tiny
 def test_initial_weights_are_the_baselines_for_all_speed_ups(transformers: ModuleType, tiny) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
-    reference = build_reference(tiny, 3).weights()
+    reference = weights_of(build_reference(tiny, 3))
     for speed_ups in (SpeedUps(), ALL_ON):
-        own = build_bert(tiny, 3, speed_ups).weights()
+        own = weights_of(build_bert(tiny, 3, speed_ups))
         assert own.keys() == reference.keys()
         assert all(torch.equal(own[name], tensor) for name, tensor in reference.items())
     assert torch.equal(torch.get_rng_state(), before)

@@ -1,5 +1,7 @@
 """Dynamic masking: counts, positions and replacements, as a pure function of seed, epoch and sample."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,9 +9,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from language_model.masking import mask, prediction_counts
+from language_model.settings import TextDataConfig
 from language_model.text.store import MaskedSequences, Sequences
 
 CLS, SEP, MASK, VOCABULARY = 2, 3, 4, 1000
+DATA = TextDataConfig(source="text_store", longest=512, masked_fraction=0.2, max_predictions=20)
 
 
 def sequences(lengths: list[int], seed: int = 0) -> Sequences:
@@ -25,15 +29,15 @@ def sequences(lengths: list[int], seed: int = 0) -> Sequences:
 
 
 def masked(given: Sequences, indices: NDArray[np.int64], *, epoch: int = 1, seed: int = 7) -> MaskedSequences:
-    return mask(given, indices, seed=seed, epoch=epoch, fraction=0.2, cap=20, mask_id=MASK, vocabulary=VOCABULARY)
+    return mask(given, indices, DATA, seed=seed, epoch=epoch, mask_id=MASK, vocabulary=VOCABULARY)
 
 
 def test_counts_are_the_reference_rule() -> None:
     lengths = np.array([5, 6, 12, 13, 77, 98, 512])
     expected = [min(20, max(1, round(int(length) * 0.2))) for length in lengths]
-    assert prediction_counts(lengths, 0.2, 20).tolist() == expected
-    assert prediction_counts(np.array([512]), 0.15, 76).tolist() == [76]
-    assert prediction_counts(np.array([5]), 0.9, 76).tolist() == [2]  # two words are all there are
+    assert prediction_counts(lengths, DATA).tolist() == expected
+    assert prediction_counts(np.array([512]), replace(DATA, masked_fraction=0.15, max_predictions=76)).tolist() == [76]
+    assert prediction_counts(np.array([5]), replace(DATA, masked_fraction=0.9)).tolist() == [2]  # all words
 
 
 @settings(max_examples=30, deadline=None)
@@ -41,7 +45,7 @@ def test_counts_are_the_reference_rule() -> None:
 def test_only_words_are_predicted_and_other_tokens_are_unchanged(lengths: list[int], seed: int) -> None:
     plain = sequences(lengths, seed)
     result = masked(plain, np.arange(len(lengths)))
-    counts = prediction_counts(plain.lengths, 0.2, 20)
+    counts = prediction_counts(plain.lengths, DATA)
     assert len(result.masked) == len(result.labels) == counts.sum()
     assert (np.diff(result.masked) > 0).all()
     owner = np.searchsorted(np.cumsum(plain.lengths), result.masked, side="right")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from language_model.prepare import prepare_text
+from language_model.text import store_builder
 from language_model.text.settings import TextSettings
 from language_model.text.store import MANIFEST, SKIPPED, SPLITS, Manifest, MaskedSequences, RaggedStore, verify
 from language_model.text.store_builder import WORK
@@ -27,15 +28,9 @@ pytest.importorskip("tokenizers", reason="needs the extra 'language'")
 SETTINGS = TextSettings(max_length=64, max_predictions=10, part_characters=4_000, evaluation_samples=50)
 
 
-def silent(_: str) -> None:
-    """No progress."""
-
-
 def build(inputs: Inputs, out: Path, **changes: Any) -> dict[str, Any]:
     train, evaluation, vocabulary = inputs
-    return prepare_text(
-        train, evaluation, out, **{"vocabulary": vocabulary, "settings": SETTINGS, "report": silent, **changes}
-    )
+    return prepare_text(train, evaluation, out, **{"vocabulary": vocabulary, "settings": SETTINGS, **changes})
 
 
 def fingerprint(store: Path) -> dict[str, str]:
@@ -56,7 +51,7 @@ def test_the_store_holds_the_text_and_its_facts(tmp_path: Path, inputs: Inputs) 
     assert (tmp_path / "store/vocab.txt").read_bytes() == vocabulary.read_bytes()
     assert not (tmp_path / "store" / WORK).exists()
     for split in SPLITS:
-        store = RaggedStore.open(tmp_path / "store", split)
+        store = RaggedStore(tmp_path / "store", split)
         everything = store.read(np.arange(len(store)))
         assert len(everything.tokens) == found[f"{split}_tokens"]
         assert store.lengths.max() <= 64
@@ -86,7 +81,7 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from language_model.text import shards
-from tests.language_model.test_prepare import SETTINGS, silent
+from tests.language_model.test_prepare import SETTINGS
 from language_model.prepare import prepare_text
 made = shards.save_part
 def slowly(*arguments):
@@ -97,13 +92,15 @@ folder = Path(sys.argv[1])
 if __name__ == "__main__":
     prepare_text(
         [folder / "train_0.txt", folder / "train_1.txt"], [folder / "evaluation.txt"], folder / "store",
-        vocabulary=folder / "vocab.txt", settings=SETTINGS, workers=2, report=silent,
+        vocabulary=folder / "vocab.txt", settings=SETTINGS, workers=2,
     )
 """
 
 
 @pytest.mark.processes
-def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(tmp_path: Path, inputs: Inputs) -> None:
+def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
+    tmp_path: Path, inputs: Inputs, capsys: pytest.CaptureFixture[str]
+) -> None:
     store = tmp_path / "store"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], env=environment)
@@ -115,16 +112,15 @@ def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(tmp_
     assert process.wait() == -signal.SIGKILL
     assert not (store / MANIFEST).exists()
     with pytest.raises(DataError, match="contains no prepared text"):
-        RaggedStore.open(store, "train")
-    lines: list[str] = []
-    build(inputs, store, report=lines.append)
-    assert "shards found finished" in lines[-1]
+        RaggedStore(store, "train")
+    build(inputs, store)
+    assert "shards found finished" in capsys.readouterr().err
     build(inputs, tmp_path / "uninterrupted")
     assert fingerprint(store) == fingerprint(tmp_path / "uninterrupted")
 
 
 def test_a_damaged_or_foreign_finished_part_is_made_again(
-    tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -139,9 +135,9 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
     parts[0].write_bytes(content)
     parts[1].write_bytes(parts[1].read_bytes()[:100])
     parts[2].write_bytes(parts[3].read_bytes())
-    lines: list[str] = []
-    build(inputs, tmp_path / "a", report=lines.append)
-    assert f", {len(parts) - 3} shards found finished" in lines[-1]
+    capsys.readouterr()
+    build(inputs, tmp_path / "a")
+    assert f", {len(parts) - 3} shards found finished" in capsys.readouterr().err
     build(inputs, tmp_path / "b")
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 
@@ -178,14 +174,17 @@ def test_a_refused_vocabulary_leaves_no_folder(tmp_path: Path, inputs: Inputs) -
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_that_another_process_prepares_is_refused(tmp_path: Path, inputs: Inputs) -> None:
+def test_a_folder_that_another_process_prepares_is_refused(
+    tmp_path: Path, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def again(_: str) -> None:
         with pytest.raises(DataError, match="is being prepared by another process"):
             build(inputs, tmp_path / "store")
         tried.append(True)
 
     tried: list[bool] = []
-    build(inputs, tmp_path / "store", report=again)
+    monkeypatch.setattr(store_builder, "to_standard_error", again)
+    build(inputs, tmp_path / "store")
     assert tried
 
 
@@ -217,15 +216,13 @@ def test_held_out_documents_are_whole_and_copies_stay_on_one_side(tmp_path: Path
     (tmp_path / "text").write_text("\n\n".join([*texts, *(text.upper() for text in texts[:60])]))
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     settings = replace(SETTINGS, held_out=0.3)
-    found = prepare_text(
-        [tmp_path / "text"], [], tmp_path / "store", vocabulary=vocabulary, settings=settings, report=silent
-    )
+    found = prepare_text([tmp_path / "text"], [], tmp_path / "store", vocabulary=vocabulary, settings=settings)
     assert found["train_documents"] + found["evaluation_documents"] == 260
     assert 40 <= found["evaluation_documents"] <= 120
     words = read_vocabulary(vocabulary).words
     sides = []
     for split in SPLITS:
-        store = RaggedStore.open(tmp_path / "store", split)
+        store = RaggedStore(tmp_path / "store", split)
         read = store.read(np.arange(len(store)))
         tokens = read.tokens.copy()
         if isinstance(read, MaskedSequences):
@@ -240,7 +237,7 @@ def test_nothing_held_out_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("A single document.\n")
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     with pytest.raises(DataError, match="no document is left for the"):
-        prepare_text([tmp_path / "text"], [], tmp_path / "store", vocabulary=vocabulary, report=silent)
+        prepare_text([tmp_path / "text"], [], tmp_path / "store", vocabulary=vocabulary, settings=SETTINGS)
 
 
 def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> None:
@@ -248,7 +245,11 @@ def test_a_vocabulary_is_trained_on_the_training_text_alone(tmp_path: Path) -> N
     (tmp_path / "train").write_text("\n".join(sentence(random) for _ in range(200)))
     (tmp_path / "evaluation").write_text("Zyzzyva " * 400)
     prepare_text(
-        [tmp_path / "train"], [tmp_path / "evaluation"], tmp_path / "store", vocabulary_size=120, report=silent
+        [tmp_path / "train"],
+        [tmp_path / "evaluation"],
+        tmp_path / "store",
+        vocabulary_size=120,
+        settings=TextSettings(),
     )
     words = read_vocabulary(tmp_path / "store/vocab.txt").words
     assert len(words) == 120

@@ -25,7 +25,7 @@ def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path: Path,
     content = bytearray((store / "train/tokens.bin").read_bytes())
     content[5] ^= 1
     (store / "train/tokens.bin").write_bytes(content)
-    with pytest.raises(DataError, match=r"tokens\.bin is damaged"):
+    with pytest.raises(DataError, match=r"tokens\.bin: damaged"):
         prepare(config, store, decode=True, workers=1)
 
 

@@ -22,6 +22,7 @@ from language_model.train import accuracy, train
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.runlog import RunLog
+from tests.language_model.transformers_names import weights_of
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import UsageError
@@ -98,7 +99,7 @@ def test_a_run_that_reaches_its_target_passes_both_checkers(
 def test_accuracy_counts_every_masked_token_once_whatever_the_batch(
     tiny_config: BertRunConfig, tiny_store: Path
 ) -> None:
-    model = build_model(tiny_config)
+    model = build_model(tiny_config, torch.device("cpu"))
     precision = Precision("fp32", ALONE.device)
 
     def opened(eval_batch: int) -> TextBatches:
@@ -128,11 +129,11 @@ def test_a_run_starts_from_the_checkpoint_in_its_store_and_logs_its_digest(
     shutil.copytree(tiny_store, store)
     (store / CHECKPOINT).mkdir()
     trained = replace(methods, evaluation=replace(methods.evaluation, target=0.01))
-    other = build_model(replace(trained, seed=77))
-    safetensors.save_file(other.weights(), store / CHECKPOINT / "model.safetensors")
+    other = build_model(replace(trained, seed=77), torch.device("cpu"))
+    safetensors.save_file(weights_of(other), store / CHECKPOINT / "model.safetensors")
     config = replace(trained, start="checkpoint")
     found = prepare(config, store, decode=True, workers=1)
-    assert found["checkpoint_parameters"] == sum(tensor.numel() for tensor in other.weights().values())
+    assert found["checkpoint_parameters"] == sum(tensor.numel() for tensor in weights_of(other).values())
     assert not found["checkpoint_is_mlperfs"]
     with run_of(config, store, RunLog(tmp_path / "result_0.txt")) as run:
         train(config, run)

@@ -10,7 +10,8 @@ import torch
 from language_model.encoder import Bert
 from language_model.model import ReferenceBert
 from language_model.settings import SpeedUps
-from language_model.weights import ALIASES, WORD, check, from_own, initial_weights, load_safetensors, shapes
+from language_model.weights import ALIASES, WORD, check, initial_weights, load_safetensors, shapes
+from tests.language_model.transformers_names import weights_of
 from timedrun.errors import DataError
 
 MLM_BIAS = "cls.predictions.bias"
@@ -29,7 +30,7 @@ def test_conversion_and_back_is_bit_identical(tiny, lively, fused_qkv: bool, pad
     weights = lively(tiny)
     model = Bert(tiny, SpeedUps(fused_qkv=fused_qkv, pad_vocabulary=pad_vocabulary))
     model.load_weights(weights)
-    back = model.weights()
+    back = weights_of(model)
     assert list(back) == list(weights)
     assert all(torch.equal(back[name], tensor) for name, tensor in weights.items())
     word = model.embeddings.word.weight
@@ -37,14 +38,14 @@ def test_conversion_and_back_is_bit_identical(tiny, lively, fused_qkv: bool, pad
     assert not word[97:].any()
     other = Bert(tiny, SpeedUps(fused_qkv=not fused_qkv))
     other.load_weights(back)
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in from_own(other.state_dict(), tiny).items())
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in weights_of(other).items())
 
 
 def test_initial_weights_have_transformers_distribution(transformers: ModuleType, tiny) -> None:
     architecture = replace(tiny, hidden=128, vocabulary=2000, initializer_range=0.05)
     own = initial_weights(architecture, 0)
     torch.manual_seed(0)
-    theirs = ReferenceBert(architecture, "eager").weights()
+    theirs = weights_of(ReferenceBert(architecture, "eager"))
     assert own.keys() == theirs.keys()
     for name, tensor in own.items():
         if tensor.dim() == 1:
@@ -86,7 +87,7 @@ def test_a_file_that_transformers_saved_loads(transformers: ModuleType, tiny, li
     reference.model.save_pretrained(tmp_path)
     model = Bert(tiny)
     model.load_weights(load_safetensors(tmp_path / "model.safetensors"))
-    assert all(torch.equal(model.weights()[name], tensor) for name, tensor in lively(tiny).items())
+    assert all(torch.equal(weights_of(model)[name], tensor) for name, tensor in lively(tiny).items())
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:

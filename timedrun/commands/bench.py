@@ -8,6 +8,7 @@ import shlex
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +50,9 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
 
 def options_of(arguments: argparse.Namespace) -> BenchOptions:
-    return BenchOptions(
-        images=tuple(Path(path) for path in arguments.images),
-        stores=Path(arguments.stores) if arguments.stores else None,
-        data_folder=Path(arguments.data_folder) if arguments.data_folder else None,
-        loaders=tuple(arguments.loaders),
-        sizes=tuple(dict.fromkeys(arguments.sizes)),
-        count=arguments.count,
-        batch=arguments.batch,
-        repeats=arguments.repeats,
-        workers=arguments.workers,
-    )
+    given: dict[str, Any] = {field.name: getattr(arguments, field.name) for field in fields(BenchOptions)}
+    given |= {"images": tuple(arguments.images), "loaders": tuple(arguments.loaders)}
+    return BenchOptions(**given | {"sizes": tuple(dict.fromkeys(arguments.sizes))})
 
 
 def command_of(arguments: argparse.Namespace, rest: Sequence[str]) -> str:
@@ -126,9 +119,8 @@ def _cells(row: LoaderRates, references: Sequence[LoaderRates]) -> list[str]:
         f"{statistics.median(row.per_cpu_second):,.0f}",
         "unknown" if peak is None else f"{peak / 2**20:,.0f} MiB",
         f"{row.first.samples / row.first.seconds:,.0f}",
-        *(ratio_text(ratios(row, reference)) for reference in references),
+        *(
+            f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+            for values in (ratios(row, reference) for reference in references)
+        ),
     ]
-
-
-def ratio_text(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

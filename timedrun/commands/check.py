@@ -75,8 +75,11 @@ def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: boo
         _check_package(folder, all_reports, ruleset, run_official)
         for folder in dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
     ]
-    if run_official:
-        _add_official(logs)
+    if run_official:  # one call per ruleset
+        for name in dict.fromkeys(result.ruleset for result in logs.values() if result.ruleset in MLPERF_RULESETS):
+            of_round = [path for path, result in logs.items() if result.ruleset == name]
+            for path, official in zip(of_round, mlcommons.check_logs(of_round, name), strict=True):
+                logs[path] = _with_official(logs[path], official)
     return [*logs.values(), *sets, *packages]
 
 
@@ -113,17 +116,6 @@ def _check_package(
     demonstration = any(summary.is_demonstration for summary in inside.values())
     result = _result(folder, findings, chosen, demonstration=demonstration)
     return _with_official(result, mlcommons.check_package(folder, chosen)) if run_official else result
-
-
-def _add_official(logs: dict[Path, CheckResult]) -> None:
-    """Add MLCommons' verdict to every log, with one call per ruleset."""
-    rulesets: dict[str, list[Path]] = {}
-    for path, result in logs.items():
-        rulesets.setdefault(result.ruleset, []).append(path)
-    for ruleset, paths in rulesets.items():
-        if ruleset in MLPERF_RULESETS:
-            for path, official in zip(paths, mlcommons.check_logs(paths, ruleset), strict=True):
-                logs[path] = _with_official(logs[path], official)
 
 
 def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResult:

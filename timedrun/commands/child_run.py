@@ -6,7 +6,6 @@ import argparse
 import signal
 import subprocess
 from collections import deque
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -14,22 +13,23 @@ from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.rank_process import module_command
+from timedrun.storage.result_files import ResultPaths
 
 LAST_LINES: Final = 12
 """Lines of a run's standard error that are kept for the report of its failure."""
 
 
 def run_command(
-    arguments: argparse.Namespace, benchmark: str, config: str, *, results: Path, number: int, label: str, ranks: int
+    arguments: argparse.Namespace, benchmark: str, config: str, *, results: ResultPaths, label: str, ranks: int
 ) -> list[str]:
     """Return the `timedrun run` command line of one run, with the launch options of `arguments`."""
     command = [
         *module_command("timedrun", "run", benchmark, config),
-        *("--results", str(results), "--number", str(number), f"--label={label}"),
+        *("--results", str(results.folder), "--number", str(results.number), f"--label={label}"),
         *("--ranks", str(ranks), "--threads", str(arguments.threads)),
         *("--checkpoint-minutes", str(arguments.checkpoint_minutes), "--restarts", str(arguments.restarts)),
     ]
-    return [*command, "--data-folder", arguments.data_folder] if arguments.data_folder else command
+    return [*command, "--data-folder", str(arguments.data_folder)] if arguments.data_folder else command
 
 
 def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, str, bool]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from mlevents.terminal_escape import printable
 from timedrun.errors import ExitCode, UsageError
-from timedrun.submission.compare import ALLOWABLE, NotComparable, Ratio, compare_sets
+from timedrun.submission.compare import ALLOWABLE, compare_sets
 from timedrun.submission.scoring.run_set import only_set
 from timedrun.submission.scoring.score_table import NOTICE
+from timedrun.submission.speedup_ratio import NotComparable, Ratio
 
 
 def compare(arguments: argparse.Namespace) -> ExitCode:

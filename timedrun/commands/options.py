@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import os
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
+from collections.abc import Callable
+from pathlib import Path
 
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0 (default: that of the benchmark's round)"
 
 
-def positive(text: str, least: int = 1) -> int:
-    """Parse an integer of at least `least`."""
-    value = int(text)
-    if value < least:
-        raise ArgumentTypeError(f"{value} is below {least}")
-    return value
+def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+    """Return a parser of finite numbers of at least `least`."""
+
+    def number(text: str) -> float:
+        value = kind(text)
+        if not least <= value < math.inf:
+            raise ArgumentTypeError(f"{text} is not a finite number of at least {least}")
+        return value
+
+    return number
 
 
-def not_negative_int(text: str) -> int:
-    """Parse an integer of at least 0."""
-    return positive(text, least=0)
+positive, not_negative_int = at_least(1), at_least(0)
 
 
-def not_negative(text: str) -> float:
-    """Parse a finite number of at least 0."""
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise ArgumentTypeError(f"{text} is not a finite number of at least 0")
-    return value
+def path(text: str) -> Path | None:
+    """Parse a path; an empty one, as of an unset variable, is none."""
+    return Path(text) if text else None
 
 
 def add_list(parser: ArgumentParser) -> None:
@@ -46,23 +48,14 @@ def add_prepare(parser: ArgumentParser) -> None:
     _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
     parser.add_argument("--decode", action="store_true", help="read every sample and report the broken ones")
     _add_workers(parser, "worker processes")
-    parser.add_argument(
-        "--images", nargs="+", default=[], metavar="PATH", help="folder with train/ and val/, or ImageNet's tar files"
-    )
-    parser.add_argument(
-        "--validation-labels",
-        metavar="FILE",
-        help="for ImageNet's tar files: the devkit, or a file with a file name and a class per line",
-    )
+    _add_paths(parser, "--images", "folder with train/ and val/, or ImageNet's tar files")
+    labels = "for ImageNet's tar files: the devkit, or a file with a file name and a class per line"
+    _add_path(parser, "--validation-labels", labels)
     parser.add_argument("--skip-broken", action="store_true", help="skip images that cannot be decoded and list them")
-    parser.add_argument("--text", nargs="+", default=[], metavar="PATH", help="training text")
-    parser.add_argument(
-        "--evaluation-text", nargs="+", default=[], metavar="PATH", help="default: part of the training text"
-    )
-    parser.add_argument(
-        "--vocabulary", metavar="FILE", help="vocab.txt or encoder.json (default: built from the training text)"
-    )
-    parser.add_argument("--merges", metavar="FILE", help="vocab.bpe that belongs to encoder.json")
+    _add_paths(parser, "--text", "training text")
+    _add_paths(parser, "--evaluation-text", "default: part of the training text")
+    _add_path(parser, "--vocabulary", "vocab.txt or encoder.json (default: built from the training text)")
+    _add_path(parser, "--merges", "vocab.bpe that belongs to encoder.json")
 
 
 def add_run(parser: ArgumentParser) -> None:
@@ -97,7 +90,7 @@ def add_preflight(parser: ArgumentParser) -> None:
     parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
     _add_data_folder(parser)
     parser.add_argument("--ruleset", help=RULESET_HELP)
-    parser.add_argument("--answers", metavar="FILE", help="answers for the system description")
+    _add_path(parser, "--answers", "answers for the system description")
 
 
 def add_race(parser: ArgumentParser) -> None:
@@ -133,7 +126,7 @@ def add_compare(parser: ArgumentParser) -> None:
 
 
 def add_system(parser: ArgumentParser) -> None:
-    parser.add_argument("--answers", metavar="FILE", help="answers given so far")
+    _add_path(parser, "--answers", "answers given so far")
     parser.add_argument("--out", metavar="FILE", help="write the open questions to FILE, to be filled in")
 
 
@@ -142,14 +135,14 @@ def add_package(parser: ArgumentParser) -> None:
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--submitter", help="default: the organization that the logs name")
     parser.add_argument("--ruleset", help=RULESET_HELP)
-    parser.add_argument("--answers", metavar="FILE", help="the file of `timedrun system --out`, filled in")
+    _add_path(parser, "--answers", "the file of `timedrun system --out`, filled in")
 
 
 def add_bench(parser: ArgumentParser) -> None:
     parser.add_argument("what", choices=["loader"])
     _add_config(parser, optional=True)
-    parser.add_argument("--images", nargs="+", default=[], metavar="PATH", help="as for prepare (default: synthetic)")
-    parser.add_argument("--stores", metavar="FOLDER", help="folder of prepared stores, created or reused")
+    _add_paths(parser, "--images", "as for prepare (default: synthetic)")
+    parser.add_argument("--stores", type=path, metavar="FOLDER", help="folder of prepared stores, created or reused")
     _add_data_folder(parser, "store of text, for language benchmarks")
     parser.add_argument("--loaders", nargs="+", default=[], metavar="NAME", help="default: all available loaders")
     parser.add_argument("--sizes", nargs="+", type=positive, default=[224, 88], metavar="PIXELS")
@@ -162,7 +155,7 @@ def add_bench(parser: ArgumentParser) -> None:
 
 def add_reproduce(parser: ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="package, or results written by run or race")
-    parser.add_argument("--claims", metavar="FILE", help="claimed scores (default: those of the package's manifest)")
+    _add_path(parser, "--claims", "claimed scores (default: those of the package's manifest)")
     parser.add_argument("--run", action="store_true", help="repeat the runs, each from its own config")
     parser.add_argument("--runs", type=positive, help="number of runs to repeat per set (default: all)")
     _add_launch(parser, "runs/reproduced/<name>_N", ranks=None)
@@ -196,7 +189,7 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     _add_data_folder(parser)
     parser.add_argument(
         "--checkpoint-minutes",
-        type=not_negative,
+        type=at_least(0, float),
         default=0.0,
         metavar="MINUTES",
         help="interval of checkpoints (default: a checkpoint only when a signal stops the run)",
@@ -211,9 +204,17 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     )
 
 
+def _add_path(parser: ArgumentParser, name: str, text: str) -> None:
+    parser.add_argument(name, type=path, metavar="FILE", help=text)
+
+
+def _add_paths(parser: ArgumentParser, name: str, text: str) -> None:
+    parser.add_argument(name, type=Path, nargs="+", default=[], metavar="PATH", help=text)
+
+
 def _add_data_folder(parser: ArgumentParser, text: str = "folder of the dataset") -> None:
     parser.add_argument(
-        "--data-folder", default=os.environ.get("TIMEDRUN_DATA"), help=f"{text} (default: $TIMEDRUN_DATA)"
+        "--data-folder", type=path, default=os.environ.get("TIMEDRUN_DATA"), help=f"{text} (default: $TIMEDRUN_DATA)"
     )
 
 

@@ -27,7 +27,7 @@ def package(arguments: argparse.Namespace) -> ExitCode:
         submitter=submitter_of(arguments.submitter, sets),
         source=ROOT,
         ruleset=arguments.ruleset,
-        answers=read_answers(Path(arguments.answers)) if arguments.answers else None,
+        answers=read_answers(arguments.answers) if arguments.answers else None,
     )
     print(json.dumps(report.as_dict(), indent=2) if arguments.json else printable_lines(report.text))
     return ExitCode.OK if report.passed else ExitCode.ERROR

@@ -12,6 +12,7 @@ import torch
 
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
+from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import RULESETS, Ruleset
 from mlevents.terminal_escape import printable
 from timedrun.benchmark import Benchmark
@@ -34,38 +35,43 @@ UNCHECKED = "not checked here"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreflightReport:
-    """All findings of a pre-flight, with a hint for each."""
+class HintedFinding(Finding):
+    """A finding with the change that resolves it; "" if no setting does."""
 
+    change: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightReport:
+    """Verdicts on the dry run of a config, and all findings of its pre-flight."""
+
+    path: str
+    """Name of the config."""
     benchmark: str
-    config: RunConfig
-    rules: Ruleset
+    strict: CheckStatus
+    official: CheckStatus
+    ruleset: str
+    checker: str
     runs: int
     demonstration: bool
-    dry_run: DryRunReport | None
-    findings: list[Finding]
-    hints: dict[Finding, str]
-
-    @property
-    def failed(self) -> bool:
-        return any(one.level == "error" for one in self.findings)
+    findings: list[HintedFinding]
 
 
 def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Examine the config and print every finding; exit code 1 if any is an error."""
     benchmark, config = settings_of(arguments, rest)
-    answers = read_answers(Path(arguments.answers)) if arguments.answers else None
+    answers = read_answers(arguments.answers) if arguments.answers else None
     report = examine(
         benchmark,
         config,
         ranks=arguments.ranks,
-        data_folder=Path(arguments.data_folder) if arguments.data_folder else None,
+        data_folder=arguments.data_folder,
         ruleset=arguments.ruleset,
         answers=answers,
         folder=Path("runs") / benchmark.name / config.name,
     )
-    print(json.dumps([as_values(report)], indent=2) if arguments.json else as_text(report))
-    return ExitCode.ERROR if report.failed else ExitCode.OK
+    print(json.dumps([asdict(report)], indent=2) if arguments.json else as_text(report))
+    return ExitCode.ERROR if any(one.level == "error" for one in report.findings) else ExitCode.OK
 
 
 def examine(
@@ -97,14 +103,18 @@ def examine(
     if dry_run is not None and not any(one.rule == "system-answers" for one in findings):
         findings += answer_findings(dry_run, answers)
     return PreflightReport(
+        path=config.name,
         benchmark=benchmark.name,
-        config=config,
-        rules=rules,
+        strict=dry_run.strict if dry_run else "not run",
+        official=dry_run.official if dry_run else "not run",
+        ruleset=rules.name,
+        checker=dry_run.checker if dry_run else "",
         runs=runs,
         demonstration=config.dataset != spec.dataset,
-        dry_run=dry_run,
-        findings=worst_first(findings),
-        hints={one: hint(one, config, spec.mlperf_benchmark, rules) for one in findings},
+        findings=[
+            HintedFinding(**vars(one), change=hint(one, config, spec.mlperf_benchmark, rules))
+            for one in worst_first(findings)
+        ],
     )
 
 
@@ -221,33 +231,16 @@ def is_explained(one: Finding, schedule: Iterable[Finding]) -> bool:
     return bool(levels) and (one.level != "error" or "error" in levels)
 
 
-def as_values(report: PreflightReport) -> dict[str, object]:
-    """Return the report in the form of `timedrun check --json`, each finding with its hint as "change"."""
-    dry_run = report.dry_run
-    return {
-        "path": report.config.name,
-        "benchmark": report.benchmark,
-        "strict": dry_run.strict if dry_run else "not run",
-        "official": dry_run.official if dry_run else "not run",
-        "ruleset": report.rules.name,
-        "checker": dry_run.checker if dry_run else "",
-        "runs": report.runs,
-        "demonstration": report.demonstration,
-        "findings": [asdict(one) | {"change": report.hints.get(one, "")} for one in report.findings],
-    }
-
-
 def as_text(report: PreflightReport) -> str:
-    dry_run, kind = report.dry_run, " (demonstration, no submission)" if report.demonstration else ""
-    if dry_run is None:
+    kind = " (demonstration, no submission)" if report.demonstration else ""
+    if report.strict == "not run":
         verdicts = "no dry run"
     else:
-        by = f" by {dry_run.checker}" if dry_run.checker else ""
-        verdicts = f"dry run of {report.runs} runs: strict {dry_run.strict}, official {dry_run.official}{by}"
-    lines = [f"{report.config.name}: {verdicts}, ruleset {report.rules.name}{kind}"]
+        by = f" by {report.checker}" if report.checker else ""
+        verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {report.official}{by}"
+    lines = [f"{report.path}: {verdicts}, ruleset {report.ruleset}{kind}"]
     for one in report.findings:
-        change = report.hints.get(one)
-        lines.append(f"    {one.level} [{one.rule}] {one.message}{': ' + change if change else ''}")
+        lines.append(f"    {one.level} [{one.rule}] {one.message}{': ' + one.change if one.change else ''}")
     errors = sum(one.level == "error" for one in report.findings)
     lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and nothing is kept")
     return "\n".join(map(printable, lines))

@@ -5,38 +5,29 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-from pathlib import Path
 
 from mlevents.terminal_escape import printable
 from timedrun.commands.run import settings_of
 from timedrun.errors import ExitCode, UsageError
 
-_IMAGE_OPTIONS = frozenset({"images", "validation_labels", "skip_broken"})
+_IMAGE_OPTIONS = ("images", "validation_labels", "skip_broken")
+_TEXT_OPTIONS = ("text", "evaluation_text", "vocabulary", "merges")
 
 
 def prepare(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Prepare, check or index the data of a config and print the facts."""
     arguments.only, arguments.without = [], []
     benchmark, config = settings_of(arguments, rest)
-    folder = Path(arguments.data_folder) if arguments.data_folder else None
     function = benchmark.hook("prepare", "prepare")
     if function is None:
         raise UsageError(f"{benchmark.name} has no prepare.prepare, so there is nothing to prepare.")
-    options = {
-        "images": [Path(path) for path in arguments.images],
-        "validation_labels": Path(arguments.validation_labels) if arguments.validation_labels else None,
-        "skip_broken": arguments.skip_broken,
-        "text": [Path(path) for path in arguments.text],
-        "evaluation_text": [Path(path) for path in arguments.evaluation_text],
-        "vocabulary": Path(arguments.vocabulary) if arguments.vocabulary else None,
-        "merges": Path(arguments.merges) if arguments.merges else None,
-    }
+    options = {name: getattr(arguments, name) for name in (*_IMAGE_OPTIONS, *_TEXT_OPTIONS)}
     given = {name: value for name, value in options.items() if value}
     if unused := given.keys() - inspect.signature(function).parameters.keys():
-        source = "images" if unused & _IMAGE_OPTIONS else "text"
+        source = "images" if unused & set(_IMAGE_OPTIONS) else "text"
         named = ", ".join(f"--{name.replace('_', '-')}" for name in options if name in unused)
         raise UsageError(f"{benchmark.name} is not prepared from {source}; leave out {named}. Nothing was prepared.")
-    found = function(config, folder, decode=arguments.decode, workers=arguments.workers, **given)
+    found = function(config, arguments.data_folder, decode=arguments.decode, workers=arguments.workers, **given)
     if arguments.json:
         print(json.dumps(found, indent=2))
     else:

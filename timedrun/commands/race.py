@@ -21,10 +21,12 @@ from timedrun.commands.show import print_table
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
 from timedrun.storage.result_files import ResultPaths, new_folder, write_json
-from timedrun.submission import compare, plot
+from timedrun.submission import plot
+from timedrun.submission.compare import compare_sets
 from timedrun.submission.packaging import package
 from timedrun.submission.scoring.run_status import reached
 from timedrun.submission.scoring.score_table import NOTICE
+from timedrun.submission.speedup_ratio import NotComparable, Ratio
 
 
 def race(arguments: argparse.Namespace) -> ExitCode:
@@ -102,14 +104,9 @@ def run_all(
             if interrupted:
                 break
             results = ResultPaths(folder / name, number)
+            label = f"{name} {number + 1}/{arguments.runs}"
             command = run_command(
-                arguments,
-                arguments.benchmark,
-                name,
-                results=results.folder,
-                number=number,
-                label=f"{name} {number + 1}/{arguments.runs}",
-                ranks=arguments.ranks,
+                arguments, arguments.benchmark, name, results=results, label=label, ranks=arguments.ranks
             )
             code, _, interrupted = run_child([*command, "--seed", str(arguments.first_seed + number)])
             if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED):
@@ -137,21 +134,21 @@ def seconds(run: RunSummary) -> float | None:
     return run.minutes * 60 if reached(run) and run.minutes is not None else None
 
 
-def compared(sets: dict[str, list[RunSummary]], fast: str) -> dict[str, compare.Ratio]:
+def compared(sets: dict[str, list[RunSummary]], fast: str) -> dict[str, Ratio]:
     """Return the speed-up of the set `fast` over each of the others, paired by round; report on standard error why a
     set cannot be compared."""
     ratios = {}
     rounds = min(map(len, sets.values()))  # an interrupted round may lack some configs
     for slow in (name for name in sets if name != fast):
         try:
-            ratios[slow] = compare.compare_sets(sets[slow][:rounds], sets.get(fast, [])[:rounds], paired=True)
-        except compare.NotComparable as error:
+            ratios[slow] = compare_sets(sets[slow][:rounds], sets.get(fast, [])[:rounds], paired=True)
+        except NotComparable as error:
             print(f"{slow} against {fast}: {error}", file=sys.stderr)
     return ratios
 
 
 def print_report(
-    sets: dict[str, list[RunSummary]], fast: str, ratios: dict[str, compare.Ratio], checked: Sequence[CheckResult]
+    sets: dict[str, list[RunSummary]], fast: str, ratios: dict[str, Ratio], checked: Sequence[CheckResult]
 ) -> None:
     """Print the table of times, then the findings of checks that failed."""
     rows = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlevents import record
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.errors import ExitCode, UsageError
-from timedrun.storage.result_files import new_folder, read_json, write_json
+from timedrun.storage.result_files import ResultPaths, new_folder, read_json, write_json
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
 from timedrun.submission.reproduction.recorded_run import (
@@ -34,7 +34,7 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"{path} does not exist; give a package, a results folder or a round of submissions.")
     if arguments.run:
         return run_again(arguments, path)
-    claims = read_claims(Path(arguments.claims)) if arguments.claims else None
+    claims = read_claims(arguments.claims) if arguments.claims else None
     found = recomputed.reproduce(path, claims)
     if not found.figures:
         raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to reproduce.")
@@ -68,7 +68,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     verdicts = []
     for name, found in sets.items():
         results = [
-            (one, recorded_run_of(folder / name / f"result_{one.number}.txt"), problems[name, place])
+            (one, recorded_run_of(ResultPaths(folder / name, one.number).log), problems[name, place])
             for place, one in enumerate(found)
         ]
         verdicts.append(compare_runs(name, results, everything[name][len(found) :]))
@@ -97,17 +97,10 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
     ranks = arguments.ranks or recorded_ranks(provenance_of(one))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
         return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; give --ranks", False
-    command = run_command(
-        arguments,
-        settings["benchmark"],
-        str(one.config),
-        results=folder,
-        number=one.number,
-        label=label,
-        ranks=ranks,
-    )
+    paths = ResultPaths(folder, one.number)
+    command = run_command(arguments, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
     code, output, interrupted = run_child(command, keep_output=True)
-    if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and (folder / f"result_{one.number}.txt").is_file():
+    if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
         return "", interrupted
     if interrupted:
         return "interrupted by SIGINT", True

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     options = LaunchOptions(
         paths=paths,
         threads=arguments.threads,
-        data_folder=Path(arguments.data_folder) if arguments.data_folder else None,
+        data_folder=arguments.data_folder,
         resume=resume,
         label=arguments.label or f"{config.name} #{number}",
         command=shlex.join(["timedrun", *without_places(argv)]),

@@ -24,7 +24,7 @@ def system(arguments: argparse.Namespace) -> ExitCode:
         **describe("", "", division="", status="", ranks=max(1, accelerators), device=device, nodes=1)
     }
     if arguments.answers:
-        description = read_answers(Path(arguments.answers)).applied(description)
+        description = read_answers(arguments.answers).applied(description)
     if arguments.out:
         write_questions(Path(arguments.out), description)
     needed, other = open_keys(description)

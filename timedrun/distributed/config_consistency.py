@@ -46,10 +46,8 @@ def require(ranks: ProcessGroup, given: Mapping[str, object], prevented: str = "
         if len(by_value) > 1:
             values = ", ".join(f"{value} on {format_ranks(having)}" for value, having in by_value.items())
             lines.append(f"  - {name}: {values}")
-    shown_lines = "\n".join(lines)
-    raise ConfigMismatch(
-        f"ranks disagree on their configuration; {prevented}:\n{shown_lines}\nStart all ranks with the same."
-    )
+    lines = [f"ranks disagree on their configuration; {prevented}:", *lines, "Start all ranks with the same."]
+    raise ConfigMismatch("\n".join(lines))
 
 
 def format_ranks(ranks: list[int]) -> str:

@@ -27,8 +27,6 @@ class RunFailure(NamedTuple):
 
     message: str
     exit_code: ExitCode
-    rank: int
-    """The rank at fault."""
 
 
 @dataclass
@@ -78,7 +76,7 @@ def failure_of(error: BaseException, ranks: ProcessGroup, step: int) -> RunFailu
         message = f"a collective failed, and no rank reported a cause: {first}"
     if ranks.world_size > 1 and not isinstance(error, AGREED):
         message = f"rank {ranks.rank}, step {step}: {message}"
-    return RunFailure(message, error.exit_code if isinstance(error, TimedrunError) else ExitCode.ERROR, ranks.rank)
+    return RunFailure(message, error.exit_code if isinstance(error, TimedrunError) else ExitCode.ERROR)
 
 
 def is_symptom(error: BaseException) -> bool:
@@ -99,4 +97,4 @@ def _hung(ranks: list[int], why: str, running: dict[int, RankStatus], step: int)
         # This rank's step took the gradients of all: theirs is not lower.
         parts.append(f"rank {rank} hung after step {max(one.step, step)}{where}: {why}")
     parts += [f"and {len(ranks) - 4} more ranks"] if len(ranks) > 4 else []
-    return RunFailure("; ".join([*parts, ABORTED]), ExitCode.RANK_LOST, ranks[0])
+    return RunFailure("; ".join([*parts, ABORTED]), ExitCode.RANK_LOST)

@@ -66,7 +66,9 @@ def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Con
         RankLost: a rank did not connect in time.
     """
     if ranks.is_first:
-        with _listen() as listener:
+        dual = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if dual else socket.AF_INET
+        with socket.create_server(("", 0), family=family, dualstack_ipv6=dual, backlog=1024) as listener:
             secret = secrets.token_hex(16)
             ranks.broadcast((listener.getsockname()[1], secret))
             return _accept(listener, secret, ranks.world_size, timeout_seconds)
@@ -85,12 +87,6 @@ def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Con
 
 def _hello(secret: str, rank: int) -> bytes:
     return f"{secret} {rank:08}".encode()
-
-
-def _listen() -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    return socket.create_server(("", 0), backlog=1024)
 
 
 def _accept(listener: socket.socket, secret: str, world_size: int, timeout_seconds: float) -> dict[int, Connection]:

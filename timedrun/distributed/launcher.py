@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,6 @@ from typing import Final
 from timedrun.distributed import rank_guard
 from timedrun.distributed.launch_env import LAUNCHED, STATUS_FILES, LaunchEnv
 from timedrun.distributed.rank_process import RankProcess
-from timedrun.distributed.rendezvous import free_port
 from timedrun.distributed.status_files import StatusFiles
 from timedrun.distributed.stop_signals import asked_twice, handled
 from timedrun.errors import ExitCode
@@ -92,7 +92,8 @@ class Launcher:
         finished: Callable[[], bool] = lambda: False,
     ) -> None:
         self.command = command
-        self.env = env if env.port else replace(env, port=free_port())
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.env = env if env.port else replace(env, port=free.getsockname()[1])
         self.job = job
         # An agent's store is torchrun's own ranks': these would wait for it.
         self.environment = {name: text for name, text in environment.items() if not name.startswith("TORCHELASTIC_")}
@@ -108,9 +109,6 @@ class Launcher:
     def run(self) -> End:
         """Start the ranks and wait until all have exited. Call it from the main thread: it handles SIGTERM, SIGINT and
         SIGHUP, and the kernel ends the ranks when this thread ends.
-
-        Raises:
-            TimedrunError: a process could not be started; no rank was left.
         """
         folder = Path(tempfile.mkdtemp(prefix="timedrun-"))
         (folder / "job.json").write_text(self.job)

@@ -37,13 +37,8 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
 
     The process requests this itself, since code between fork and exec (preexec_fn of subprocess) can deadlock if the
     parent has threads. If `parent` has ended before the request, this process ends at once.
-
-    Raises:
-        OSError: the kernel refused.
     """
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "the kernel refused to signal the end of the parent process (prctl)")
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0)
     if os.getppid() != parent:
         write(
             f"timedrun: the parent process {parent} has ended or did not start this process, which ends too; if neither"

@@ -124,19 +124,14 @@ def choose_device(device: str, local_rank: int = 0) -> torch.device:
     """Return the torch device for "auto" (CUDA if available), "cpu" or "cuda".
 
     Raises:
-        UsageError: "cuda" without a CUDA device, or fewer devices than local ranks.
+        UsageError: "cuda" without a CUDA device for this local rank.
     """
     count = torch.cuda.device_count()
     if device == "cpu" or (device == "auto" and count == 0):
         return torch.device("cpu")
-    if count == 0:
-        raise UsageError(
-            "--device cuda: torch sees no CUDA device here; use --device cpu, or install a CUDA build of torch."
-        )
     if local_rank >= count:
-        raise UsageError(
-            f"local rank {local_rank} has no CUDA device: this machine has {count}; use at most --ranks {count}."
-        )
+        advice = f"use at most --ranks {count}" if count else "use --device cpu, or install a CUDA build of torch"
+        raise UsageError(f"no CUDA device for local rank {local_rank}: torch sees {count} here; {advice}.")
     return torch.device("cuda", local_rank)
 
 

@@ -12,16 +12,12 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from timedrun import stdio
-from timedrun.errors import TimedrunError
 
 
 class RankProcess:
     """Process of rank `rank`, leader of a process group of its own.
 
     Its output is prefixed with its rank, except for that of rank 0, which writes to this process's standard streams.
-
-    Raises:
-        TimedrunError: the process could not be started.
     """
 
     def __init__(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -32,17 +28,14 @@ class RankProcess:
         self.finished = False
         """True once the run is known to have ended in this rank."""
         piped = rank != 0
-        try:
-            self.process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if piped else None,
-                stderr=subprocess.STDOUT if piped else None,
-                start_new_session=True,  # Ctrl-C in a terminal reaches the launcher only, and workers end with the rank
-            )
-        except OSError as error:
-            raise TimedrunError(f"rank {rank} could not be started ({error.strerror}); no rank was left.") from None
+        self.process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if piped else None,
+            stderr=subprocess.STDOUT if piped else None,
+            start_new_session=True,  # Ctrl-C in a terminal reaches the launcher only, and workers end with the rank
+        )
         self.output = self.process.stdout
         """Pipe of its output, None once it was closed."""
         if self.output is not None:

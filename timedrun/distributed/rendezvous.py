@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import os
-import random
 import socket
 import threading
 import time
@@ -28,8 +26,6 @@ which one rank evaluates or compiles while the others wait."""
 POLL_SECONDS: Final = 0.5
 FAILED: Final = "failed"
 """Store key of the error that all ranks raise."""
-PORTS: Final = range(20_000, 30_000)
-"""Ports for rank 0 of a run on one node: below those that Linux gives to outgoing connections."""
 GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
 """Network interface of gloo (PyTorch, torch.distributed, choosing the network interface)."""
 
@@ -85,15 +81,6 @@ def route_interface(address: str, port: int) -> str:
         return ""
     names = (n for n, all_of in psutil.net_if_addrs().items() if own in {a.address.partition("%")[0] for a in all_of})
     return "" if ipaddress.ip_address(own).is_loopback else next(names, "")
-
-
-def free_port() -> int:
-    """Return a free port of this machine, one of PORTS."""
-    for port in random.SystemRandom().sample(PORTS, 100):
-        with contextlib.suppress(OSError), socket.socket() as found:
-            found.bind(("127.0.0.1", port))
-            return port
-    raise TimedrunError(f"no free port among 100 tried in {PORTS.start}-{PORTS.stop - 1}; no rank was started.")
 
 
 def _join(env: LaunchEnv, timeout_seconds: float) -> Store:

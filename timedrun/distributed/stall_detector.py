@@ -8,16 +8,16 @@ import os
 import resource
 import sys
 import threading
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple
 
 import psutil
 import torch
 
 State = Literal["own", "collective", "device"]
+ThreadTimes = dict[Path, tuple[float, float]]
+"""Seconds of running and of waiting for a core, by the thread's folder in /proc."""
 ACTIVE_SHARE: Final = 0.2
 """Share of the core time available to a thread above which it is active. Gloo's polling thread wakes a hundred times a
 second for 25 us: on an overloaded machine it waits for a core half of the time, and is still idle."""
@@ -82,51 +82,43 @@ class ActivityProbe:
         # Children are looked up, which takes milliseconds, only if this process does not use a core itself.
         tasks = _tasks()
         tree_before, self._tree = self._tree, cpu_seconds()
-        times_before, self._times = self._times, ThreadTimes.read(tasks)
+        times_before, self._times = self._times, thread_times(tasks)
         if tree_before is not None and self._tree - tree_before > ACTIVE_SHARE * seconds:
             return True
         if self._times is None:  # only the present state is known
             return _any_in_state(tasks, b"RD")
-        busiest = self._times.busiest_share_since(times_before) if times_before else 0.0
+        busiest = busiest_share(times_before, self._times, seconds) if times_before else 0.0
         return busiest > ACTIVE_SHARE or _any_in_state(tasks, b"D")
 
 
-@dataclass(frozen=True)
-class ThreadTimes:
-    """Scheduler times of threads."""
+def thread_times(tasks: list[Path]) -> ThreadTimes | None:
+    """Return the times of threads from /proc/<pid>/schedstat (Linux' sched-stats.rst), None if the kernel does not
+    account for them."""
+    found: ThreadTimes = {}
+    for task in tasks:
+        try:
+            ran, waited, _ = (task / "schedstat").read_text().split()
+        except OSError:
+            if task.exists():
+                return None
+            continue  # the thread has ended
+        found[task] = int(ran) / 1e9, int(waited) / 1e9
+    if found and not any(ran for ran, _ in found.values()):
+        return None  # some kernels have the file with zeros only
+    return found
 
-    at: float
-    """Seconds of the monotonic clock."""
-    seconds: dict[Path, tuple[float, float]]
-    """Time running and time waiting for a core, by the thread's folder in /proc."""
 
-    @classmethod
-    def read(cls, tasks: list[Path]) -> Self | None:
-        """Read /proc/<pid>/schedstat (Linux' sched-stats.rst); return None if the kernel does not account for it."""
-        at, seconds = time.monotonic(), {}
-        for task in tasks:
-            try:
-                ran, waited, _ = (task / "schedstat").read_text().split()
-            except OSError:
-                if task.exists():
-                    return None
-                continue  # the thread has ended
-            seconds[task] = int(ran) / 1e9, int(waited) / 1e9
-        if seconds and not any(ran for ran, _ in seconds.values()):
-            return None  # some kernels have the file with zeros only
-        return cls(at, seconds)
-
-    def busiest_share_since(self, before: Self) -> float:
-        """Return the largest share of a thread's running time in its time without waits for a core: what it would use
-        of a core on an idle machine."""
-        busiest = 0.0
-        for task, (ran_so_far, waited_so_far) in self.seconds.items():
-            ran_before, waited_before = before.seconds.get(task, (0.0, 0.0))
-            ran = ran_so_far - ran_before
-            if ran > SLICE_SECONDS:
-                slept = max(0.0, self.at - before.at - ran - (waited_so_far - waited_before))
-                busiest = max(busiest, ran / (ran + slept))
-        return busiest
+def busiest_share(before: ThreadTimes, after: ThreadTimes, seconds: float) -> float:
+    """Return the largest share of a thread's running time in its time without waits for a core, over `seconds`: what it
+    would use of a core on an idle machine."""
+    busiest = 0.0
+    for task, (ran_so_far, waited_so_far) in after.items():
+        ran_before, waited_before = before.get(task, (0.0, 0.0))
+        ran = ran_so_far - ran_before
+        if ran > SLICE_SECONDS:
+            slept = max(0.0, seconds - ran - (waited_so_far - waited_before))
+            busiest = max(busiest, ran / (ran + slept))
+    return busiest
 
 
 def cpu_seconds() -> float:

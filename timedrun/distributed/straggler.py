@@ -6,15 +6,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
 
 from timedrun.distributed.process_group import DDPInner, ProcessGroup
 
-Part = Literal["loading", "computing"]
-PARTS: Final[tuple[Part, ...]] = ("loading", "computing")
+PARTS: Final = ("loading", "computing")
 CHECKS: Final = 3
 """Consecutive checks at which a rank has to be slow."""
 RATIO: Final = 1.5
@@ -61,11 +60,11 @@ class StragglerDetector:
         self._monotonic = monotonic
         self._ended: float | None = None
         self._loading: list[float] = []
-        self._spans: list[tuple[_Stamp, list[_Stamp]]] = []
-        self._steps: list[list[tuple[_Stamp, list[_Stamp]]]] = []
+        self._spans: list[tuple[_Stamp, _Stamp | None]] = []
+        self._steps: list[list[tuple[_Stamp, _Stamp | None]]] = []
         self._training = False  # the spans before the first step include warm-up
-        self._in_a_row: dict[tuple[int, Part], int] = {}
-        self._reported: set[tuple[int, Part]] = set()
+        self._slow_checks = torch.zeros(ranks.world_size, len(PARTS), dtype=torch.int64)
+        self._reported = torch.zeros(ranks.world_size, len(PARTS), dtype=torch.bool)
 
     def attach(self, parallel: nn.Module) -> None:
         """Time the forward and backward passes of `parallel`, the result of `ProcessGroup.wrap`."""
@@ -103,38 +102,32 @@ class StragglerDetector:
     def detect(self, reports: Sequence[float]) -> SlowRank | None:
         """Return the straggler, if any, from the maximum of all `reports`; on all ranks alike. Each is returned once,
         and again only after it was not slow for CHECKS checks."""
-        table = [reports[place : place + len(PARTS)] for place in range(0, len(reports), len(PARTS))]
-        if not table:
+        table = torch.tensor(reports, dtype=torch.float64).view(-1, len(PARTS))
+        if not len(table):
             return None
-        found: SlowRank | None = None
-        wholes = [sum(seconds for seconds in row if seconds != UNKNOWN) for row in table]
-        median_whole = statistics.median_low(wholes)
-        for place, part in enumerate(PARTS):
-            if any(row[place] == UNKNOWN for row in table):
-                continue  # hardly a step since the last check
-            median = statistics.median_low(row[place] for row in table)
-            for rank, row in enumerate(table):
-                more = row[place] - median
-                whole = wholes[rank] - median_whole
-                slow = more > max(LEAST_SECONDS, (RATIO - 1) * median) and whole > LEAST_SHARE * median_whole
-                # Counts up to CHECKS and back to 0, so that a single check of the other kind changes nothing.
-                before = self._in_a_row.get((rank, part), 0)
-                now = min(CHECKS, before + 1) if slow else max(0, before - 1)
-                self._in_a_row[rank, part] = now
-                if now == 0:
-                    self._reported.discard((rank, part))
-                if now == CHECKS and (rank, part) not in self._reported and found is None:
-                    self._reported.add((rank, part))
-                    found = SlowRank(rank, row[place], median, part)
-        return found
+        whole = table.clamp(min=0.0).sum(1, keepdim=True)
+        median, median_whole = table.median(0).values, whole.median()  # the lower one of an even number
+        slow = table - median > ((RATIO - 1) * median).clamp(min=LEAST_SECONDS)
+        slow &= whole - median_whole > LEAST_SHARE * median_whole
+        # Counts up to CHECKS and back to 0, so that a single check of the other kind changes nothing.
+        counted = (self._slow_checks + torch.where(slow, 1, -1)).clamp(0, CHECKS)
+        known = (table != UNKNOWN).all(0)  # else hardly a step since the last check
+        self._slow_checks = torch.where(known, counted, self._slow_checks)
+        self._reported &= self._slow_checks > 0
+        due = ((self._slow_checks == CHECKS) & ~self._reported).nonzero().tolist()
+        if not due:
+            return None
+        rank, part = due[0]
+        self._reported[rank, part] = True
+        return SlowRank(rank, float(table[rank, part]), float(median[part]), PARTS[part])
 
     def _computing(self) -> list[float]:
         """Return the seconds of each step since the last report that the device has completed."""
         found = []
         for spans in self._steps:
-            pairs = [(begin, end) for begin, ends in spans for end in ends]
-            if pairs and all(isinstance(end, float) or end.query() for _, end in pairs):  # type: ignore[no-untyped-call]
-                found.append(sum(max(_seconds(begin, end) for end in ends) for begin, ends in spans if ends))
+            ended = [(begin, end) for begin, end in spans if end is not None]
+            if ended and all(isinstance(end, float) or end.query() for _, end in ended):  # type: ignore[no-untyped-call]
+                found.append(sum(_seconds(begin, end) for begin, end in ended))
         return found
 
     def _loaded(self, module: nn.Module, arguments: object) -> None:
@@ -143,11 +136,11 @@ class StragglerDetector:
             self._ended = None
 
     def _begins(self, module: nn.Module, arguments: object) -> None:
-        self._spans.append((self._stamp(), []))
+        self._spans.append((self._stamp(), None))
 
     def _gradient(self, parameter: Tensor) -> None:
         if self._spans:
-            self._spans[-1][1].append(self._stamp())
+            self._spans[-1] = self._spans[-1][0], self._stamp()  # the last one stays
 
     def _stamp(self) -> _Stamp:
         if self.ranks.device.type != "cuda":

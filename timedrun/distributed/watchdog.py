@@ -253,10 +253,10 @@ class Watchdog:
                     if not cause and silent < LOST_SECONDS:
                         continue
                 message = cause or f"rank {rank} died: killed, crashed or out of memory {last}"
-                return RunFailure(message, ExitCode.RANK_LOST, rank)
+                return RunFailure(message, ExitCode.RANK_LOST)
             if silent > HEARTBEAT_TIMEOUT:
                 message = f"no heartbeat from rank {rank} for {HEARTBEAT_TIMEOUT:.0f} s {last}"
-                return RunFailure(message, ExitCode.RANK_LOST, rank)
+                return RunFailure(message, ExitCode.RANK_LOST)
         own = status[self.ranks.rank]
         if not self.ranks.is_first:  # rank 0 decides everything else as long as it runs
             return own.failure if status[0].left or self._connections[0].ended else None

@@ -58,7 +58,11 @@ def report(
     Raise TimedrunError or ValueError if no run can be planned with these settings."""
     platform = config.submission.platform or platform_name(config, ranks)
     named, findings = nameable(config, platform, rules)
-    stated = config if _can_be_dumped(config) else named
+    stated = config
+    try:
+        dump(config)
+    except UsageError:
+        stated = named
     name = benchmark.spec.mlperf_benchmark
     with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
         folder = Path(temporary).resolve()
@@ -115,14 +119,6 @@ def nameable(config: RunConfig, platform: str, rules: Ruleset) -> tuple[RunConfi
             findings.append(Finding(level="error", rule="vocabulary", message=message))
             changes[field] = keys.OPEN if field == "division" else allowed[0]
     return replace(config, submission=replace(submission, **changes)), findings
-
-
-def _can_be_dumped(config: RunConfig) -> bool:
-    try:
-        dump(config)
-    except UsageError:
-        return False
-    return True
 
 
 def _merged(findings: Iterable[Finding], pattern: str) -> list[Finding]:

@@ -42,7 +42,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
     env: launch environment of the first rank of this node.
 
     Raises:
-        TimedrunError: the ranks could not be started, or refused the run before any of it was written.
+        TimedrunError: the ranks refused the run before any of it was written.
     """
     environment = dict(os.environ)
     threads = options.threads or max(1, (os.cpu_count() or 1) // env.local_world_size)

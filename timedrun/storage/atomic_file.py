@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import BinaryIO, Self
+
+from timedrun.errors import DataError
 
 DRAFT = ".draft"
 """End of the name of a file that is not complete."""
@@ -26,6 +29,43 @@ def is_inside(name: str) -> bool:
     """Return True if `name`, as a store's manifest lists it, is a path within the store."""
     path = PurePosixPath(name)
     return name.isprintable() and not path.is_absolute() and ".." not in path.parts and path.parts != ()
+
+
+def check_size(folder: Path, name: str, stored: StoredFile) -> None:
+    """Raise DataError unless the file exists and has the recorded size."""
+    path = folder / name
+    if not path.is_file():
+        raise DataError(f"{path}: missing; copy or prepare the store again.")
+    if (size := path.stat().st_size) != stored.bytes:
+        fault = "truncated" if size < stored.bytes else "too long"
+        raise DataError(
+            f"{path}: {fault}, {size:,} bytes instead of {stored.bytes:,}; copy or prepare the store again."
+        )
+
+
+def check_content(folder: Path, name: str, stored: StoredFile) -> None:
+    """Raise DataError unless the file has the recorded size and SHA-256."""
+    check_size(folder, name, stored)
+    try:
+        with (folder / name).open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{folder / name}: cannot be read ({error.strerror}).") from None
+    if found != stored.sha256:
+        raise DataError(f"{folder / name}: damaged, SHA-256 mismatch; copy or prepare the store again.")
+
+
+def failures(
+    check: Callable[[Path, str, StoredFile], None], folder: Path, files: Mapping[str, StoredFile]
+) -> list[str]:
+    """Return the message of `check_size` or `check_content` on each of `files` that it refuses."""
+    found = []
+    for name, stored in files.items():
+        try:
+            check(folder, name, stored)
+        except DataError as error:
+            found.append(str(error))
+    return found
 
 
 class FileWriter:

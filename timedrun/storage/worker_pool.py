@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -20,12 +21,18 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
+from mlevents.terminal_escape import printable
 from timedrun.errors import TimedrunError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _EVERY = 10.0  # seconds between two lines of progress
+
+
+def to_standard_error(line: str) -> None:
+    """Print a line of progress."""
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 class TaskProgress:

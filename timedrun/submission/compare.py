@@ -19,8 +19,6 @@ from timedrun.submission.scoring.run_status import failure, reached, rules_of, t
 from timedrun.submission.scoring.score import Score, score_set
 from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare
 
-__all__ = ["NotComparable", "Ratio", "compare", "compare_sets"]
-
 ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
 
@@ -50,7 +48,9 @@ def compare_sets(
     if not slow or not fast:
         raise NotComparable("a set has no run.")
     for one in (slow, fast):
-        _refuse_copies(one)
+        _, name = rules_of(_benchmark(one), None)
+        if name and (message := copied(one, name, [])):
+            raise NotComparable(f"a set contains copies of a run: {message}.")
     found = [*_logged_differences(slow, fast), *_recorded_differences(slow, fast)]
     if refused := [one for one in found if one.kind not in allow or one.kind not in ALLOWABLE]:
         raise NotComparable(_refusal(refused), refused)
@@ -172,12 +172,6 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
             "its dropped slowest run in the ratio of scores"
         )
     return set(failed)
-
-
-def _refuse_copies(runs: Sequence[RunSummary]) -> None:
-    _, name = rules_of(_benchmark(runs), None)
-    if name and (message := copied(runs, name, [])):
-        raise NotComparable(f"a set contains copies of a run: {message}.")
 
 
 def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import fmean, median, variance
 
 from timedrun.errors import TimedrunError
-from timedrun.submission.scoring.score_table import NOTICE
 from timedrun.submission.scoring.student_t import quantile
 
 
@@ -82,28 +81,21 @@ class Ratio:
         listed = "; ".join(map(str, self.differences))
         return f" They differ in {kinds}, which may explain the ratio: {listed}."
 
-    def __str__(self) -> str:
-        return f"{self.sentence} {NOTICE}"
-
 
 def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ratio:
-    """Compute the ratio slow / fast of two sets of times (in any one unit).
+    """Compute the ratio slow / fast of two sets of times (in any one unit), neither empty; pairs are complete.
 
     Args:
         paired: slow[i] and fast[i] ran in immediate succession, so that slow drifts of the machine cancel. The interval
             is Student's t on the logarithms of the ratios; unpaired, Welch's t on the logarithms of the times.
 
     Raises:
-        NotComparable: a set is empty, a time is not a positive number, or pairs are incomplete.
+        NotComparable: a time is not a positive number.
     """
     for name, times in (("first", slow), ("second", fast)):
-        if not times:
-            raise NotComparable(f"the {name} set has no run.")
         for index, time in enumerate(times):
-            if time is None or not math.isfinite(time) or time <= 0:
+            if not math.isfinite(time) or time <= 0:
                 raise NotComparable(f"run {index} of the {name} set has no time to compare ({time!r}).")
-    if paired and len(slow) != len(fast):
-        raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them unpaired.")
     a, b = [math.log(time) for time in slow], [math.log(time) for time in fast]
     middle = fmean(a) - fmean(b)
     low = high = None

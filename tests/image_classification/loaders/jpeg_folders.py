@@ -48,7 +48,7 @@ def make_folder(folder: Path, files: Mapping[str, bytes]) -> Path:
         for path in (folder / name, folder / name.replace("train/", "val/", 1)):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-    image_folder.write_index(image_folder.make_index(folder), folder)
+    image_folder.write_index(image_folder.make_index(folder, []), folder)
     return folder
 
 

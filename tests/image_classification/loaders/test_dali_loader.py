@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from PIL import Image
 
 from image_classification import image_folder
 from image_classification.augmentation import train_crops
-from image_classification.loaders.dali_loader import DaliLoader, centre_windows
+from image_classification.centre_crop import centre_windows
+from image_classification.loaders.dali_loader import DaliLoader
 from image_classification.loaders.pillow import evaluation_image, training_image
 from image_classification.loaders.registry import LOADERS
+from tests.image_classification.small_image_data import CPU, FOLDER
 from timedrun.errors import DataError
 
 needs_dali = pytest.mark.skipif(bool(LOADERS["dali"].unavailable()), reason="nvidia-dali is not installed")
@@ -55,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 image.convert("CMYK").save(target, quality=95)
             else:
                 image.save(target, quality=95, subsampling=number % 3)
-    image_folder.write_index(image_folder.make_index(root), root)
+    image_folder.write_index(image_folder.make_index(root, []), root)
     return root
 
 
@@ -65,9 +68,8 @@ def opened(folder: Path) -> Iterator[Callable[..., DaliLoader]]:
     loaders = []
 
     def open_one(where: Path = folder, *, train: bool = True, seed: int = 3, workers: int = 2) -> DaliLoader:
-        loaders.append(
-            DaliLoader(where, train=train, seed=seed, workers=workers, device=torch.device("cpu"), eval_resize=80)
-        )
+        config = replace(FOLDER, workers=workers, eval_resize=80)
+        loaders.append(DaliLoader(config, where, CPU, train=train, seed=seed))
         return loaders[-1]
 
     yield open_one
@@ -161,7 +163,7 @@ def test_a_damaged_file_is_named(opened: Callable[..., DaliLoader], tmp_path: Pa
         (tmp_path / split / "a").mkdir(parents=True)
         for number in range(6):
             picture(number).save(tmp_path / split / "a" / f"{number}.jpg")
-    image_folder.write_index(image_folder.make_index(tmp_path), tmp_path)
+    image_folder.write_index(image_folder.make_index(tmp_path, []), tmp_path)
     loader = opened(tmp_path)
     broken = tmp_path / "train" / "a" / "4.jpg"
     data = broken.read_bytes()
@@ -176,9 +178,8 @@ def test_a_damaged_file_is_named(opened: Callable[..., DaliLoader], tmp_path: Pa
 @needs_dali
 @pytest.mark.gpu
 def test_on_a_gpu_images_come_out_there_and_are_the_references_within_rounding(folder: Path) -> None:
-    settings = {"train": True, "seed": 3, "workers": 2, "eval_resize": 80}
-    on_gpu = DaliLoader(folder, device=torch.device("cuda"), **settings)  # type: ignore[arg-type]
-    on_cpu = DaliLoader(folder, device=torch.device("cpu"), **settings)  # type: ignore[arg-type]
+    config = replace(FOLDER, workers=2, eval_resize=80)
+    on_gpu, on_cpu = (DaliLoader(config, folder, device, train=True, seed=3) for device in (torch.device("cuda"), CPU))
     parts = [np.arange(10), np.arange(10, COUNT)]
     for batch, wanted in zip(on_gpu.batches(parts, 1, 64), on_cpu.batches(parts, 1, 64), strict=True):
         assert batch.images.is_cuda

@@ -2,14 +2,15 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
-from image_classification.loaders.decode_pool import BatchBuffers, DecodePool, ImageBatch
-from tests.image_classification.small_image_data import eventually
+from image_classification.loaders import decode_pool
+from image_classification.loaders.decode_pool import BatchBuffers, DecodePool
+from tests.image_classification.small_image_data import CPU, eventually
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
@@ -17,8 +18,9 @@ LABELS = np.arange(1000) * 7
 
 
 @pytest.fixture
-def threads() -> Iterator[DecodePool]:
-    made = DecodePool(3, ahead=2, slice_size=4)
+def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[DecodePool]:
+    monkeypatch.setattr(decode_pool, "AHEAD", 2)
+    made = DecodePool(3, CPU, slice_size=4)
     yield made
     made.close()
 
@@ -27,11 +29,6 @@ def _numbers(samples: Indices, images: torch.Tensor) -> None:
     """Each image is filled with its sample's number."""
     for sample, image in zip(samples.tolist(), images, strict=True):
         image.fill_(sample % 256)
-
-
-def _batch(fill: Callable[[Indices, torch.Tensor], None] = _numbers) -> Callable[[Indices], ImageBatch]:
-    memory = BatchBuffers(pin=False)
-    return lambda part: ImageBatch(part, LABELS, memory.take(len(part), 5), fill)
 
 
 def _parts(count: int, size: int = 10) -> list[Indices]:
@@ -44,7 +41,7 @@ def test_batches_come_in_order_whatever_thread_is_quick(threads: DecodePool) -> 
         _numbers(samples, images)
 
     parts = [np.array([5, 900, 3]), np.arange(17), np.array([], dtype=np.int64), np.array([8]), *_parts(6)]
-    made = list(threads.batches(parts, _batch(uneven)))
+    made = list(threads.images(parts, LABELS, 5, uneven))
     assert len(made) == len(parts)
     for part, batch in zip(parts, made, strict=True):
         assert batch.images.shape == (len(part), 3, 5, 5)
@@ -61,7 +58,7 @@ def test_the_next_batches_are_made_before_they_are_asked_for_and_no_more_of_them
     def note(samples: Indices, images: torch.Tensor) -> None:
         begun.extend(samples.tolist())
 
-    made = threads.batches(_parts(10), _batch(note))
+    made = threads.images(_parts(10), LABELS, 5, note)
     next(made)
     eventually(lambda: len(begun) == 30)  # the one handed over and two ahead
     time.sleep(0.05)
@@ -76,7 +73,7 @@ def test_slices_of_one_batch_are_filled_by_several_threads_at_once(threads: Deco
     def meet(samples: Indices, images: torch.Tensor) -> None:
         meeting.wait()
 
-    assert len(list(threads.batches([np.arange(12)], _batch(meet)))) == 1
+    assert len(list(threads.images([np.arange(12)], LABELS, 5, meet))) == 1
 
 
 def test_started_threads_end_if_another_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +87,7 @@ def test_started_threads_end_if_another_cannot_be_started(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(threading.Thread, "start", limited)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        DecodePool(4)
+        DecodePool(4, CPU)
     assert set(threading.enumerate()) == before
 
 
@@ -101,12 +98,12 @@ def test_an_error_of_a_thread_reaches_the_consumer_as_it_is_with_its_batch(threa
         if 13 in samples:
             raise error
 
-    made = threads.batches(_parts(5), _batch(fail))
+    made = threads.images(_parts(5), LABELS, 5, fail)
     next(made)
     with pytest.raises(DataError) as raised:
         next(made)
     assert raised.value is error
-    assert len(list(threads.batches(_parts(2), _batch()))) == 2
+    assert len(list(threads.images(_parts(2), LABELS, 5, _numbers))) == 2
 
 
 def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(threads: DecodePool) -> None:
@@ -118,7 +115,7 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
         if samples[0] >= 10:
             assert go_on.wait(20)
 
-    made = threads.batches(_parts(10), _batch(wait))
+    made = threads.images(_parts(10), LABELS, 5, wait)
     next(made)
     eventually(lambda: len(begun) == 3 + 3)  # a slice in each of three threads
     closer = threading.Thread(target=made.close)  # type: ignore[attr-defined]
@@ -129,15 +126,15 @@ def test_abandoning_a_pass_cancels_pending_slices_and_keeps_the_pool_usable(thre
     closer.join(20)
     assert not closer.is_alive()
     assert len(begun) == 6
-    again = list(threads.batches(_parts(3), _batch()))
+    again = list(threads.images(_parts(3), LABELS, 5, _numbers))
     assert [int(batch.images[1, 0, 0, 0]) for batch in again] == [1, 11, 21]
 
 
 def test_close_ends_the_threads_and_may_be_called_twice() -> None:
     before = set(threading.enumerate())
-    threads = DecodePool(4)
+    threads = DecodePool(4, CPU)
     assert len(set(threading.enumerate()) - before) == 4
-    next(iter(threads.batches(_parts(9), _batch())))
+    next(iter(threads.images(_parts(9), LABELS, 5, _numbers)))
     threads.close()
     threads.close()
     assert set(threading.enumerate()) <= before

@@ -5,6 +5,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +18,10 @@ from PIL import Image
 from image_classification.augmentation import train_crops
 from image_classification.loaders.ffcv_loader import FfcvLoader, centre_boxes, stock_loader
 from image_classification.loaders.pillow import evaluation_image, training_image
+from image_classification.settings import DataConfig
 from image_classification.stores.beton import BetonImages
 from image_classification.stores.manifest import StoreConfig
+from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.stores.small_stores import given, make_store
 from timedrun.errors import DataError
 
@@ -74,16 +77,17 @@ def opened(stores: Callable[[str], Path]) -> Iterator[Callable[..., FfcvLoader]]
     loaders = []
 
     def open_one(mode: str = "raw", *, train: bool = True, seed: int = 3, workers: int = 2) -> FfcvLoader:
-        loaders.append(
-            FfcvLoader(
-                stores(mode), train=train, seed=seed, workers=workers, device=torch.device("cpu"), eval_resize=80
-            )
-        )
+        loaders.append(FfcvLoader(data(workers), stores(mode), CPU, train=train, seed=seed))
         return loaders[-1]
 
     yield open_one
     for loader in loaders:
         loader.close()
+
+
+def data(workers: int) -> DataConfig:
+    """Settings of the loaders."""
+    return replace(FOLDER, workers=workers, eval_resize=80)
 
 
 def ffcv_pipeline() -> ModuleType:
@@ -201,8 +205,8 @@ def test_a_process_keeps_torchs_number_of_threads_and_ends_without_a_word(stores
     code = (
         "import sys, numpy, torch\nfrom pathlib import Path\ntorch.set_num_threads(2)\n"
         "from image_classification.loaders.ffcv_loader import FfcvLoader, compile_ahead\ncompile_ahead()\n"
-        "settings = dict(train=True, seed=1, workers=2, device=torch.device('cpu'), eval_resize=80)\n"
-        "loader = FfcvLoader(Path(sys.argv[1]), **settings)\n"
+        "from tests.image_classification.small_image_data import CPU, FOLDER\n"
+        "loader = FfcvLoader(FOLDER, Path(sys.argv[1]), CPU, train=True, seed=1)\n"
         "print(len(list(loader.batches([numpy.arange(9)] * 4, 1, 32))), torch.get_num_threads())\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(stores("jpg"))], capture_output=True, text=True, timeout=100)
@@ -227,7 +231,7 @@ def test_a_damaged_file_is_named_before_any_image_is_read(
     }[damage]
     (tmp_path / "train.beton").write_bytes(damaged)
     with pytest.raises(DataError, match=r"train\.beton.*again"):
-        FfcvLoader(tmp_path, train=True, seed=1, workers=1, device=torch.device("cpu"), eval_resize=80)
+        FfcvLoader(data(1), tmp_path, CPU, train=True, seed=1)
 
 
 @needs_ffcv
@@ -239,7 +243,7 @@ def test_a_damaged_jpeg_is_an_error_with_the_files_name_and_the_images_number(
     row = table[table[:, 0] == 17][0]
     data[int(row[1]) : int(row[1] + row[2])] = bytes(int(row[2]))
     (tmp_path / "train.beton").write_bytes(data)
-    loader = FfcvLoader(tmp_path, train=True, seed=1, workers=2, device=torch.device("cpu"), eval_resize=80)
+    loader = FfcvLoader(data(2), tmp_path, CPU, train=True, seed=1)
     with pytest.raises(DataError, match=r"train\.beton: image 17 cannot be decoded"):
         list(loader.batches([np.arange(10), np.arange(10, 20), np.arange(20, 40)], 1, 32))
     assert len(whole(loader, [np.arange(17)], 1, 32)) == 17
@@ -250,7 +254,7 @@ def test_a_damaged_jpeg_is_an_error_with_the_files_name_and_the_images_number(
 def test_a_prepared_store_gives_the_crops_of_the_originals_though_images_were_made_smaller(tmp_path: Path) -> None:
     images = given([(300, 400), (90, 60), (400, 300), (120, 500)] * 3)
     make_store(tmp_path, StoreConfig(format="beton", size=200, jpeg_share=0.5), {"train": images})
-    loader = FfcvLoader(tmp_path, train=True, seed=5, workers=2, device=torch.device("cpu"), eval_resize=80)
+    loader = FfcvLoader(data(2), tmp_path, CPU, train=True, seed=5)
     samples = np.arange(len(images))
     (batch,) = loader.batches([samples], 2, 40)
     assert batch.labels.tolist() == [image.label for image in images]
@@ -271,7 +275,7 @@ def test_in_a_prepared_store_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp
     begin = int(BetonImages(tmp_path, "train").index.rows["offset"][4])
     data[begin : begin + 300] = bytes(300)
     path.write_bytes(data)
-    loader = FfcvLoader(tmp_path, train=True, seed=5, workers=1, device=torch.device("cpu"), eval_resize=80)
+    loader = FfcvLoader(data(1), tmp_path, CPU, train=True, seed=5)
     with pytest.raises(DataError, match=r"train\.beton: train/bee/4\.jpg cannot be decoded"):
         list(loader.batches([np.arange(6)], 1, 32))
     loader.close()
@@ -283,7 +287,7 @@ FFCVS_OWN_LEFTOVERS = "ignore::pytest.PytestUnraisableExceptionWarning"  # a Key
 @needs_ffcv
 @pytest.mark.filterwarnings(FFCVS_OWN_LEFTOVERS)
 def test_the_stock_loader_is_ffcvs_own(stores: Callable[[str], Path]) -> None:
-    stock = stock_loader(stores("raw"), train=True, seed=0, workers=1, size=32, batch=8, eval_resize=80)
+    stock = stock_loader(stores("raw"), seed=0, workers=1, size=32, batch=8)
     shapes = [tuple(images.shape) for images, _ in stock]
     assert type(stock).__module__ == "ffcv.loader.loader"
     assert shapes == [(8, 3, 32, 32)] * 5
@@ -293,4 +297,4 @@ def test_an_ffcv_import_error_is_reported_with_its_reason(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "image_classification.loaders.ffcv_pipeline", None)
     monkeypatch.delattr("image_classification.loaders.ffcv_pipeline", raising=False)
     with pytest.raises(DataError, match="ffcv does not load"):
-        stock_loader(tmp_path, train=True, seed=0, workers=1, size=32, batch=8, eval_resize=80)
+        stock_loader(tmp_path, seed=0, workers=1, size=32, batch=8)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -20,15 +21,15 @@ from image_classification.loaders import pillow
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.pillow import PillowLoader
 from tests.image_classification.loaders.jpeg_folders import encoded, make_folder, make_shards, photographs, smooth
+from tests.image_classification.small_image_data import CPU, FOLDER
 from timedrun.errors import DataError
 
-CPU = torch.device("cpu")
 RESIZE = 40
 
 
 @contextmanager
 def _open(folder: Path, *, train: bool = True, seed: int = 0, workers: int = 0) -> Iterator[PillowLoader]:
-    loader = PillowLoader(folder, train=train, seed=seed, workers=workers, device=CPU, eval_resize=RESIZE)
+    loader = PillowLoader(replace(FOLDER, workers=workers, eval_resize=RESIZE), folder, CPU, train=train, seed=seed)
     try:
         yield loader
     finally:

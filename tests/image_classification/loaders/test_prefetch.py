@@ -5,6 +5,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ class Counted:
 @given(count=st.integers(0, 9), depth=st.integers(0, 5))
 def test_batches_come_as_they_are_and_in_order_at_any_depth(count: int, depth: int) -> None:
     source = Counted(count)
-    with Prefetched(source, CPU, depth) as ready:
+    with closing(Prefetched(source, CPU, depth)) as ready:
         seen = [(int(images[0, 0, 0, 0]), labels.tolist()) for images, labels in ready]
     assert seen == [(number, [number, number]) for number in range(count)]
     assert source.closed
@@ -57,7 +58,7 @@ def test_batches_come_as_they_are_and_in_order_at_any_depth(count: int, depth: i
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_as_many_batches_as_the_depth_are_made_ready_and_no_more(depth: int) -> None:
     source = Counted(20)
-    with Prefetched(source, CPU, depth) as ready:
+    with closing(Prefetched(source, CPU, depth)) as ready:
         eventually(lambda: source.taken == depth)
         time.sleep(0.02)
         assert source.taken == depth
@@ -83,9 +84,9 @@ def test_at_depth_0_the_consumer_loads_each_batch_on_request() -> None:
 def test_an_error_comes_in_the_place_of_its_batch_and_ends_the_thread(depth: int) -> None:
     source = Counted(9, fail_at=4)
     seen = []
-    with pytest.raises(OSError, match="image 4 cannot be read"), Prefetched(source, CPU, depth) as ready:
+    with pytest.raises(OSError, match="image 4 cannot be read"), closing(Prefetched(source, CPU, depth)) as ready:
         seen += [int(labels[0]) for _, labels in ready]
-    with Prefetched(Counted(9, fail_at=4), CPU, depth) as ready:
+    with closing(Prefetched(Counted(9, fail_at=4), CPU, depth)) as ready:
         for _ in range(4):
             seen.append(int(next(ready)[1][0]))
         with pytest.raises(OSError, match="image 4"):
@@ -107,7 +108,7 @@ def test_finish_runs_in_the_thread_and_its_error_is_raised() -> None:
         return images + 100
 
     source = (LoadedBatch(batch(number).images, batch(number).labels, finish) for number in range(3))
-    with Prefetched(source, CPU, 2) as ready:
+    with closing(Prefetched(source, CPU, 2)) as ready:
         images, labels = next(ready)
         assert (int(images[0, 0, 0, 0]), int(labels[0])) == (100, 0)
         with pytest.raises(ValueError, match="no crop"):
@@ -125,7 +126,7 @@ def test_leaving_early_closes_a_generator_in_the_thread_that_ran_it() -> None:
         finally:
             closed_in.append(threading.current_thread().name)
 
-    with pytest.raises(KeyError), Prefetched(endless(), CPU, 3) as ready:
+    with pytest.raises(KeyError), closing(Prefetched(endless(), CPU, 3)) as ready:
         next(ready)
         raise KeyError("of the training step")
     assert closed_in == ["prefetch"]
@@ -176,7 +177,7 @@ def test_no_more_than_depth_batches_and_the_one_in_use_are_in_memory() -> None:
             yield loaded
             del loaded
 
-    with Prefetched(batches(), CPU, 2) as ready:
+    with closing(Prefetched(batches(), CPU, 2)) as ready:
         for images, _ in ready:
             del images
     assert most <= 4  # two ready, one in use, one that the generator has just made
@@ -190,7 +191,7 @@ def test_on_a_gpu_batches_are_complete_while_the_stream_is_busy() -> None:
     expected = [torch.randint(0, 256, (64, 3, 64, 64), dtype=torch.uint8, generator=generator) for _ in range(12)]
     busy = torch.randn(2048, 2048, device=device)
     source = (LoadedBatch(images, torch.arange(64), lambda there: there.flip(3)) for images in expected)
-    with Prefetched(source, device, 3) as ready:
+    with closing(Prefetched(source, device, 3)) as ready:
         for host, (images, labels) in zip(expected, ready, strict=True):
             assert images.device == device and labels.device == device
             for _ in range(20):

@@ -1,6 +1,7 @@
 """The loader of raw stores: the crops of the sampling law, the reference's evaluation images, on either path."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -22,7 +23,8 @@ from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.raw import RawLoader
 from image_classification.stores.manifest import StoreConfig
 from image_classification.stores.raw import RawImages
-from tests.image_classification.stores.small_stores import given, make_store
+from tests.image_classification.small_image_data import CPU, FOLDER
+from tests.image_classification.stores.small_stores import given, make_store, stored_image
 from timedrun.errors import DataError
 
 SIZES = [(60, 80), (80, 60), (64, 64), (40, 200), (200, 40), (33, 90), (120, 75), (50, 51), (9, 300)]
@@ -39,17 +41,10 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def opened(
-    folder: Path, *, train: bool = True, on_device: bool | None = None, resize: int = 40, workers: int = 2
+    folder: Path, *, train: bool = True, on_device: bool = False, resize: int = 40, workers: int = 2
 ) -> RawLoader:
-    return RawLoader(
-        folder,
-        train=train,
-        seed=SEED,
-        workers=workers,
-        device=torch.device("cpu"),
-        eval_resize=resize,
-        on_device=on_device,
-    )
+    config = replace(FOLDER, workers=workers, eval_resize=resize)
+    return RawLoader(config, folder, CPU, train=train, seed=SEED, on_device=on_device)
 
 
 def finished(batch: LoadedBatch) -> NDArray[np.uint8]:
@@ -73,7 +68,7 @@ def crops_resized(
     boxes = scaled_boxes(boxes, images.original_sizes[part], images.sizes[part])
     made = []
     for sample, (top, left, height, width), flip in zip(part, boxes.tolist(), flips, strict=True):
-        pixels = np.asarray(resize(images.image(sample)[top : top + height, left : left + width]))
+        pixels = np.asarray(resize(stored_image(images, sample)[top : top + height, left : left + width]))
         made.append(pixels[:, ::-1] if flip else pixels)
     return np.stack(made).astype(np.int64)
 
@@ -158,7 +153,7 @@ def test_only_the_crops_leave_the_store_when_the_device_resizes(store: Path) -> 
     boxes = loader.crops(part, 1, 24).boxes
     assert batch.images.shape == (len(part), boxes[:, 2:].max(), boxes[:, 2:].max(), 3)
     for sample, (top, left, height, width) in enumerate(boxes):
-        stored = loader.store.image(sample)[top : top + height, left : left + width]
+        stored = stored_image(loader.store, sample)[top : top + height, left : left + width]
         assert (batch.images[sample, :height, :width].numpy() == stored).all()
 
 
@@ -173,7 +168,7 @@ def test_an_evaluation_larger_than_the_stored_images_is_refused_before_any_is_re
 def test_crops_resized_on_a_gpu_are_those_of_the_threads(store: Path) -> None:
     part = np.arange(len(SIZES))
     device = torch.device("cuda")
-    loader = RawLoader(store, train=True, seed=SEED, workers=2, device=device, eval_resize=40)
+    loader = RawLoader(replace(FOLDER, workers=2, eval_resize=40), store, device, train=True, seed=SEED)
     (batch,) = loader.batches([part], 1, 32)
     loader.close()
     assert batch.images.is_pinned()

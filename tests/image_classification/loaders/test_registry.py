@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -15,10 +16,10 @@ from image_classification.loaders import crop_kernel
 from image_classification.loaders.loader import Loader, LoaderName
 from image_classification.loaders.registry import LOADERS
 from image_classification.stores.manifest import FORMAT_SETTINGS, MANIFEST, Format, StoreConfig, describe_store
+from tests.image_classification.small_image_data import CPU, FOLDER
 from tests.image_classification.small_image_data import LOADERS as LOADER_STORES
 from timedrun.errors import DataError, UsageError
 
-CPU = torch.device("cpu")
 JPEG, RAW = StoreConfig(format="jpeg"), StoreConfig(format="raw", size=24)
 PAIRS = [*LOADER_STORES.items(), *((name, StoreConfig()) for name in ("pillow", "turbojpeg"))]
 
@@ -26,13 +27,13 @@ PAIRS = [*LOADER_STORES.items(), *((name, StoreConfig()) for name in ("pillow", 
 def problems(
     loader: LoaderName, store: StoreConfig, folder: Path | None, *, eval_resize: int = 20, eval_size: int = 16
 ) -> list[str]:
-    return LOADERS[loader].problems(store, folder, eval_resize=eval_resize, eval_size=eval_size)
+    return LOADERS[loader].problems(replace(FOLDER, store=store, eval_resize=eval_resize, eval_size=eval_size), folder)
 
 
 def opened(
     loader: LoaderName, store: StoreConfig, folder: Path, *, train: bool = True, eval_resize: int = 20
 ) -> Loader:
-    return LOADERS[loader].open(store, folder, train=train, seed=1, workers=0, device=CPU, eval_resize=eval_resize)
+    return LOADERS[loader].open(replace(FOLDER, store=store, eval_resize=eval_resize), folder, CPU, train=train, seed=1)
 
 
 def test_every_loader_name_and_every_format_is_registered() -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -23,9 +24,9 @@ from tests.image_classification.loaders.jpeg_folders import (
     photographs,
     smooth,
 )
+from tests.image_classification.small_image_data import CPU, FOLDER
 from timedrun.errors import DataError
 
-CPU = torch.device("cpu")
 RESIZE = 72
 
 simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not installed")
@@ -33,7 +34,7 @@ simplejpeg = pytest.importorskip("simplejpeg", reason="simplejpeg is not install
 
 @contextmanager
 def _open(folder: Path, *, train: bool = True, seed: int = 0, workers: int = 2) -> Iterator[TurboJpegLoader]:
-    loader = TurboJpegLoader(folder, train=train, seed=seed, workers=workers, device=CPU, eval_resize=RESIZE)
+    loader = TurboJpegLoader(replace(FOLDER, workers=workers, eval_resize=RESIZE), folder, CPU, train=train, seed=seed)
     try:
         yield loader
     finally:
@@ -47,7 +48,7 @@ def _images(folder: Path, samples: list[int], size: int, *, train: bool, epoch: 
 
 
 def _reference(folder: Path, samples: list[int], size: int, *, train: bool, epoch: int = 1) -> Tensor:
-    loader = PillowLoader(folder, train=train, seed=0, workers=0, device=CPU, eval_resize=RESIZE)
+    loader = PillowLoader(replace(FOLDER, eval_resize=RESIZE), folder, CPU, train=train, seed=0)
     (batch,) = loader.batches([np.array(samples)], epoch, size)
     return batch.images
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from image_classification.preparation import shard_writer
+from image_classification.preparation import builder, shard_writer
 from image_classification.preparation.builder import Built, build_store
 from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import open_source
@@ -33,15 +34,15 @@ def build(
 ) -> Built:
     """Build a store with 8 images per shard."""
     paths = (images,) if isinstance(images, Path) else images
-    return build_store(
-        lambda cache: open_source(paths, labels, cache, report),
-        out,
-        effective_settings(settings, 16),
-        workers=workers,
-        skip_broken=skip_broken,
-        report=report,
-        shard_images=8,
-    )
+    with patch.object(builder, "SHARD_IMAGES", 8):
+        return build_store(
+            lambda cache: open_source(paths, labels, cache, report),
+            out,
+            effective_settings(settings, 16),
+            workers=workers,
+            skip_broken=skip_broken,
+            report=report,
+        )
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from image_classification.preparation.builder import build_store
+from image_classification.preparation import builder
 from image_classification.preparation.formats import effective_settings
 from image_classification.preparation.sources import open_source
 from image_classification.stores.manifest import MANIFEST, StoreConfig
@@ -25,14 +25,14 @@ SETTINGS = {
 
 def build(folder: Path, store: Path, settings: StoreConfig) -> None:
     """Build from the tars in `folder`, 4 images per shard."""
-    build_store(
+    builder.SHARD_IMAGES = 4
+    builder.build_store(
         lambda cache: open_source([folder / "tars"], None, cache, lambda _: None),
         store,
         effective_settings(settings, 16),
         workers=1,
         skip_broken=False,
         report=lambda _: None,
-        shard_images=4,
     )
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from image_classification.loaders.pillow import decode
-from image_classification.preparation.inspection import CorruptImage, inspect, inspect_all
-from image_classification.stores.store_format import SourceItem
+from image_classification.preparation.inspection import inspect, inspect_all
+from image_classification.stores.store_format import SourceItem, UnusableImage
 from tests.image_classification.preparation.samples import encoded, item_of, pixels
 from timedrun.errors import DataError
 
@@ -62,7 +62,7 @@ def test_a_partially_decodable_image_is_corrupt_and_named(data: bytes) -> None:
 
 def test_a_decompression_bomb_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with pytest.raises(CorruptImage, match="bomb"):
+    with pytest.raises(UnusableImage, match="bomb"):
         inspect(ITEM, 0, encoded(RGB))
 
 
@@ -77,7 +77,7 @@ def test_damaged_bytes_are_an_image_or_corrupt_and_nothing_else(data: bytes, cha
         damaged[int(place * len(damaged))] = value
     try:
         assert inspect(ITEM, 0, bytes(damaged)).rgb.mode == "RGB"
-    except CorruptImage as error:
+    except UnusableImage as error:
         assert str(error).startswith("train/ant/1.jpg: ")
 
 

@@ -25,7 +25,7 @@ def test_finished_shards_are_kept_for_the_same_plan_only(
             build(original, store, plan)
     assert not (store / MANIFEST).exists()
     built = build(original, store, settings)
-    assert (built.images_made, built.images_found) == (42 - 24, 24)
+    assert built.images_made == 42 - 24
     build(original, tmp_path / "clean", settings)
     assert fingerprint(store) == fingerprint(tmp_path / "clean")
 
@@ -55,7 +55,7 @@ def test_a_file_replaced_by_one_of_the_same_size_is_seen_by_the_rerun(
         data = bytearray(path.read_bytes())
         data[-4] ^= 1  # the last pixels'
         path.write_bytes(data)
-    assert build(images, tmp_path / "store", JPEG).images_found == 0
+    assert build(images, tmp_path / "store", JPEG).images_made == 42
 
 
 @FORMATS
@@ -78,7 +78,7 @@ def test_a_full_disk_loses_nothing(
             build(original, store, settings)
     assert not (store / MANIFEST).exists()
     built = build(original, store, settings)
-    assert writes < 20 or built.images_found > 0
+    assert writes < 20 or built.images_made < 42
     build(original, tmp_path / "clean", settings)
     assert fingerprint(store) == fingerprint(tmp_path / "clean")
 

@@ -93,6 +93,13 @@ def make_store(
     return manifest
 
 
+def stored_image(images: raw.RawImages, index: int) -> NDArray[np.uint8]:
+    """Return a view (height, width, 3) of a mapped image."""
+    shard, offset, width = images.locations(np.array([index]))[0]
+    height = int(images.sizes[index, 0])
+    return images.shards[shard][offset : offset + height * width * 3].reshape(height, width, 3)
+
+
 def beton_tables(path: Path) -> tuple[NDArray[np.void], NDArray[np.void]]:
     """Return the sample table and the allocation table of a .beton file."""
     data = path.read_bytes()

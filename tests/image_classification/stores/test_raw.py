@@ -15,7 +15,7 @@ from PIL import Image
 from image_classification.centre_crop import resized
 from image_classification.stores.manifest import MANIFEST, StoreConfig, read_manifest
 from image_classification.stores.raw import FORMAT, RawImages, stored_size
-from tests.image_classification.stores.small_stores import Given, given, make_store, picture
+from tests.image_classification.stores.small_stores import Given, given, make_store, picture, stored_image
 from timedrun.errors import DataError
 
 SIDES = st.integers(1, 40)
@@ -38,7 +38,7 @@ def test_images_of_any_size_come_back_resized_as_pillow_does(sizes: list[tuple[i
         assert opened.labels.tolist() == [image.label for image in images]
         for place, image in enumerate(images):
             height, width = opened.sizes[place].tolist()
-            stored = opened.image(place)
+            stored = stored_image(opened, place)
             assert stored.shape == (height, width, 3) and stored.dtype == np.uint8
             reference = decoded(image)
             if shape == "square":
@@ -61,7 +61,7 @@ def test_evaluation_images_have_the_centre_of_torchvisions_resize(
     opened = RawImages(tmp_path, split)
     reference = Compose([Resize(resize), CenterCrop(crop)])
     for place, image in enumerate(images):
-        stored = opened.image(place)
+        stored = stored_image(opened, place)
         assert min(stored.shape[:2]) == resize
         top, left = round((stored.shape[0] - crop) / 2), round((stored.shape[1] - crop) / 2)
         assert np.array_equal(stored[top : top + crop, left : left + crop], np.asarray(reference(decoded(image))))
@@ -81,7 +81,7 @@ def test_every_mode_becomes_rgb_as_pillow_converts_it(tmp_path: Path, mode: str)
     kind = "TIFF" if mode == "CMYK" else "PNG"
     image = Given("train/ant/x", 0, picture(9, 14, kind=kind, mode=mode))
     make_store(tmp_path, StoreConfig(format="raw", size=32), {"train": [image]})
-    assert np.array_equal(RawImages(tmp_path, "train").image(0), np.asarray(decoded(image)))
+    assert np.array_equal(stored_image(RawImages(tmp_path, "train"), 0), np.asarray(decoded(image)))
 
 
 def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_opening_reads_no_pixel_and_a_shard_of_another_size_is_named(tmp_path: P
     shard.unlink()
     with shard.open("wb") as stream:
         stream.truncate(size)
-    assert not RawImages(tmp_path, "train").image(1).any()
+    assert not stored_image(RawImages(tmp_path, "train"), 1).any()
     os.truncate(shard, size - 1)
     with pytest.raises(DataError, match=r"00000\.rgb: truncated"):
         RawImages(tmp_path, "train")

@@ -33,7 +33,7 @@ def text() -> str:
 def store(text: str, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
     folder = tmp_path_factory.mktemp("store")
     (folder / "text.txt").write_bytes(text.encode())
-    prepare_tokens([folder / "text.txt"], folder / "tokens", encoding="characters")
+    prepare_tokens([folder / "text.txt"], folder / "tokens")
     return TokenStore(folder / "tokens")
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from language_model.gpt import encoding as module
 from language_model.gpt.encoding import BytePairs, Characters, encode_pieces, read_text
 from tests.language_model.gpt import decoding
 from timedrun.errors import DataError
@@ -84,18 +85,22 @@ def test_a_missing_or_broken_encoding_is_named(tmp_path: Path, byte_pairs: tuple
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 2, 3, 7, 1000])
-def test_files_are_read_completely_in_any_piece_size(tmp_path: Path, piece_bytes: int) -> None:
+def test_files_are_read_completely_in_any_piece_size(
+    tmp_path: Path, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     path.write_bytes("aé漢\U0001f600\r\nb".encode())
-    assert "".join(read_text(path, piece_bytes)) == "aé漢\U0001f600\r\nb"
+    assert "".join(read_text(path)) == "aé漢\U0001f600\r\nb"
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 4, 1000])
 @pytest.mark.parametrize("data, offset", [(b"abc\xffdef", 3), ("é".encode() * 3 + b"\xc3", 6), (b"a\xe6\xbc", 1)])
 def test_a_byte_that_is_not_utf8_is_named_with_its_offset(
-    tmp_path: Path, data: bytes, offset: int, piece_bytes: int
+    tmp_path: Path, data: bytes, offset: int, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "PIECE_BYTES", piece_bytes)
     path = tmp_path / "text.txt"
     path.write_bytes(data)
     with pytest.raises(DataError, match=rf"text\.txt: byte {offset} is not UTF-8"):
-        list(read_text(path, piece_bytes))
+        list(read_text(path))

@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 
+from language_model.gpt import encoding as encoding_module
 from language_model.gpt import tokens as module
 from language_model.gpt.tokens import MANIFEST, SPLITS, TokenStore, prepare_tokens
 from tests.language_model.gpt import decoding
@@ -22,7 +22,7 @@ def source(tmp_path: Path, text: str) -> Path:
 
 @pytest.fixture
 def folder(source: Path, tmp_path: Path) -> Path:
-    prepare_tokens([source], tmp_path / "store", encoding="characters")
+    prepare_tokens([source], tmp_path / "store")
     return tmp_path / "store"
 
 
@@ -36,46 +36,48 @@ def test_the_first_nine_tenths_are_for_training_and_nothing_is_lost(folder: Path
     store.verify()
 
 
-def test_several_files_follow_one_another_in_the_order_given(tmp_path: Path) -> None:
+def test_several_files_follow_one_another_in_the_order_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.5)
     for name, content in (("b", "bbbb"), ("a", "aaaa"), ("c", "cc")):
         (tmp_path / name).write_text(content)
-    manifest = prepare_tokens(
-        [tmp_path / name for name in "bac"], tmp_path / "out", encoding="characters", validation_fraction=0.5
-    )
+    manifest = prepare_tokens([tmp_path / name for name in "bac"], tmp_path / "out")
     store = TokenStore(tmp_path / "out")
     texts = [decoding.characters(manifest.alphabet, store.tokens(split)) for split in SPLITS]
     assert texts == ["bbbba", "aaacc"]
     assert [source.name for source in manifest.sources] == ["b", "a", "c"]
 
 
-def test_byte_pair_documents_end_with_the_token_for_it(tmp_path: Path, byte_pairs: tuple[Path, Path]) -> None:
+def test_byte_pair_documents_end_with_the_token_for_it(
+    tmp_path: Path, byte_pairs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "VALIDATION_FRACTION", 0.2)
     (tmp_path / "one").write_text("the cat's dog\n")
     (tmp_path / "two").write_text("sat on the mat.")
     encoder, merges = byte_pairs
     prepare_tokens(
         [tmp_path / "one", tmp_path / "two"],
         tmp_path / "out",
-        encoding="gpt2",
         encoder=encoder,
         merges=merges,
-        validation_fraction=0.2,
     )
     store = TokenStore(tmp_path / "out")
     texts = [decoding.byte_pairs(byte_pairs, store.tokens(split)) for split in SPLITS]
     assert texts == ["the cat's dog\n<|endoftext|>sat on th", "e mat.<|endoftext|>"]
     with pytest.raises(UsageError, match=r"encoder\.json"):
-        prepare_tokens([tmp_path / "one"], tmp_path / "other", encoding="gpt2", encoder=encoder)
+        prepare_tokens([tmp_path / "one"], tmp_path / "other", encoder=encoder)
 
 
 @pytest.mark.parametrize("encoding", ["characters", "gpt2"])
 def test_bytes_do_not_depend_on_the_piece_size(
-    source: Path, tmp_path: Path, byte_pairs: tuple[Path, Path], encoding: Literal["characters", "gpt2"]
+    source: Path, tmp_path: Path, byte_pairs: tuple[Path, Path], encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = []
-    encoder, merges = byte_pairs
+    encoder, merges = byte_pairs if encoding == "gpt2" else (None, None)
     for number, piece in enumerate((100, 1 << 20)):
         out = tmp_path / str(number)
-        prepare_tokens([source, source], out, encoding=encoding, encoder=encoder, merges=merges, piece_bytes=piece)
+        monkeypatch.setattr(encoding_module, "PIECE_BYTES", piece)
+        manifest = prepare_tokens([source, source], out, encoder=encoder, merges=merges)
+        assert manifest.encoding == encoding
         files.append({path.name: path.read_bytes() for path in out.iterdir()})
     assert files[0] == files[1]
     assert set(files[0]) == {MANIFEST, "train.tokens", "validation.tokens"}
@@ -90,12 +92,13 @@ def test_tokens_are_mapped_and_not_read(folder: Path) -> None:
 
 def test_a_missing_or_resized_file_is_named(folder: Path) -> None:
     path = folder / "validation.tokens"
-    for content in (path.read_bytes()[:-1], path.read_bytes() + b"\0\0"):
+    whole = path.read_bytes()
+    for content, words in ((whole[:-1], "truncated"), (whole + b"\0\0", "too long")):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=r"validation\.tokens.* is truncated or was changed"):
+        with pytest.raises(DataError, match=rf"validation\.tokens: {words}"):
             TokenStore(folder)
     path.unlink()
-    with pytest.raises(DataError, match=r"validation\.tokens is missing"):
+    with pytest.raises(DataError, match=r"validation\.tokens: missing"):
         TokenStore(folder)
 
 
@@ -118,16 +121,16 @@ def test_a_folder_without_a_store_is_named(tmp_path: Path) -> None:
 def test_a_text_that_is_not_utf8_leaves_nothing_behind(tmp_path: Path, source: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"good so far\xff")
     with pytest.raises(DataError, match=r"bad\.txt: byte 11 is not UTF-8"):
-        prepare_tokens([source, tmp_path / "bad.txt"], tmp_path / "out", encoding="characters")
+        prepare_tokens([source, tmp_path / "bad.txt"], tmp_path / "out")
     with pytest.raises(DataError, match=r"none\.txt cannot be read"):
-        prepare_tokens([tmp_path / "none.txt"], tmp_path / "out", encoding="characters")
+        prepare_tokens([tmp_path / "none.txt"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_existing_store_is_never_overwritten(tmp_path: Path, source: Path, folder: Path) -> None:
     before = (folder / "train.tokens").read_bytes()
     with pytest.raises(UsageError, match=r"already has tokens\.json, train\.tokens, validation\.tokens"):
-        prepare_tokens([source], folder, encoding="characters", validation_fraction=0.5)
+        prepare_tokens([source], folder)
     assert (folder / "train.tokens").read_bytes() == before
 
 
@@ -137,22 +140,20 @@ def test_a_failed_preparation_leaves_no_store(tmp_path: Path, source: Path, monk
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no space left"):
         patch.setattr(module, "encode_pieces", fail)
-        prepare_tokens([source], tmp_path / "out", encoding="characters")
+        prepare_tokens([source], tmp_path / "out")
     with pytest.raises(DataError, match="not a token store"):
         TokenStore(tmp_path / "out")
-    prepare_tokens([source], tmp_path / "out", encoding="characters")  # what was left is no obstacle
+    prepare_tokens([source], tmp_path / "out")  # what was left is no obstacle
     TokenStore(tmp_path / "out").verify()
 
 
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("abcdefgh")
     with pytest.raises(DataError, match="8 characters leave fewer than 2 tokens for validation"):
-        prepare_tokens([tmp_path / "short.txt"], tmp_path / "out", encoding="characters")
+        prepare_tokens([tmp_path / "short.txt"], tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_contradicting_arguments_are_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="between 0 and 1"):
-        prepare_tokens([source], tmp_path / "out", encoding="characters", validation_fraction=1.0)
+def test_merges_without_their_vocabulary_are_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"encoder\.json \(--vocabulary\) and vocab\.bpe"):
-        prepare_tokens([source], tmp_path / "out", encoding="gpt2")
+        prepare_tokens([source], tmp_path / "out", merges=source)

@@ -15,10 +15,9 @@ SHAPE = BertArchitecture(layers=1, hidden=8, heads=2, intermediate=12, vocabular
 
 
 def test_every_tensor_is_what_tensorflow_stored() -> None:
-    bundle = TensorBundle.open(PREFIX)
-    names = bundle.names()
-    assert len(names) == 3 * 30 + 1
-    for name in names:
+    bundle = TensorBundle(PREFIX)
+    assert len(bundle.entries) == 3 * 30 + 1
+    for name in bundle.entries:
         if name == "global_step":
             assert bundle.read(name) == 28_252
             continue

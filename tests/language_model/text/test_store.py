@@ -90,7 +90,7 @@ def test_reading_gives_back_what_was_written_in_the_order_asked(tmp_path: Path, 
     written = write_store(tmp_path / "store", train, evaluation, vocabulary)
     assert verify(tmp_path / "store") == read_manifest(tmp_path / "store") == written
     for split, content in (("train", train), ("evaluation", evaluation)):
-        store = RaggedStore.open(tmp_path / "store", split)  # type: ignore[arg-type]
+        store = RaggedStore(tmp_path / "store", split)  # type: ignore[arg-type]
         assert len(store) == len(content)
         assert store.lengths.tolist() == [len(row[0]) for row in content]
         wanted = np.array([7, 0, 29, 7, 12], dtype=np.int64)
@@ -129,8 +129,8 @@ def test_a_cut_off_an_overlong_and_a_missing_file_are_refused_by_name(folder: Pa
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
-        for refused in (lambda: RaggedStore.open(folder, "train"), lambda: verify(folder)):
-            with pytest.raises(DataError, match=f"{name} is {words}"):
+        for refused in (lambda: RaggedStore(folder, "train"), lambda: verify(folder)):
+            with pytest.raises(DataError, match=f"{name}: {words}"):
                 refused()
 
 
@@ -151,7 +151,7 @@ def test_a_folder_without_or_with_another_or_a_broken_manifest_is_refused(folder
         read_manifest(folder)
     path.unlink()
     with pytest.raises(DataError, match="contains no prepared text"):
-        RaggedStore.open(folder, "train")
+        RaggedStore(folder, "train")
 
 
 def test_an_index_that_contradicts_the_tokens_is_refused(folder: Path) -> None:
@@ -160,17 +160,17 @@ def test_an_index_that_contradicts_the_tokens_is_refused(folder: Path) -> None:
     index[0, 0] += 1
     np.save(path, index)
     with pytest.raises(DataError, match=r"index\.npy contradicts"):
-        RaggedStore.open(folder, "train")
+        RaggedStore(folder, "train")
 
 
 def test_sequences_longer_than_the_store_allows_are_refused(tmp_path: Path) -> None:
     write_store(tmp_path, rows(20, 900, 1), rows(5, 900, 2), 900, max_length=20)
     with pytest.raises(DataError, match=r"train/index\.npy has a sequence of \d+ tokens, longer than 20"):
-        RaggedStore.open(tmp_path, "train")
+        RaggedStore(tmp_path, "train")
 
 
 def test_opening_touches_no_token(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = RaggedStore.open(folder, "train")
+    store = RaggedStore(folder, "train")
     assert isinstance(store._tokens, np.memmap)
     assert isinstance(store._tokens._mmap, mmap.mmap)  # type: ignore[attr-defined]
     (folder / "train/tokens.bin").write_bytes(b"\x07\x00" * len(store._tokens))
@@ -192,6 +192,6 @@ def test_an_impossible_value_is_refused_when_its_batch_is_read(
     content = bytearray(path.read_bytes())
     content[:2] = b"\xff\xff"
     path.write_bytes(content)
-    store = RaggedStore.open(folder, split)
+    store = RaggedStore(folder, split)
     with pytest.raises(DataError, match=rf"{split}/{name} is damaged: it has {fault}"):
         store.read(np.arange(len(store)))

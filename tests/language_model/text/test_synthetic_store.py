@@ -18,7 +18,7 @@ def test_lengths_have_the_mean_and_the_mean_square_of_mlperfs_training_set() -> 
 
 def test_it_is_a_whole_store_whose_sequences_have_two_segments_of_words(tmp_path: Path) -> None:
     write_synthetic_store(tmp_path / "store", 50)
-    store = RaggedStore.open(tmp_path / "store", "train")
+    store = RaggedStore(tmp_path / "store", "train")
     assert verify(tmp_path / "store").splits["train"].sequences == len(store) == 50
     read = store.read(np.arange(50))
     starts = np.cumsum(read.lengths) - read.lengths

@@ -78,7 +78,7 @@ def test_runs_are_repeated_and_tampered_ones_named(
     assert "the logged quality of run 2 is not reproduced" in failures
     assert "run 3 could not be repeated: run_3/config.json is not the config of result_3.txt" in failures
     assert "run 4 could not be repeated: its run ended with exit code 1" in failures
-    assert "torch sees no CUDA device here" in failures
+    assert "no CUDA device for local rank 0" in failures
     assert "set device to cpu in a copy of config.json" in failures
     assert "data" not in found["differs"]["origin"]
     assert json.loads((out / "reproduced.json").read_text())["sets"] == report["sets"]

@@ -1,5 +1,6 @@
 """Ranks that a small program plays under the launcher."""
 
+import socket
 import sys
 import textwrap
 import time
@@ -51,6 +52,11 @@ stopped = []
 
 def launch_env(ranks: int, first: int = 0, world_size: int | None = None) -> LaunchEnv:
     return LaunchEnv("none", first, world_size or ranks, 0, ranks, "127.0.0.1", 0)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def launch_ranks(code: str, ranks: int = 2, **options: object) -> tuple[End, float]:

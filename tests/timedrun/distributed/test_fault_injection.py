@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mlevents import keys, record
+from tests.timedrun.distributed.launched_ranks import free_port
 from timedrun.distributed.fault_injection import VARIABLE, Fault
 from timedrun.distributed.launch_env import LaunchEnv
-from timedrun.distributed.rendezvous import free_port
 from timedrun.errors import ExitCode, UsageError
 
 PROMISED_MS = 30_000

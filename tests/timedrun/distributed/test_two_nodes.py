@@ -15,9 +15,8 @@ import psutil
 import pytest
 
 from mlevents import keys, record
-from tests.timedrun.distributed.launched_ranks import until
+from tests.timedrun.distributed.launched_ranks import free_port, until
 from timedrun.distributed import fault_injection
-from timedrun.distributed.rendezvous import free_port
 from timedrun.errors import ExitCode
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]

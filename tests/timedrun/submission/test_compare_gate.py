@@ -13,7 +13,8 @@ import pytest
 from mlevents.record import read, result_files
 from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
-from timedrun.submission.compare import NotComparable, compare_sets
+from timedrun.submission.compare import compare_sets
+from timedrun.submission.speedup_ratio import NotComparable
 
 WriteRun = Callable[..., Path]
 MakeSet = Callable[..., Path]

@@ -47,7 +47,11 @@ def write_tree(
             copy(file, implementations / IMPLEMENTATION / place)
         for one in of_benchmark:
             _write_system(implementations / one.system, one, implementations / IMPLEMENTATION, made_from)
-            _write_results(folder / "results" / one.system / benchmark, one)
+            results = folder / "results" / one.system / benchmark
+            for record in one.records:
+                copy(record.path, results / record.path.name, sha256=record.sha256)
+            for file in one.power:
+                copy(file, results / file.relative_to(one.folder))
         if added := uncommitted(source, files):
             notes.append(f"{source}: packaged although not tracked by git: {', '.join(added)}.")
     if (source / "LICENSE").is_file():
@@ -60,13 +64,6 @@ def write_tree(
             _json(description, one.description)
     _text(folder / "README.md", package_docs.package_readme(submitter, sets, rules, demonstration, made_from))
     return list(dict.fromkeys(notes))
-
-
-def _write_results(folder: Path, one: ResultFolder) -> None:
-    for record in one.records:
-        copy(record.path, folder / record.path.name, sha256=record.sha256)
-    for file in one.power:
-        copy(file, folder / file.relative_to(one.folder))
 
 
 def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapping[str, Any]) -> None:

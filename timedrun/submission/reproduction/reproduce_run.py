@@ -11,12 +11,12 @@ from typing import Any, Final, Literal
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
-from timedrun.submission.compare import Ratio, compare
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.scoring.olympic import as_summarized
 from timedrun.submission.scoring.run_status import reached, rules_of
 from timedrun.submission.scoring.score import ruleset_of_round
 from timedrun.submission.scoring.student_t import quantile
+from timedrun.submission.speedup_ratio import Ratio, compare
 
 TIME_TOLERANCE: Final = 0.05
 """Accepted slow-down on equal hardware and versions: the spread that MLCommons states for results other than imaging

@@ -19,15 +19,13 @@ DEMONSTRATION: Final = "A demonstration used data other than its benchmark's: do
 MAX_NAME_WIDTH: Final = 32  # characters of a name in the table; the details show all of it
 
 
-def duration(minutes: float) -> str:
-    """Format a time to train in minutes, as MLPerf does; below one minute also in seconds."""
-    return f"{minutes:.3f} min" if minutes >= 1 else f"{minutes:.4f} min, {minutes * 60:.2f} s"
-
-
 def label(one: Score) -> str:
-    """Format a score, always marked as unverified; "no score" if there is none."""
+    """Format a score in minutes, as MLPerf does, below one also in seconds, always marked as unverified."""
     kind = f"{UNVERIFIED}, demonstration" if one.demonstration else UNVERIFIED
-    return f"no score ({kind})" if one.score_minutes is None else f"{duration(one.score_minutes)} ({kind})"
+    if (minutes := one.score_minutes) is None:
+        return f"no score ({kind})"
+    time = f"{minutes:.3f} min" if minutes >= 1 else f"{minutes:.4f} min, {minutes * 60:.2f} s"
+    return f"{time} ({kind})"
 
 
 def as_json(scores: Sequence[Score]) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from mlevents import keys
-from timedrun.submission.compare import compare
 from timedrun.submission.reproduction.recorded_run import RecordedRun, recorded_run_of
 from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs, speed
+from timedrun.submission.speedup_ratio import compare
 
 Course = tuple[float, ...]
 SHORT: Course = (0.3, 0.6, 0.761)
