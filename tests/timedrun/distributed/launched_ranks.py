@@ -14,7 +14,7 @@ from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.launcher import End, Launcher
 
 PRELUDE = """
-import json, os, signal, subprocess, sys, time
+import fcntl, json, os, signal, subprocess, sys, time
 from pathlib import Path
 rank = int(os.environ["RANK"])
 status = Path(os.environ["TIMEDRUN_SIGNS"])

@@ -38,9 +38,8 @@ def test_a_killed_ranks_output_is_complete_its_workers_end_and_a_process_that_ho
         f"""
         workers = [subprocess.Popen({SLEEPER}, start_new_session=outside) for outside in (False, True)]
         Path({str(tmp_path / "workers")!r}).write_text(" ".join(str(worker.pid) for worker in workers))
-        for number in range(2000):
-            print("line", number, "x" * 100)
-        sys.stdout.write("the end")
+        fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20)  # all is in the pipe when the rank ends
+        sys.stdout.write("".join(f"line {{n}} {{'x' * 100}}\\n" for n in range(2000)) + "the end")
         os.kill(os.getpid(), signal.SIGKILL)
         """,
         env=launch_env(1, first=1, world_size=2),

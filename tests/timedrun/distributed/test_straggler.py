@@ -117,7 +117,7 @@ def test_checks_with_no_step_in_between_change_nothing() -> None:
 def test_timing_does_not_break_the_graph_of_a_compiled_model() -> None:
     torch._dynamo.reset()
     graphs, model = CompileCounter(), Model()
-    model.compile(backend=graphs)
+    model.compile(backend=graphs, fullgraph=True)
     straggler = StragglerDetector(SECOND)
     straggler.attach(inner := DDPInner(model))
     for _ in range(4):
