@@ -39,7 +39,7 @@ def test_a_killed_ranks_output_is_complete_its_workers_end_and_a_process_that_ho
         workers = [subprocess.Popen({SLEEPER}, start_new_session=outside) for outside in (False, True)]
         Path({str(tmp_path / "workers")!r}).write_text(" ".join(str(worker.pid) for worker in workers))
         fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20)  # all is in the pipe when the rank ends
-        sys.stdout.write("".join(f"line {{n}} {{'x' * 100}}\\n" for n in range(2000)) + "the end")
+        sys.stdout.write("".join(f"line {{n}} {{'x' * 100}}\\n" for n in range(9000)) + "the end")
         os.kill(os.getpid(), signal.SIGKILL)
         """,
         env=launch_env(1, first=1, world_size=2),
@@ -48,7 +48,7 @@ def test_a_killed_ranks_output_is_complete_its_workers_end_and_a_process_that_ho
     psutil.Process(outside).kill()
     assert seconds < 30
     lines = capfd.readouterr().err.splitlines()
-    assert [line for line in lines if "line" in line] == [f"rank 1: line {n} {'x' * 100}" for n in range(2000)]
+    assert [line for line in lines if "line" in line] == [f"rank 1: line {n} {'x' * 100}" for n in range(9000)]
     assert "rank 1: the end" in lines
     until(lambda: not psutil.pid_exists(inside) or not alive(psutil.Process(inside)))
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from tests.timedrun.distributed.thread_ranks import CPU, Meeting, ThreadRanks, on_all
-from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.replica_check import ReplicaDivergence, Replicas
 
 Change = Callable[[dict[str, Tensor]], object]
@@ -119,6 +118,6 @@ def test_a_comparison_takes_one_collective_a_step_and_none_with_one_rank() -> No
     for step, calls in ((3, 1), (3, 1), (4, 2)):
         replicas.require_same(step)
         assert meeting.gathered == calls
-    Replicas(ProcessGroup(0, 1, 0, CPU), {"model": network()}).require_same(1)
+    Replicas(ThreadRanks(0, 1, 0, CPU, meeting), {"model": network()}).require_same(1)
     Replicas(ranks, {"optimizer": torch.optim.SGD(network().parameters(), 0.1)}).require_same(1)
     assert meeting.gathered == 2

@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from timedrun.distributed.process_group import DDPInner
 from timedrun.methods import EMA, Hooks
 from timedrun.methods.ema import ema_update, tensors_of
+from timedrun.methods.method import unwrapped
 
 
 class Network(nn.Module):
@@ -152,3 +154,8 @@ def test_a_tensor_of_another_type_is_refused_and_not_cast() -> None:
     hooks.after_step(model, 1)
     with pytest.raises(ValueError, match="moving average of 'weight' is torch.float32"):
         hooks.after_step(model.double(), 2)
+
+
+def test_names_of_tensors_depend_neither_on_compilation_nor_on_the_module_inside_ddp() -> None:
+    model = Network()
+    assert unwrapped(DDPInner(torch.compile(model))) is model  # type: ignore[arg-type]
