@@ -55,11 +55,6 @@ class StatusFiles:
             return {}
 
 
-def read_job() -> Any:
-    """Return the job that the launcher of this rank has written."""
-    return json.loads((Path(os.environ[STATUS_FILES]) / "job.json").read_text())
-
-
 def report_begun(number: int) -> None:
     """Report that this launch has opened the log of the run, result `number` as rank 0 counts.
 

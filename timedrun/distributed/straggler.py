@@ -40,12 +40,6 @@ class SlowRank:
     part: str
     """loading: from the end of a step to the next forward pass; computing: from there to the last gradient."""
 
-    @property
-    def message(self) -> str:
-        """Progress line."""
-        own, median = self.seconds * 1e3, self.median_seconds * 1e3
-        return f"rank {self.rank} is slow: {own:.0f} ms {self.part} per step, the median rank {median:.0f} ms"
-
 
 class StragglerDetector:
     """Timer of a rank's own work and comparison with the other ranks; inactive with one rank.

@@ -8,6 +8,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NoReturn
 
 import cattrs
@@ -16,6 +17,7 @@ from timedrun import config, stdio
 from timedrun.benchmark import Benchmark, find
 from timedrun.config import RunConfig
 from timedrun.distributed import parent_death_signal, status_files
+from timedrun.distributed.launch_env import STATUS_FILES
 from timedrun.errors import ExitCode, describe
 from timedrun.run.worker import LaunchOptions, execute
 
@@ -36,7 +38,7 @@ def dump_job(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) 
 def main() -> NoReturn:
     """Run the launcher's job as the rank that the environment names."""
     parent_death_signal.obey_environment()
-    job = status_files.read_job()
+    job = json.loads((Path(os.environ[STATUS_FILES]) / "job.json").read_text())
     settings = config.load(pkgutil.resolve_name(job["config_type"]), job["config"])
     run_rank(find(job["benchmark"]), settings, cattrs.structure(job["options"], LaunchOptions))
 

@@ -337,7 +337,10 @@ class TimedRun:
         )
         if slow := self.straggler.detect(paces):
             self.log.event(keys.SLOW_RANK, slow.rank, step=step, **asdict(slow))
-            self.progress.say(slow.message)
+            own, median = slow.seconds * 1e3, slow.median_seconds * 1e3
+            self.progress.say(
+                f"rank {slow.rank} is slow: {own:.0f} ms {slow.part} per step, the median rank {median:.0f} ms"
+            )
         if broken:
             raise self.state.not_finite(loss)
         if gone:  # on all ranks, before a checkpoint is saved beside it
