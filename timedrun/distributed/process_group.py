@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from timedrun.distributed.rendezvous import init_process_group
 from timedrun.errors import UsageError
 
 T = TypeVar("T")
+JOIN_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True)
@@ -29,19 +30,19 @@ class ProcessGroup:
     device: torch.device
 
     @classmethod
-    def join(cls, device: str = "auto", timeout_seconds: float = 300.0) -> ProcessGroup:
+    def join(cls, device: str = "auto") -> ProcessGroup:
         """Join the process group (nccl on CUDA, gloo on CPU) of RANK, WORLD_SIZE and LOCAL_RANK, if these are set.
 
         Raises:
             UsageError: CUDA is requested but not available, or a variable is invalid; those of `init_process_group`.
-            RankLost: a rank did not join within `timeout_seconds`.
+            RankLost: a rank did not join within JOIN_SECONDS.
         """
         env = LaunchEnv.detect(launcher="torchrun" if {"RANK", "WORLD_SIZE"} & os.environ.keys() else "none")
         chosen = choose_device(device, env.local_rank)
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)
         if env.world_size > 1 and not dist.is_initialized():
-            init_process_group(env, chosen, timeout_seconds)
+            init_process_group(env, chosen, JOIN_SECONDS)
         return cls(env.rank, env.world_size, env.local_rank, chosen)
 
     @property

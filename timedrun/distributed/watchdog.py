@@ -25,6 +25,7 @@ from timedrun.storage.atomic_file import replace_text
 
 STUCK: Final = "TIMEDRUN_STUCK_SECONDS"
 """Variable that overrides STUCK_SECONDS."""
+HEARTBEAT_INTERVAL: Final = 1.0
 HEARTBEAT_TIMEOUT: Final = 15.0
 """Seconds without a heartbeat after which a rank is unreachable. A process that ended is noticed at once."""
 STUCK_SECONDS: Final = 15.0
@@ -68,13 +69,11 @@ class Watchdog:
         ranks: ProcessGroup,
         on_end: Callable[[str, ExitCode], object],
         *,
-        interval_seconds: float = 1.0,
         environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ranks = ranks
         self.on_end = on_end
-        self.interval = interval_seconds
         self.stuck = _stuck_seconds(environment)
         self.step = 0
         self.failure: RunFailure | None = None
@@ -144,13 +143,13 @@ class Watchdog:
         with self._changed:
             self._returned = self._stopping = True
             if self._thread is not None and self._thread.is_alive():
-                self._changed.wait_for(lambda: self._status[self.ranks.rank].left, 2 * self.interval)
+                self._changed.wait_for(lambda: self._status[self.ranks.rank].left, 2 * HEARTBEAT_INTERVAL)
 
     def tick(self, wait_seconds: float = 0.0) -> bool:
         """Receive for up to `wait_seconds`, send and decide once; return True when the watchdog is done."""
         self._receive(wait_seconds)
         now = self._clock()
-        self._awake += min(now - self._last_tick, 2 * self.interval)
+        self._awake += min(now - self._last_tick, 2 * HEARTBEAT_INTERVAL)
         self._last_tick = now
         own = self._status[self.ranks.rank]
         with self._changed:
@@ -166,7 +165,7 @@ class Watchdog:
                 own.left = True
                 self._changed.notify_all()
         if self._awake >= self._next_heartbeat:
-            self._next_heartbeat = self._awake + self.interval
+            self._next_heartbeat = self._awake + HEARTBEAT_INTERVAL
             self._send_heartbeat(own)
         if self.failure is None and not own.left:
             self.failure = self._find_failure()
@@ -224,7 +223,7 @@ class Watchdog:
         if own.step != self.step:
             own.step, own.activity, own.heard = self.step, None, self._awake
             self._probe.reset()
-        elif self._connections and not own.left and self._awake - own.heard >= STILL_INTERVALS * self.interval:
+        elif self._connections and not own.left and self._awake - own.heard >= STILL_INTERVALS * HEARTBEAT_INTERVAL:
             own.activity = self._probe.sample(self._awake - self._sampled)
         self._sampled = self._awake
         self._send({"step": self.step, "activity": own.activity})
