@@ -218,16 +218,16 @@ def test_a_process_keeps_torchs_number_of_threads_and_ends_without_a_word(stores
 def test_a_damaged_file_is_named_before_any_image_is_read(
     stores: Callable[[str], Path], tmp_path: Path, damage: str
 ) -> None:
-    data = bytearray((stores("jpg") / "train.beton").read_bytes())
-    table = int(np.frombuffer(data, dtype="<u8", count=1, offset=16)[0])
+    content = bytearray((stores("jpg") / "train.beton").read_bytes())
+    table = int(np.frombuffer(content, dtype="<u8", count=1, offset=16)[0])
     if damage == "tables":
-        data[table + 8 : table + 16] = (1 << 40).to_bytes(8, "little")
+        content[table + 8 : table + 16] = (1 << 40).to_bytes(8, "little")
     damaged = {
         "empty": b"",
         "noise": np.random.default_rng(0).bytes(5000),
-        "half": bytes(data[: len(data) // 2]),
-        "tail": bytes(data[:-24]),
-        "tables": bytes(data),
+        "half": bytes(content[: len(content) // 2]),
+        "tail": bytes(content[:-24]),
+        "tables": bytes(content),
     }[damage]
     (tmp_path / "train.beton").write_bytes(damaged)
     with pytest.raises(DataError, match=r"train\.beton.*again"):
@@ -238,11 +238,11 @@ def test_a_damaged_file_is_named_before_any_image_is_read(
 def test_a_damaged_jpeg_is_an_error_with_the_files_name_and_the_images_number(
     stores: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    data = bytearray((stores("jpg") / "train.beton").read_bytes())
-    table = np.frombuffer(data, dtype="<u8", offset=int(np.frombuffer(data, "<u8", 1, 16)[0])).reshape(-1, 3)
+    content = bytearray((stores("jpg") / "train.beton").read_bytes())
+    table = np.frombuffer(content, dtype="<u8", offset=int(np.frombuffer(content, "<u8", 1, 16)[0])).reshape(-1, 3)
     row = table[table[:, 0] == 17][0]
-    data[int(row[1]) : int(row[1] + row[2])] = bytes(int(row[2]))
-    (tmp_path / "train.beton").write_bytes(data)
+    content[int(row[1]) : int(row[1] + row[2])] = bytes(int(row[2]))
+    (tmp_path / "train.beton").write_bytes(content)
     loader = FfcvLoader(data(2), tmp_path, CPU, train=True, seed=1)
     with pytest.raises(DataError, match=r"train\.beton: image 17 cannot be decoded"):
         list(loader.batches([np.arange(10), np.arange(10, 20), np.arange(20, 40)], 1, 32))
@@ -271,10 +271,10 @@ def test_in_a_prepared_store_a_damaged_jpeg_is_named_as_it_was_in_the_source(tmp
     images = given([(60, 80)] * 6)
     make_store(tmp_path, StoreConfig(format="beton", jpeg_share=1.0), {"train": images})
     path = tmp_path / "train.beton"
-    data = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes())
     begin = int(BetonImages(tmp_path, "train").index.rows["offset"][4])
-    data[begin : begin + 300] = bytes(300)
-    path.write_bytes(data)
+    content[begin : begin + 300] = bytes(300)
+    path.write_bytes(content)
     loader = FfcvLoader(data(1), tmp_path, CPU, train=True, seed=5)
     with pytest.raises(DataError, match=r"train\.beton: train/bee/4\.jpg cannot be decoded"):
         list(loader.batches([np.arange(6)], 1, 32))
