@@ -1,6 +1,7 @@
-"""Check and score a synthetic round here and with MLCommons' tools: time ratio, memory, and every score.
+"""Check and score a published round here and with MLCommons' tools: time ratio, memory, and every score.
 
-Usage: python benchmarks/round_speed.py [--megabytes 100] [--rounds 3] [--json FILE]
+Usage: python benchmarks/round_speed.py ROUND [--rounds 3] [--json FILE]
+ROUND is a folder of submitters named after its round, such as v5.1.
 Ours: `timedrun check --no-official` and `timedrun score` on the whole tree. MLCommons': package_checker and
 result_summarizer for each submitter, as scripts/verify_for_v2.1_training.sh of mlcommons/logging calls them (its third
 tool, repo_checker, reads no log). Both are measured as processes on the same files, interleaved.
@@ -14,6 +15,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,9 +26,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from synthetic_round import RULESET, write_round
-
 from mlevents.mlcommons import checker_version
+from mlevents.rounds import MLPERF_RULESETS, round_of_path
 
 Scores = dict[tuple[str, str, str], float | None]  # submitter, system, benchmark: minutes
 
@@ -52,11 +53,11 @@ class Spent:
         return process.returncode
 
 
-def ours(tree: Path, scratch: Path) -> tuple[dict[str, Spent], Scores]:
+def ours(tree: Path, scratch: Path, ruleset: str) -> tuple[dict[str, Spent], Scores]:
     """Check and score the whole tree with timedrun."""
     spent = {"check": Spent(), "score": Spent()}
     for verb, options in (("check", ["--no-official"]), ("score", [])):
-        command = [*TIMEDRUN, verb, str(tree), *options, "--json", "--ruleset", RULESET]
+        command = [*TIMEDRUN, verb, str(tree), *options, "--json", "--ruleset", ruleset]
         status = spent[verb].run(command, scratch, scratch / f"{verb}.json")
         assert status in (0, 1), f"timedrun {verb} ended with {status}"
     scores: Scores = {}
@@ -65,7 +66,7 @@ def ours(tree: Path, scratch: Path) -> tuple[dict[str, Spent], Scores]:
     return spent, scores
 
 
-def theirs(submitters: Sequence[Path], scratch: Path) -> tuple[dict[str, Spent], Scores]:
+def theirs(submitters: Sequence[Path], scratch: Path, ruleset: str) -> tuple[dict[str, Spent], Scores]:
     """Check and summarize every submitter with MLCommons' tools."""
     spent = {"package_checker": Spent(), "result_summarizer": Spent()}
     scores: Scores = {}
@@ -78,14 +79,15 @@ def theirs(submitters: Sequence[Path], scratch: Path) -> tuple[dict[str, Spent],
             ("package_checker", ["--log_output", str(scratch / "package_checker.log")]),
             ("result_summarizer", ["--csv", str(table)]),
         ):
-            command = [sys.executable, "-m", f"mlperf_logging.{tool}", str(submitter), "training", RULESET, *options]
-            status = spent[tool].run(command, scratch, scratch / f"{tool}.out")
-            assert status == 0, f"{tool} ended with {status} on {submitter.name}"
+            command = [sys.executable, "-m", f"mlperf_logging.{tool}", str(submitter), "training", ruleset, *options]
+            spent[tool].run(command, scratch, scratch / f"{tool}.out")  # nonzero for what it rejects
+        if not table.is_file():
+            continue
         with open(table, newline="") as file:
             for row in csv.DictReader(file):
-                for benchmark in ("resnet", "bert"):
-                    minutes = float(row[benchmark]) if row[benchmark] else None
-                    scores[row["submitter"], row["system"], benchmark] = minutes
+                for benchmark in MLPERF_RULESETS[ruleset].benchmarks.keys() & row.keys():
+                    if row[benchmark]:
+                        scores[row["submitter"], row["system"], benchmark] = float(row[benchmark])
         for scaling in submitter.glob("results/*/*/scaling.json"):
             scaling.unlink()  # the package checker wrote it; the next repeat starts from the same files
     return spent, scores
@@ -114,14 +116,16 @@ def differences(own: Scores, official: Scores) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("round", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with TemporaryDirectory(prefix="round-") as name:
-        tree, scratch = Path(name).resolve() / "round", Path(name).resolve() / "scratch"
-        scratch.mkdir()
-        submitters = list(write_round(tree, arguments.megabytes))
+        scratch, tree = Path(name).resolve(), Path(name).resolve() / "round"
+        shutil.copytree(arguments.round, tree)  # the package checker writes into it
+        ruleset = round_of_path(arguments.round.resolve())
+        assert ruleset is not None, f"{arguments.round} is not named after a round"
+        submitters = sorted(tree.iterdir())
         logs = list(tree.rglob("result_*.txt"))
         size = sum(log.stat().st_size for log in logs)
         print(f"{len(submitters)} submitters, {len(logs)} logs, {size / 1e6:.1f} MB; {checker_version()}")
@@ -132,9 +136,9 @@ def main() -> None:
             spent: dict[str, dict[str, Spent]] = {}
             for side in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
                 if side == "ours":
-                    spent[side], own = ours(tree, scratch)
+                    spent[side], own = ours(tree, scratch, ruleset)
                 else:
-                    spent[side], official = theirs(submitters, scratch)
+                    spent[side], official = theirs(submitters, scratch, ruleset)
             rows.append(spent)
             print(f"  {number + 1}: {times('ours', spent['ours'])}; {times('theirs', spent['theirs'])}", flush=True)
     # Not before: it brings torch, and a process started from one of that size would be measured with it.

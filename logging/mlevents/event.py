@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from json import JSONDecoder
+from json import JSONDecodeError, JSONDecoder
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from mlevents import keys
@@ -165,7 +165,9 @@ class LogReader:
         try:
             fields, end = self._decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            cause = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            cause = str(error) if isinstance(error, JSONDecodeError) else "a number has too many digits"
+            if isinstance(error, RecursionError):
+                cause = "nested too deeply"
             self._problem("record-json", f"invalid JSON ({cause}); record skipped")
             return None, position
         if self._constants:

@@ -15,13 +15,12 @@ from typing import Any, Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding
+from mlevents.evaluations import Checkpoint, checkpoints, evaluated_offline, first_passing, progress_of, quality_of
 from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
-from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules
+from mlevents.rounds import BENCHMARK_DATASET, RULESETS
 
 # The parts of a benchmark's quality are the same in all rounds.
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
-# Metadata that may hold an evaluation's progress if the one that its benchmark requires is missing.
-PROGRESS: Final = (keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STEP_NUM)
 ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # first bytes of gzip, zip, bzip2 and xz
 
 
@@ -142,28 +141,45 @@ class RunRecord:
         for event in self.timed:
             if event.key != keys.EVAL_ACCURACY:
                 continue
-            value, progress = _quality(event, rules), progress_of(event, rules)
+            value, progress = quality_of(event, rules), progress_of(event, rules)
             if is_number(value) and progress is not None:
                 minutes = (event.time_ms - self.started.time_ms) / 60_000
                 points.append(QualityPoint(minutes, progress, float(value)))
         return points
 
+    @cached_property
+    def _stopped_at(self) -> Checkpoint | None:
+        """The checkpoint that ended a run evaluated after the clock, by default the last one; None for other runs."""
+        rules = _NEWEST.get(self.benchmark or "")
+        if rules is None or not evaluated_offline(self.timed, self.stopped, rules):
+            return None
+        found = checkpoints(self.timed, rules)
+        return first_passing(found, rules) or next(reversed(found), None)
+
     @property
     def final_quality(self) -> float | None:
-        """The number of the last eval_accuracy before run_stop, or None; of a quality with parts, the first part."""
+        """The number of the last eval_accuracy before run_stop, or None; of a quality with parts, the first part.
+
+        Of a run that was evaluated after the clock, the number of the first checkpoint that reached the target.
+        """
         rules = _NEWEST.get(self.benchmark or "")
+        if rules is not None and self._stopped_at is not None:
+            value = self._stopped_at.values.get(next(iter(rules.parts), ""))
+            return float(value) if is_number(value) else None
         evaluations = [event for event in self._before_stop if event.key == keys.EVAL_ACCURACY]
         if rules is not None and rules.parts and not rules.parts_in_one_event:
             evaluations = [e for e in evaluations if e.metadata.get(keys.METRIC) == next(iter(rules.parts))]
-        value = _quality(evaluations[-1], rules) if evaluations else None
+        value = quality_of(evaluations[-1], rules) if evaluations else None
         return float(value) if is_number(value) else None
 
     @property
     def final_parts(self) -> dict[str, float]:
-        """The last value before run_stop of each part of a quality with parts; else empty."""
+        """The last value before run_stop of each part of a quality with parts, or its checkpoint's; else empty."""
         rules = _NEWEST.get(self.benchmark or "")
         found: dict[str, Any] = {}
-        if rules is not None and rules.parts:
+        if rules is not None and rules.parts and self._stopped_at is not None:
+            found = self._stopped_at.values
+        elif rules is not None and rules.parts:
             for event in self._before_stop:
                 if event.key == keys.EVAL_ACCURACY:
                     found.update(rules.quality_parts(event.value, event.metadata.get(keys.METRIC)))
@@ -185,23 +201,7 @@ class RunRecord:
     @property
     def is_demonstration(self) -> bool:
         """True if the log names a dataset that is not the benchmark's own, which rules a submission out."""
-        return self.dataset is not None and self.dataset != BENCHMARK_DATASET.get(self.benchmark or "")
-
-
-def _quality(event: Event, rules: BenchmarkRules | None) -> Any:
-    """Return the number of an eval_accuracy event that represents the run's quality, or None."""
-    if rules is None or not rules.parts:
-        return event.value
-    return rules.quality_parts(event.value, event.metadata.get(keys.METRIC)).get(next(iter(rules.parts)))
-
-
-def progress_of(event: Event, rules: BenchmarkRules | None) -> float | None:
-    """Return the progress of an evaluation, in the unit of `rules` or else of its metadata; None without one."""
-    for name in (rules.progress if rules else keys.EPOCH_NUM, *PROGRESS):
-        progress = event.metadata.get(name)
-        if is_number(progress):
-            return float(progress)
-    return None
+        return self.dataset is not None and self.dataset.lower() != BENCHMARK_DATASET.get(self.benchmark or "")
 
 
 def read(path: Path) -> RunRecord:

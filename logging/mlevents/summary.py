@@ -33,7 +33,7 @@ SHARED: Final = (
 SKETCH_SIZE: Final = 512  # hashes; logs with fewer timed events are kept whole
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RunSummary:
     """Summary of one log. A field is None, or empty, if the log lacks it in a usable form."""
 

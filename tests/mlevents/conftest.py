@@ -45,8 +45,8 @@ def good_records(seed: int = 1, dataset: str | None = None, accuracies: tuple[fl
         ("submission_status", "onprem"),
         ("seed", seed),
         ("global_batch_size", 64),
-        ("train_samples", 1437),
-        ("eval_samples", 360),
+        ("train_samples", 1_281_167 if dataset in (None, "imagenet") else 1437),
+        ("eval_samples", 50_000 if dataset in (None, "imagenet") else 360),
     ):
         add(key, value)
     if dataset is not None:

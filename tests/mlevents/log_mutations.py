@@ -185,8 +185,16 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         put("submission_benchmark", "resnet50"),
         *("fail", "breaks off", "vocabulary", ("submission_benchmark", 0)),
     ),
-    # Right by itself; that it lies in a folder of resnet is for the check of a submission to find.
-    Mutation("benchmark bert", put("submission_benchmark", "bert"), "pass", "pass"),
+    Mutation(
+        "benchmark bert",
+        put("submission_benchmark", "bert"),
+        *("fail", "pass", "dataset-size", ("eval_samples", 0)),
+    ),
+    Mutation(
+        "digits as ImageNet",
+        each(put("train_samples", 1437), put("eval_samples", 360)),
+        *("fail", "pass", "dataset-size", ("train_samples", 0)),
+    ),
     Mutation(
         "division after init_stop",
         move(("submission_division", 0), ("init_stop", 0)),
@@ -258,6 +266,26 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "a value twice in a record",
         line_edit(LAST_ACCURACY, lambda line: line.replace('"value":', '"value": 0.1, "value":')),
         *("fail", "pass", "record-repeats", LAST_ACCURACY),
+    ),
+    Mutation(
+        "first epochs cut off",
+        each(
+            edit(
+                "epoch_start", lambda record: record["metadata"].update(epoch_num=record["metadata"]["epoch_num"] + 2)
+            ),
+            edit("epoch_stop", lambda record: record["metadata"].update(epoch_num=record["metadata"]["epoch_num"] + 2)),
+        ),
+        *("fail", "pass", "epoch-numbering", ("epoch_start", 0)),
+    ),
+    Mutation(
+        "a batch that is no whole number",
+        put("global_batch_size", 64.5),
+        *("fail", "pass", "batch-size", ("global_batch_size", 0)),
+    ),
+    Mutation(
+        "a batch larger than the training set",
+        put("global_batch_size", 2_000_000),
+        *("fail", "pass", "batch-size", ("global_batch_size", 0)),
     ),
     Mutation("epochs from 0", renumbered, "pass", "pass", "epoch-numbering", ("epoch_start", 0), "warning"),
     Mutation(

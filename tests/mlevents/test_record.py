@@ -110,6 +110,7 @@ def test_extreme_content_is_reported_and_not_raised(tmp_path, content):
         (GOOD.replace('"value": 0.5, ', ""), "record-value", 1),
         (GOOD.replace("0.5", "NaN"), "record-number", 1),
         (GOOD.replace("0.5", "[" * 40 + "]" * 40), "record-json", 0),
+        (GOOD.replace("0.5", "9" * 5000), "record-json", 0),
         (GOOD.replace('"value"', '"value": 0.1, "value"'), "record-repeats", 1),
         (GOOD.replace('"epoch_num"', '"epoch_num" : 0, "epoch_num"'), "record-repeats", 1),
         (GOOD.replace("1000", "true"), "record-time", 0),

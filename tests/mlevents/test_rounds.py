@@ -166,8 +166,10 @@ def test_defaults_are_the_reference_rounds_or_the_newest_and_unknown_names_list_
         default_ruleset("gnmt")
 
 
-def test_the_round_is_found_from_the_name_of_mlcommons_results_folder():
+def test_the_round_is_found_from_the_name_of_a_folder():
     for path, name in {
+        "v5.1/Org/results/s/flux1/result_0.txt": "5.1.0",
+        "v2.1-runs/Org": None,
         "training_results_v2.1/MosaicML/results/s/bert/result_0.txt": "2.1.0",
         "/data/training_results_v6.1/Org": "6.1.0",
         "training_results_v4.0-main/Org/results": "4.0.0",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Callable
 from pathlib import Path
 
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
-RULESET_HELP = "ruleset such as 2.0.0 (default: that of the benchmark's round)"
+RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: that of the round's folder, else of the benchmark)"
 
 
 def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
@@ -31,6 +32,12 @@ positive, not_negative_int = at_least(1), at_least(0)
 def path(text: str) -> Path | None:
     """Parse a path; an empty one, as of an unset variable, is none."""
     return Path(text) if text else None
+
+
+def ruleset(text: str) -> str:
+    """Parse the name of a round or of its ruleset: v2.0 and 2.0 are 2.0.0."""
+    name = re.fullmatch(r"v?([0-9]+[.][0-9]+)", text)
+    return f"{name[1]}.0" if name else text
 
 
 def add_list(parser: ArgumentParser) -> None:
@@ -89,7 +96,7 @@ def add_preflight(parser: ArgumentParser) -> None:
     _add_methods(parser)
     parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
     _add_data_folder(parser)
-    parser.add_argument("--ruleset", help=RULESET_HELP)
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
 
 
@@ -102,13 +109,15 @@ def add_race(parser: ArgumentParser) -> None:
 
 def add_check(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
-    parser.add_argument("--ruleset", help=RULESET_HELP)
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
+    parser.add_argument("--by", choices=("rule", "submitter"), help="group the findings, as is done for several sets")
+    parser.add_argument("--quiet", action="store_true", help="print the totals only")
 
 
 def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs, package or round")
-    parser.add_argument("--ruleset", help=RULESET_HELP)
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
 
 
@@ -134,7 +143,7 @@ def add_package(parser: ArgumentParser) -> None:
     parser.add_argument("sets", nargs="+", metavar="RESULTS", help="folder written by run or race")
     parser.add_argument("--out", required=True, help="folder to create")
     parser.add_argument("--submitter", help="default: the organization that the logs name")
-    parser.add_argument("--ruleset", help=RULESET_HELP)
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "the file of `timedrun system --out`, filled in")
 
 

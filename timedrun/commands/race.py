@@ -11,20 +11,21 @@ from pathlib import Path
 
 from mlevents.record import read
 from mlevents.rounds import MLPERF_RULESETS, ruleset
+from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import BenchmarkSpec, find
-from timedrun.commands.check import CheckResult, check_paths, finding_line, verdict_line
+from timedrun.commands.check import check_paths
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.commands.show import print_table
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
 from timedrun.storage.result_files import ResultPaths, new_folder, write_json
 from timedrun.submission import plot
+from timedrun.submission.check_report import CheckResult, finding_line, verdict_line
 from timedrun.submission.compare import compare_sets
 from timedrun.submission.packaging import package
-from timedrun.submission.scoring.run_status import reached
 from timedrun.submission.scoring.score_table import NOTICE
 from timedrun.submission.speedup_ratio import NotComparable, Ratio
 

@@ -31,7 +31,8 @@ INIT_SECONDS: Final = 30.0
 STEP_SECONDS: Final = 0.1  # of an optimizer step and of an evaluation, unless the budget needs less
 PAUSE_SECONDS: Final = 60.0  # between two runs of a set
 NEVER: Final = 2**62  # steps
-NEED_MODEL: Final = frozenset({"required-key", "quality-range"})  # rules that `log_errors` cannot judge
+# Rules that `log_errors` cannot judge: they need the model or the data.
+NEED_MODEL_OR_DATA: Final = frozenset({"required-key", "quality-range", "dataset-size", "batch-size"})
 
 
 class SimulatedClock:
@@ -145,6 +146,6 @@ def log_errors(spec: BenchmarkSpec, settings: RunConfig) -> list[str]:
         write_log(spec, settings, plan, log, settings.submission.platform or "any", SimulatedClock())
         found = log_check.check(log, spec.ruleset).findings
     rules = ruleset(spec.ruleset)
-    errors = [one for one in found if one.level == "error" and one.rule not in NEED_MODEL]
+    errors = [one for one in found if one.level == "error" and one.rule not in NEED_MODEL_OR_DATA]
     hints = [hint(one, settings, spec.mlperf_benchmark, rules) for one in errors]
     return [f"{one.message}: {text}" if text else one.message for one, text in zip(errors, hints, strict=True)]

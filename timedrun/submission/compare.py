@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents.rounds import BENCHMARK_DATASET
+from mlevents.run_status import failure, reached, rules_of, target
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_json
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, recorded_run_of
 from timedrun.submission.scoring.run_set import UNKNOWN, copied
-from timedrun.submission.scoring.run_status import failure, reached, rules_of, target
 from timedrun.submission.scoring.score import Score, score_set
 from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare
 

@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
+from mlevents.run_status import reached, target
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
-from timedrun.submission.scoring.run_status import reached, target
 from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED, shortened
 
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Final
+
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
+from mlevents.evaluations import evaluated_offline
 from mlevents.event import Event
 from mlevents.record import RunRecord
 from mlevents.rounds import BenchmarkRules, Ruleset
+
+TRAINED: Final = frozenset({keys.EPOCH_START, keys.EPOCH_STOP, keys.BLOCK_START, keys.BLOCK_STOP})
 
 
 class CheckedRun:
@@ -27,3 +33,30 @@ class CheckedRun:
     def evaluations(self) -> list[Event]:
         """Return the eval_accuracy events of the timed region."""
         return [event for event in self.record.timed if event.key == keys.EVAL_ACCURACY]
+
+    @cached_property
+    def evaluation_blocks(self) -> frozenset[int]:
+        """Identities of the blocks and epochs that start during an evaluation, with their stops: they train nothing."""
+        found: set[int] = set()
+        evaluating = False
+        opened: dict[str, Event] = {}
+        for event in self.record.timed:
+            if event.key in (keys.EVAL_START, keys.EVAL_STOP):
+                evaluating = event.key == keys.EVAL_START
+                opened.clear()
+            elif evaluating and event.key in (keys.BLOCK_START, keys.EPOCH_START):
+                opened[event.key] = event
+            elif evaluating and event.key in TRAINED:
+                start = opened.pop(keys.BLOCK_START if event.key == keys.BLOCK_STOP else keys.EPOCH_START, None)
+                found |= {id(start), id(event)} if start is not None else set()
+        return frozenset(found)
+
+    @cached_property
+    def evaluated_offline(self) -> bool:
+        """True if checkpoints were evaluated after the clock, where the benchmark allows it."""
+        return evaluated_offline(self.record.timed, self.record.stopped, self.benchmark)
+
+    def training(self) -> list[Event]:
+        """Return the starts and stops of blocks and epochs of the timed region, without those of evaluations."""
+        timed = (event for event in self.record.timed if event.key in TRAINED)
+        return [event for event in timed if id(event) not in self.evaluation_blocks]

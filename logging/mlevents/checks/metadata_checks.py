@@ -29,6 +29,35 @@ def counts(run: CheckedRun) -> Iterator[Finding]:
                 break
 
 
+def sizes(run: CheckedRun) -> Iterator[Finding]:
+    """Report a run whose numbers of samples are not those of the benchmark's own data, unless it names other data."""
+    if run.benchmark is None or run.record.is_demonstration:
+        return
+    for key, (least, most) in run.benchmark.samples.items():
+        event = run.record.last(key)
+        if event is not None and is_number(event.value) and not least <= event.value <= most:
+            wanted = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            message = (
+                f"{key} is {event.value:,}, but {run.benchmark.dataset} has {wanted}: this is no result of "
+                f"{run.benchmark.name}; a run on other data logs its dataset and its quality_target"
+            )
+            yield run.finding("error", "dataset-size", message, event)
+
+
+def batch(run: CheckedRun) -> Iterator[Finding]:
+    """Report a global batch size that is no whole number, or larger than the training set."""
+    event, train = run.record.last(keys.GLOBAL_BATCH_SIZE), run.record.value(keys.TRAIN_SAMPLES)
+    if event is None or not is_number(event.value) or event.value <= 0:
+        return  # reported by `counts`
+    known = run.benchmark is not None and keys.TRAIN_SAMPLES in run.benchmark.samples
+    if event.value != int(event.value):
+        message = f"global_batch_size is {short(event.value)}, not a whole number of samples"
+        yield run.finding("error", "batch-size", message, event)
+    elif (known or run.record.is_demonstration) and is_number(train) and event.value > train > 0:
+        message = f"global_batch_size is {event.value:,}, more than the {train:,} samples of the training set"
+        yield run.finding("error", "batch-size", message, event)
+
+
 def names(run: CheckedRun) -> Iterator[Finding]:
     """Report organizations and platforms that are not strings: they cannot match a folder or a system description."""
     for key in NAMES:

@@ -145,8 +145,13 @@ def _values(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> Ite
 def _judged_by_the_target(run: CheckedRun, required: RequiredKey, logged: list[Logged]) -> bool:
     """Return True if the target check covers it: no value reaches the target, or it is a demonstration's own."""
     benchmark = run.benchmark
-    if required.key != keys.EVAL_ACCURACY or benchmark is None or benchmark.parts:
+    if benchmark is None or (required.key != keys.EVAL_ACCURACY and required.joined is None):
         return False
+    if benchmark.parts:
+        parts = (
+            {name: v for name, v in value.items() if is_number(v)} for _, value in logged if isinstance(value, dict)
+        )
+        return not run.record.is_demonstration and not any(benchmark.reached(one) for one in parts)
     return run.record.is_demonstration or not any(is_number(value) and benchmark.reached(value) for _, value in logged)
 
 

@@ -10,6 +10,7 @@ from mlevents.checks.finding import Finding
 from mlevents.event import short
 from mlevents.rounds import Ruleset
 from mlevents.rounds import ruleset as find_ruleset
+from mlevents.run_status import failure
 from mlevents.summary import SHARED, SKETCH_SIZE, RunSummary
 
 COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
@@ -22,7 +23,34 @@ MOSTLY: Final = 0.75
 def check_set(summaries: Sequence[RunSummary], ruleset: str | Ruleset) -> list[Finding]:
     """Return findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset."""
     rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
-    return [*_count(summaries, rules), *_mixed(summaries), *_copies(summaries), *_seeds(summaries)]
+    dropped = dropped_runs(summaries, rules)
+    scored = [run for run in summaries if run not in dropped]
+    return [
+        *_count(summaries, rules),
+        *(_dropped(run, why) for run, why in dropped.items()),
+        *_mixed(scored),
+        *_copies(summaries),
+        *_seeds(summaries),
+    ]
+
+
+def dropped_runs(summaries: Sequence[RunSummary], rules: Ruleset) -> dict[RunSummary, str]:
+    """Return the runs of a set that did not reach the target, with the reason, if a score may drop them.
+
+    "A single non-converging run may be treated as the slowest run and dropped" (training_rules.adoc, "Benchmark
+    Results"); more for benchmarks of which more runs are dropped. Empty for a demonstration or if too many failed.
+    """
+    benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in summaries)), None)
+    if benchmark is None or any(run.is_demonstration for run in summaries):
+        return {}
+    logs = (run for run in summaries if run.events)  # a file that holds no log is no run
+    failed = {run: why for run in logs if (why := failure(run, rules.name)) is not None}
+    return failed if len(failed) <= benchmark.dropped else {}
+
+
+def _dropped(run: RunSummary, why: str) -> Finding:
+    message = f"{run.path.name} {why}; a score may drop it as the slowest run"
+    return Finding(level="warning", rule="run-dropped", message=message, path=str(run.path))
 
 
 def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
@@ -39,7 +67,7 @@ def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
 def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
     said = [run for run in runs if run.events]  # a file without events is reported by its own check
     for position, key in enumerate(SHARED):
-        groups = _grouped(said, lambda run, position=position: short(run.shared[position][1], 200))  # type: ignore[misc]
+        groups = _grouped(said, lambda run, position=position: _shown(run.shared[position][1]))  # type: ignore[misc]
         if len(groups) > 1:
             parts = "; ".join(f"{value} in {_names(group)}" for value, group in groups.items())
             yield Finding(
@@ -48,6 +76,11 @@ def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
                 message=f"{key} differs within the set: {parts}",
                 path=str(min(groups.values(), key=len)[0].path),
             )
+
+
+def _shown(value: object) -> str:
+    """Return `value` as text, 1.0 like 1."""
+    return short(int(value) if isinstance(value, float) and value.is_integer() else value, 200)
 
 
 def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:

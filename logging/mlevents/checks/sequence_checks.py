@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median_low
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.check_context import TRAINED, CheckedRun
 from mlevents.checks.finding import Finding, Level
-from mlevents.checks.timed_region import TRAINED
+from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
 from mlevents.event import Event, is_number, short
-from mlevents.record import progress_of
 
 PAIRS: Final = {
     keys.BLOCK_START: keys.BLOCK_STOP,
@@ -32,12 +32,19 @@ NUMBERED: Final = (  # key, and the metadata that numbers it
     (keys.EVAL_ACCURACY, keys.SAMPLES_COUNT),
     (keys.EVAL_ACCURACY, keys.STEP_NUM),
 )
+ROUNDING: Final = 0.01  # of the interval between evaluations
 COUNTED_FROM_ONE: Final = frozenset({keys.EPOCH_START, keys.BLOCK_START})
+EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_ACCURACY})
+BLOCKS: Final = frozenset({keys.BLOCK_START, keys.BLOCK_STOP})
 
 
 def time_steps(run: CheckedRun) -> Iterator[Finding]:
+    """Report times that step back by more than the clocks of nodes differ, unless the benchmark's logs are put together
+    from several times."""
+    if run.evaluated_offline or (run.benchmark is not None and run.benchmark.cache_clear_by_time):
+        return
     steps = [(a.time_ms - b.time_ms, a, b) for a, b in pairwise(run.record.events) if b.time_ms < a.time_ms]
-    if steps:
+    if max(steps, default=(0.0,))[0] > CLOCK_TOLERANCE_MS:  # less is the difference between nodes' clocks
         worst, before, after = max(steps, key=lambda step: step[0])
         message = f"time steps back {len(steps)} times, by up to {worst / 1e3:.3f} s (after line {before.line})"
         message += "; the wall clock was set, or several processes wrote"
@@ -51,10 +58,17 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
     end = run.position[id(stopped)] if stopped else len(run.record.events)
     for key, name in NUMBERED:
         events = [e for e in run.record.all(key) if name in e.metadata and run.position[id(e)] < end]
+        events = [e for e in events if id(e) not in run.evaluation_blocks]
         wrong = [e for e in events if not is_number(e.metadata[name]) or e.metadata[name] < 0]
         if wrong:
             message = f"{name} of {key} is {short(wrong[0].metadata[name])}, not a number >= 0"
             yield run.finding("error", "epoch-numbering", message, wrong[0])
+            continue
+        if name == keys.FIRST_EPOCH_NUM and run.benchmark is not None and run.benchmark.progress != keys.EPOCH_NUM:
+            continue  # counted in another unit
+        if key in EVALUATED and run.evaluated_offline:
+            continue  # in any order
+        if key in BLOCKS and name == keys.SAMPLES_COUNT and _lengths(run, events):
             continue
         for before, after in pairwise(events):
             last, number = before.metadata[name], after.metadata[name]
@@ -67,8 +81,13 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
                 message = f"{name} of {key} jumps from {last} (line {before.line}) to {number}"
                 yield run.finding("warning", "epoch-numbering", message, after)
                 break
-        if in_epochs and key in COUNTED_FROM_ONE and events and events[0].metadata[name] != 1:
-            message = f"{key} counts from {events[0].metadata[name]}; the rules number epochs from 1"
+        first = events[0].metadata[name] if in_epochs and key in COUNTED_FROM_ONE and events else 1
+        counted = key == keys.EPOCH_START or run.record.first(keys.EPOCH_START) is None
+        if first > 1 and counted and run.benchmark is not None and run.benchmark.from_first_epoch:
+            message = f"{key} counts from {first}; the rules number epochs from 1, so the log lacks those before"
+            yield run.finding("error", "epoch-numbering", message, events[0])
+        elif first != 1:
+            message = f"{key} counts from {first}; the rules number epochs from 1"
             yield run.finding("warning", "epoch-numbering", message, events[0])
     starts, stops = run.record.all(keys.EPOCH_START), run.record.all(keys.EPOCH_STOP)
     for start, stop in zip(starts, stops, strict=False):
@@ -79,9 +98,21 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
             break
 
 
+def _lengths(run: CheckedRun, blocks: list[Event]) -> bool:
+    """Return True if samples_count of `blocks` is their length, as in v5.x: the sums are the evaluations' progress."""
+    sums = set(accumulate(event.metadata[keys.SAMPLES_COUNT] for event in blocks))
+    points = [progress_of(event, run.benchmark) for event in run.evaluations()]
+    return bool(points) and sums.issuperset(points)
+
+
 def pairs(run: CheckedRun) -> Iterator[Finding]:
+    """Report starts without their stop, and stops without their start.
+
+    An error is only a last evaluation without eval_stop, unless the benchmark's reference ends so.
+    """
+    last = run.record.last(keys.EVAL_START)
+    may_stay_open = run.benchmark is not None and run.benchmark.ends_in_evaluation
     for start_key, stop_key in PAIRS.items():
-        level: Level = "error" if start_key == keys.EVAL_START else "warning"
         open_start: Event | None = None
         unstopped: list[Event] = []
         unstarted: list[Event] = []
@@ -97,6 +128,7 @@ def pairs(run: CheckedRun) -> Iterator[Finding]:
             if events:
                 relation = "followed" if key == start_key else "preceded"
                 message = f"{len(events)} of {len(run.record.all(key))} {key} are not {relation} by their own {missing}"
+                level: Level = "error" if last in events and not may_stay_open else "warning"
                 yield run.finding(level, "pairs", message, events[0])
 
 
@@ -119,6 +151,11 @@ def nesting(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("warning", "nesting", message, event)
 
 
+def _remainder(event: Event, run: CheckedRun, interval: float) -> float:
+    """Return how far an evaluation is from the nearest whole number of intervals."""
+    return math.remainder(progress_of(event, run.benchmark) or 0.0, interval)
+
+
 def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     """Report intervals between evaluations: closed runs must keep the benchmark's, open ones their own."""
     batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
@@ -135,7 +172,13 @@ def evaluation_interval(run: CheckedRun) -> Iterator[Finding]:
     if not steps:
         return
     if run.record.division == keys.CLOSED:
-        off = [(step, event) for step, event in steps if asked is not None and abs(step - asked) > slack]
+        # Evaluations follow whole batches, and batches without padding differ in their samples.
+        near = max(slack, ROUNDING * (asked or 0.0))
+        off = [
+            (step, event)
+            for step, event in steps
+            if asked and abs(step - asked) > near and abs(_remainder(event, run, asked)) > near
+        ]
         if off:
             step, event = off[0]
             message = f"{step:g} {run.benchmark.unit} between two evaluations; the closed division requires {asked}"

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.check_context import TRAINED, CheckedRun
 from mlevents.checks.finding import Finding, Level
+from mlevents.evaluations import CLOCK_TOLERANCE_MS, checkpoints, first_passing
 from mlevents.event import Event, is_number, short
 
 CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % by which NTP may slew a clock
-CLOCK_TOLERANCE_MS: Final = 1000.0
 GAP_WORTH_NOTING_MS: Final = 1000.0
 FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
 SECONDS_SINCE_1970: Final = (1e9, 1e11)  # as milliseconds these are days in early 1970
 
-TRAINED: Final = frozenset({keys.EPOCH_START, keys.EPOCH_STOP, keys.BLOCK_START, keys.BLOCK_STOP})
+# Metadata of blocks and epochs that counts as the progress of evaluations does.
+SAME_UNIT: Final = {keys.EPOCH_NUM: (keys.EPOCH_NUM, keys.FIRST_EPOCH_NUM)}
 EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_STOP, keys.EVAL_ACCURACY})
 
 
@@ -62,6 +64,8 @@ def outside(run: CheckedRun) -> Iterator[Finding]:
         return
     timed = [event for event in run.record.timed if event.key in TRAINED | EVALUATED]
     for edge, is_stop in ((stopped, True), (started, False)):
+        if is_stop and run.evaluated_offline:
+            continue  # judged by `stopped_at_checkpoint`
         by = [(event.time_ms - edge.time_ms) * (1 if is_stop else -1) for event in timed]
         wrong = [event for event, ms in zip(timed, by, strict=True) if ms > CLOCK_TOLERANCE_MS]
         if wrong:
@@ -70,10 +74,69 @@ def outside(run: CheckedRun) -> Iterator[Finding]:
             yield run.finding("error", "clock-order", message, edge)
 
 
+def stopped_at_checkpoint(run: CheckedRun) -> Iterator[Finding]:
+    """Report a run that was evaluated after the clock and whose run_stop is earlier than the training of the first
+    checkpoint that reached the target."""
+    stopped, rules = run.record.stopped, run.benchmark
+    if stopped is None or rules is None or not run.evaluated_offline:
+        return
+    evaluated = checkpoints(run.record.timed, rules)
+    passing, blocks = first_passing(evaluated, rules), _trained_blocks(run)
+    if passing is None or not blocks:
+        return  # without a passing one the target was missed; without blocks a required key is missing
+    # The blocks may count in another unit, or from another number; there are no fewer than evaluated checkpoints.
+    least = min(evaluated.index(passing), len(blocks) - 1)
+    index = next((i for i, one in enumerate(blocks) if one.until >= passing.progress), -1)
+    block = blocks[max(least, index)]
+    trained_ms = block.stop.time_ms
+    if index >= least and block.begun < passing.progress < block.until:  # as far in time as in progress
+        share = (passing.progress - block.begun) / (block.until - block.begun)
+        trained_ms = block.start_ms + share * (trained_ms - block.start_ms)
+    if trained_ms - stopped.time_ms > CLOCK_TOLERANCE_MS:
+        message = (
+            f"run_stop is {(trained_ms - stopped.time_ms) / 1e3:.3f} s earlier than the end of training of the first "
+            f"checkpoint that reaches the target, at {passing.progress:g} {rules.unit}"
+        )
+        yield run.finding("error", "clock-order", message, stopped)
+
+
+@dataclass
+class _Block:
+    """A block or epoch of training: from the progress `begun` to `until`, 0 if unknown."""
+
+    start_ms: float
+    begun: float
+    stop: Event
+    until: float
+
+
+def _trained_blocks(run: CheckedRun) -> list[_Block]:
+    """Return the finished blocks and epochs of the timed region.
+
+    Some logs give a stop the progress of its start: then the next start has it, and the last block is taken to be as
+    long as the one before.
+    """
+    name = run.benchmark.progress if run.benchmark else keys.EPOCH_NUM
+    start: tuple[float, float] | None = None
+    found: list[_Block] = []
+    for event in run.training():
+        numbers = (event.metadata.get(same) for same in SAME_UNIT.get(name, (name,)))
+        at = next((float(number) for number in numbers if is_number(number)), 0.0)
+        if event.key in (keys.BLOCK_START, keys.EPOCH_START):
+            start = event.time_ms, at
+        elif start is not None:
+            found.append(_Block(*start, event, at))
+    length = 0.0
+    for block, after in zip(found, [*found[1:], None], strict=True):
+        if block.until == block.begun:
+            block.until = after.begun if after is not None else block.begun + length
+        length = block.until - block.begun
+    return found
+
+
 def set_back(run: CheckedRun) -> Iterator[Finding]:
     """Report epochs and blocks that step back in time: a clock that is set back shortens the score."""
-    trained = [event for event in run.record.timed if event.key in TRAINED]
-    for before, after in pairwise(trained):
+    for before, after in pairwise(run.training()):
         if before.time_ms - after.time_ms <= CLOCK_TOLERANCE_MS:
             continue
         message = (
@@ -100,7 +163,7 @@ def duration(run: CheckedRun) -> Iterator[Finding]:
     low, high = SECONDS_SINCE_1970
     if low < started.time_ms < high:
         message = f"time_ms is {started.time_ms:.0f}, in early 1970; it looks like seconds instead of milliseconds"
-        yield run.finding("warning", "time-unit", message, started)
+        yield run.finding("error", "time-unit", f"{message}, so the run's time is wrong", started)
     elif started.time_ms < FIRST_ROUND_MS:
         message = f"time_ms is {started.time_ms:.0f}, before MLPerf's first round; log milliseconds since 1970"
         yield run.finding("warning", "time-unit", message, started)
@@ -121,7 +184,13 @@ def cache_clear(run: CheckedRun) -> Iterator[Finding]:
     """Report caches not cleared before the clock started (training_rules.adoc, "Data State at Start of Run")."""
     clears, start = run.record.all(keys.CACHE_CLEAR), run.record.first(keys.RUN_START)
     if clears and start is not None:
-        before = [event for event in clears if run.position[id(event)] < run.position[id(start)]]
+        by_time = run.benchmark is not None and run.benchmark.cache_clear_by_time
+        position = run.position[id(start)]
+        before = [
+            event
+            for event in clears
+            if run.position[id(event)] < position or (by_time and event.time_ms <= start.time_ms)
+        ]
         if not before:
             message = f"cache_clear is logged only after run_start (line {start.line})"
             yield run.finding("error", "cache-clear", message, clears[0])

@@ -88,13 +88,14 @@ def default_ruleset(benchmark: str) -> str:
 
 
 def round_of_path(path: Path | str) -> str | None:
-    """Return the ruleset of the innermost folder of `path` that is named like MLCommons' repositories of results.
+    """Return the ruleset of the innermost folder of `path` that is named after a round.
 
-    Such as "2.1.0" for training_results_v2.1/MosaicML/results/...; None without such a folder, or for an unknown round.
+    Such as "2.1.0" for training_results_v2.1/MosaicML/results/..., MLCommons' repository, or v2.1/MosaicML/results/...;
+    None without such a folder, or for an unknown round.
     """
     for part in reversed(Path(path).parts):
-        found = re.match(r"training_results_v([0-9]+)[.]([0-9]+)(?![0-9.])", part)
+        found = re.match(r"(?:training_results_v([0-9]+[.][0-9]+)(?![0-9.])|v([0-9]+[.][0-9]+)$)", part)
         if found:
-            name = f"{found[1]}.{found[2]}.0"
+            name = f"{found[1] or found[2]}.0"
             return name if name in MLPERF_RULESETS else None
     return None

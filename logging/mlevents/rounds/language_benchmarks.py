@@ -33,6 +33,8 @@ BERT: Final = BenchmarkRules(
     unit="samples",  # training samples, as an integer, in epoch_num
     # FLOOR(0.05 * (230.23 * global batch + 3,000,000), 25,000) samples; 150,000 at a batch of 448.
     evaluation_interval=EvaluationInterval(constant=0.05 * 3_000_000, per_batch=0.05 * 230.23, multiple=25_000),
+    offline_evaluation=True,
+    samples={keys.EVAL_SAMPLES: (10_000, 10_000)},
     open_keys=OPEN_KEYS,
     closed_keys=(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR),
@@ -129,6 +131,7 @@ LLAMA2_70B_LORA: Final = BenchmarkRules(
     progress=keys.SAMPLES_COUNT,
     # Every 384 sequences, rounded up to whole batches; the first FLOOR(0.125 * batch + 2) evaluations are skipped.
     evaluation_interval=EvaluationInterval(constant=384, whole_batches=True),
+    samples={keys.TRAIN_SAMPLES: (3901, 3901), keys.EVAL_SAMPLES: (173, 173)},
     open_keys=(evaluation(within(below=1.0), progress=keys.SAMPLES_COUNT),),
     closed_keys=(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, "lora_alpha", keys.OPT_LR_TRAINING_STEPS),

@@ -34,6 +34,8 @@ DLRM: Final = BenchmarkRules(
     runs=5,
     unit="epoch",
     evaluation_interval=None,
+    ends_in_evaluation=True,
+    samples={keys.EVAL_SAMPLES: (89_137_319, 89_137_319)},
     open_keys=OPEN_KEYS,
     closed_keys=(
         WEIGHTS,
@@ -54,6 +56,9 @@ DLRM_DCNV2: Final = BenchmarkRules(
     runs=10,
     unit="epoch",
     evaluation_interval=None,
+    cache_clear_by_time=True,
+    ends_in_evaluation=True,
+    samples={keys.EVAL_SAMPLES: (89_137_319, 89_137_319)},
     open_keys=(evaluation(within(most=1.0)),),
     closed_keys=(
         once(keys.GLOBAL_BATCH_SIZE),
@@ -157,6 +162,7 @@ GNN: Final = BenchmarkRules(
     runs=10,
     unit="epoch",
     evaluation_interval=None,
+    samples={keys.TRAIN_SAMPLES: (94_605_581, 94_605_581), keys.EVAL_SAMPLES: (788_379, 788_379)},
     open_keys=OPEN_KEYS,
     closed_keys=(
         once(keys.GLOBAL_BATCH_SIZE, POSITIVE),
@@ -175,6 +181,8 @@ MINIGO: Final = BenchmarkRules(
     runs=10,
     unit="epoch",
     evaluation_interval=EvaluationInterval(constant=1),  # training_rules.adoc, "Quality measure": every 1 epoch
+    offline_evaluation=True,
+    from_first_epoch=False,
     open_keys=OPEN_KEYS,
     closed_keys=(
         *once_each("train_batch_size", "lr_boundaries", "lr_rates"),

@@ -150,9 +150,17 @@ class BenchmarkRules:
     target_excluded: bool = False  # the target must be exceeded
     progress: str = keys.EPOCH_NUM  # metadata of eval_accuracy that holds the progress of the run
     dropped: int = 1  # runs dropped at each end before taking the mean
+    # The reference evaluates timestamped checkpoints after the clock (training_rules.adoc, "Quality measure").
+    offline_evaluation: bool = False
+    cache_clear_by_time: bool = False  # the reference's logger and the script that clears caches share no file position
+    from_first_epoch: bool = True  # False: training continues from a checkpoint whose epochs were counted
+    ends_in_evaluation: bool = False  # the reference's last evaluation has no eval_stop
     parts: Mapping[str, PartTarget] = field(default_factory=dict)
     # All parts in one eval_accuracy event, or each in its own with its name in the metadata "metric".
     parts_in_one_event: bool = True
+    # Smallest and largest number of samples of the benchmark's own data, by key; without keys that submitters count in
+    # units of their own.
+    samples: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     open_keys: tuple[RequiredKey, ...] = ()
     closed_keys: tuple[RequiredKey, ...] = ()
     closed_optimizer_keys: Mapping[str, tuple[RequiredKey, ...]] | None = None  # by the value of opt_name

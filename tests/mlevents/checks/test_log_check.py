@@ -77,11 +77,12 @@ BROKEN: dict[str, tuple[Callable, str]] = {
     "cache cleared during the run": (move_last("cache_clear"), "cache-clear"),
     "epoch trained twice": (note("epoch_start", 1, epoch_num=1), "epoch-numbering"),
     "epoch is no number": (note("epoch_start", 0, epoch_num="one"), "epoch-numbering"),
-    "evaluation never starts": (lambda r: r.remove(named(r, "eval_start")), "pairs"),
     "seed is no integer": (put("seed", 1.5), "seed"),
     "blank organization": (put("submission_org", "  "), "name"),
     "platform is no text": (put("submission_platform", []), "name"),
     "no evaluation samples": (put("eval_samples", 0), "count"),
+    "another training set": (put("train_samples", 50_000), "dataset-size"),
+    "another evaluation set": (put("eval_samples", 10_000), "dataset-size"),
     "batch size as text": (put("global_batch_size", "64"), "count"),
     "target reached without training": (
         lambda r: [note(key, 1, epoch_num=0)(r) for key in ("eval_start", "eval_accuracy", "eval_stop")],
@@ -98,6 +99,10 @@ BROKEN: dict[str, tuple[Callable, str]] = {
     "samples step back": (
         lambda r: [note("eval_accuracy", i, samples_count=9 - i)(r) for i in (0, 1)],
         "epoch-numbering",
+    ),
+    "time in seconds": (
+        lambda r: (r[-1]["metadata"].pop("elapsed_ms"), [x.update(time_ms=x["time_ms"] // 1000) for x in r]),
+        "time-unit",
     ),
     "no time passes": (lambda r: r[-1].update(time_ms=named(r, "run_start")["time_ms"]), "clock-order"),
     "elapsed is no duration": (note("run_stop", elapsed_ms="long"), "clock-agreement"),
@@ -127,6 +132,7 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
     "time from 0": (lambda r: [x.update(time_ms=x["time_ms"] - r[0]["time_ms"]) for x in r[::-1]], "time-unit"),
     "two seeds": (lambda r: r.insert(8, {**named(r, "seed"), "value": 2}), "seed"),
     "time steps back": (at("eval_stop", 60_000), "time-order"),
+    "evaluation never starts": (lambda r: r.remove(named(r, "eval_start")), "pairs"),
     "block never stops": (lambda r: r.remove(named(r, "block_stop")), "pairs"),
     "block never starts": (lambda r: r.remove(named(r, "block_start")), "pairs"),
     "epoch after run_stop": (again("epoch_stop"), "after-run-stop"),
@@ -144,10 +150,6 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
             -1, {**named(r, "eval_accuracy", 1), "time_ms": r[-1]["time_ms"], "metadata": {"epoch_num": 3}}
         ),
         "evaluation-pairs",
-    ),
-    "time in seconds": (
-        lambda r: (r[-1]["metadata"].pop("elapsed_ms"), [x.update(time_ms=x["time_ms"] // 1000) for x in r]),
-        "time-unit",
     ),
     "another target logged": (lambda r: r.insert(9, {**named(r, "seed"), "key": "quality_target"}), "quality-target"),
 }
@@ -248,6 +250,7 @@ def test_a_benchmarks_own_dataset_is_held_to_the_benchmarks_target(make_records,
 def test_samples_count_from_0_without_a_warning(make_records, write):
     records = make_records()
     put("submission_benchmark", "bert")(records)
+    put("eval_samples", 10_000)(records)
     for record in records:
         for name in {"epoch_num", "first_epoch_num"} & record["metadata"].keys():
             record["metadata"][name] = (record["metadata"][name] - 1) * 448
@@ -312,3 +315,59 @@ def test_a_log_of_no_benchmark_is_still_checked(tmp_path):
     path.write_text("nothing here\n")
     report = check(path)
     assert not report.passed and "log-empty" in [finding.rule for finding in report.findings]
+
+
+def test_clocks_of_nodes_may_differ_by_a_second(records, write):
+    at("eval_stop", 900)(records)
+    assert found(write, records, level="warning") == []
+
+
+def test_repeated_values_are_no_second_evaluation_if_all_log_the_same_progress(make_records, write):
+    records = make_records(accuracies=(0.5, 0.7, 0.76))
+    for number in range(3):
+        note("eval_accuracy", number, epoch_num=1)(records)
+    assert "evaluated-again" not in found(write, records, level="warning")
+
+
+def test_caches_cleared_by_another_process_count_by_their_time_where_the_reference_does_so(records, write):
+    put("submission_benchmark", "dlrm_dcnv2")(records)
+    move_last("cache_clear")(records)
+    assert "cache-clear" not in found(write, records, "5.1.0")
+    at("cache_clear", 60_000)(records)
+    assert "cache-clear" in found(write, records, "5.1.0")
+
+
+def test_the_last_evaluation_of_dlrm_may_have_no_stop(records, write):
+    records.remove(named(records, "eval_stop", 1))
+    assert found(write, records) == ["pairs"]
+    put("submission_benchmark", "dlrm")(records)
+    assert "pairs" not in found(write, records)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "wrong"),
+    [((1536, 384, 384), False), ((384, 384, 384), False), ((1536, 384, 383), True), ((0, 384, 768), False)],
+)
+def test_samples_of_a_block_are_its_start_or_its_length(make_records, write, blocks, wrong):
+    records = make_records(accuracies=(0.97, 0.95, 0.92))
+    put("submission_benchmark", "llama2_70b_lora")(records)
+    lengths, total = blocks[0] > 0, 0
+    for number, samples in enumerate(blocks):
+        total += samples if lengths else 384
+        for key in ("block_start", "block_stop"):
+            note(key, number, samples_count=samples)(records)
+            del named(records, key, number)["metadata"]["first_epoch_num"]
+        note("eval_accuracy", number, samples_count=1536 + 384 * number if blocks[0] == 1536 else total)(records)
+    assert ("epoch-numbering" in found(write, records, "5.1.0")) == wrong
+
+
+def test_blocks_of_an_evaluation_train_nothing(records, write):
+    first = records.index(named(records, "eval_accuracy"))
+    block = {**named(records, "block_start"), "time_ms": records[first]["time_ms"] - 30_000}
+    records.insert(first, {**block, "metadata": {**block["metadata"], "first_epoch_num": 0}})
+    records.insert(first + 1, {**named(records, "block_stop"), "time_ms": records[first]["time_ms"]})
+    assert "clock-order" not in found(write, records) and "epoch-numbering" not in found(write, records)
+
+
+def test_a_dataset_is_named_in_any_case(make_records, write):
+    assert not check(write(make_records(dataset="ImageNet"))).demonstration

@@ -141,6 +141,34 @@ def test_an_empty_log_does_not_differ_from_its_set(make_set):
     assert check_set(make_set(change=change), "2.0.0") == []
 
 
+def test_a_run_that_missed_the_target_may_be_dropped_with_its_settings(make_set):
+    def change(runs):
+        put(runs[2], "global_batch_size", 128)
+        for record in runs[2]:
+            if record["key"] == "eval_accuracy":
+                record["value"] = 0.7
+
+    (finding,) = check_set(make_set(change=change), "2.0.0")
+    assert (finding.level, finding.rule) == ("warning", "run-dropped")
+    assert (
+        finding.message == "result_2.txt ended at 0.7 and its target is 0.759; a score may drop it as the slowest run"
+    )
+
+
+def test_two_runs_that_missed_the_target_are_not_dropped(make_set):
+    def change(runs):
+        put(runs[2], "global_batch_size", 128)
+        for record in (*runs[1], *runs[2]):
+            if record["key"] == "eval_accuracy":
+                record["value"] = 0.7
+
+    assert [finding.rule for finding in check_set(make_set(change=change), "2.0.0")] == ["one-configuration"]
+
+
+def test_a_whole_number_may_be_logged_as_a_float(make_set):
+    assert check_set(make_set(change=lambda runs: put(runs[2], "global_batch_size", 64.0)), "2.0.0") == []
+
+
 def test_a_cold_first_epoch_is_told_by_its_share(make_set):
     def change(runs):
         late = False

@@ -31,8 +31,8 @@ def test_a_minimal_log_by_runlog_passes_both_checkers(tmp_path):
             (keys.SUBMISSION_PLATFORM, "laptop"),
             (keys.SUBMISSION_STATUS, "onprem"),
             (keys.SEED, 1),
-            (keys.TRAIN_SAMPLES, 1437),
-            (keys.EVAL_SAMPLES, 360),
+            (keys.TRAIN_SAMPLES, 1_281_167),
+            (keys.EVAL_SAMPLES, 50_000),
         ):
             log.event(key, value)
         log.end(keys.INIT_STOP)

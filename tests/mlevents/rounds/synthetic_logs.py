@@ -89,6 +89,7 @@ def log_of(name: str, benchmark: str, division: str, optimizer: str | None = Non
         keys.GLOBAL_BATCH_SIZE: BATCH.get(benchmark, 64),
         keys.OPT_NAME: optimizer,
         keys.SEED: 1,
+        **{key: least for key, (least, _) in own.samples.items()},
     }
     add(keys.INIT_START)
     add(keys.SUBMISSION_BENCHMARK, benchmark)

@@ -49,8 +49,8 @@ def write_run() -> WriteRun:
             keys.SUBMISSION_STATUS: "onprem",
             keys.SEED: number + 1,
             keys.GLOBAL_BATCH_SIZE: 64,
-            keys.TRAIN_SAMPLES: 1000,
-            keys.EVAL_SAMPLES: 100,
+            keys.TRAIN_SAMPLES: 1_281_167,
+            keys.EVAL_SAMPLES: 10_000 if benchmark == keys.BERT else 50_000,
             keys.CONFIG_NAME: "imagenet_baseline",
         } | logged
         with RunLog(path, clock=lambda: now[0], durable=False) as log:

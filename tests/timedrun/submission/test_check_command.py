@@ -125,7 +125,7 @@ def test_a_set_or_package_with_a_failing_log_fails(
 ) -> None:
     folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
     for number in range(5):
-        write_run(folder, number, minutes=10 + number, **({"qualities": (0.3, 0.758)} if number == 3 else {}))
+        write_run(folder, number, minutes=10 + number, **({"qualities": (0.3, 0.758)} if number > 2 else {}))
     (tmp_path / "Example" / "systems").mkdir()
     code, found = checked(capsys, "--no-official", tmp_path)
     by_path = {one["path"]: one for one in found}
@@ -133,9 +133,43 @@ def test_a_set_or_package_with_a_failing_log_fails(
     for path in (folder, tmp_path / "Example"):
         first = by_path[str(path)]["findings"][0]
         assert first["rule"] == "log-fails"
-        assert "1 of the " in first["message"] and first["message"].endswith("result_3.txt")
+        assert "2 of the " in first["message"] and first["message"].endswith("result_3.txt, result_4.txt")
     main(["check", "--no-official", str(folder)])
     assert f"{folder}: strict fail" in capsys.readouterr().out
+
+
+def test_a_run_that_a_score_may_drop_does_not_fail_its_set(
+    results: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (results / "result_4.txt").unlink()
+    last = write_run(results, 4, minutes=20, qualities=(0.3, 0.758))
+    code, found = checked(capsys, "--no-official", results)
+    assert (code, [one["strict"] for one in found]) == (0, ["pass"] * 4 + ["fail", "pass"])
+    assert [one["dropped"] for one in found] == [False] * 4 + [True, False]
+    assert main(["check", "--no-official", str(results)]) == 0
+    assert f"{last}: strict fail (dropped in its set)" in capsys.readouterr().out
+    assert main(["check", "--no-official", str(last)]) == 1
+
+
+def test_several_sets_are_summarized(results: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(2):
+        write_run(results.parent / "short", number)
+    assert main(["check", "--no-official", str(results), str(results.parent / "short")]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4:-2] == ["logs: 7 pass, 0 fail", "sets: 1 pass, 1 fail"]
+    assert "    first in short" in lines and not any("result_0.txt: strict" in line for line in lines)
+    assert main(["check", "--no-official", "--quiet", str(results)]) == 0
+    assert capsys.readouterr().out.splitlines() == ["logs: 5 pass, 0 fail", "sets: 1 pass, 0 fail"]
+
+
+def test_a_path_without_logs_does_not_keep_the_others_from_being_checked(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    code, found = checked(capsys, "--no-official", tmp_path / "empty", results)
+    assert (code, [one["strict"] for one in found]) == (1, ["pass"] * 6 + ["fail"])
+    assert (found[-1]["path"], found[-1]["findings"][0]["rule"]) == (str(tmp_path / "empty"), "no-results")
+    assert main(["check", "--no-official", str(tmp_path / "empty")]) == 2
 
 
 @pytest.mark.parametrize(

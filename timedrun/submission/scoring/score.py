@@ -14,11 +14,11 @@ from mlevents.event import is_number
 from mlevents.record import read, result_files
 from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
+from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
 from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
-from timedrun.submission.scoring.run_status import failure, rules_of, target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mlevents import keys
+from mlevents import keys, run_status
 from mlevents.record import read
 from mlevents.summary import summarize
-from timedrun.submission.scoring import run_status, score_table
 from timedrun.submission.scoring import score as scores
+from timedrun.submission.scoring import score_table
 
 WriteRun = Callable[..., Path]
 

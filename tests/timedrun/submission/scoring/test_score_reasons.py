@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mlevents.record import read, result_files
 from mlevents.rounds import ruleset
+from mlevents.run_status import failure
 from mlevents.summary import summarize
-from timedrun.submission.scoring.run_status import failure
 from timedrun.submission.scoring.score import score
 from timedrun.submission.scoring.score_table import as_csv, as_json, table
 

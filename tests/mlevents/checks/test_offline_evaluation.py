@@ -1,0 +1,102 @@
+"""Runs whose checkpoints are evaluated after the clock, as the references of some benchmarks do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlevents.checks.log_check import check_record
+from mlevents.record import RunRecord, read
+from mlevents.run_status import failure
+from mlevents.summary import summarize
+from tests.mlevents.conftest import START_MS, lines_of
+
+BLOCK = 512_000  # samples
+MINUTE = 60_000
+FID = {1: 140.0, 2: 89.0, 3: 70.0}
+
+
+def log(
+    tmp_path: Path, *, stopped_minute: float = 2.0, stops_log: str = "end", evaluated: tuple[int, ...] = (1, 2, 3)
+) -> RunRecord:
+    """A Stable Diffusion run of three blocks of one minute, of which the second reaches the target.
+
+    stops_log: progress that block_stop logs, that of its "start" or its "end".
+    """
+    records: list[dict[str, Any]] = []
+
+    def add(key: str, minute: float, value: object = None, **metadata: object) -> None:
+        time = START_MS + round(minute * MINUTE)
+        file = {"file": "train.py", "lineno": len(records) + 1, **metadata}
+        record = {"namespace": "", "time_ms": time, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+        records.append({**record, "metadata": file})
+
+    add("submission_benchmark", -1, "stable_diffusion")
+    add("submission_division", -1, "closed")
+    add("run_start", 0)
+    for block in range(3):
+        add("block_start", block, samples_count=block * BLOCK)
+        add("block_stop", block + 1, samples_count=(block + (stops_log == "end")) * BLOCK)
+    for number, checkpoint in enumerate(evaluated):
+        add("eval_start", 4 + number, samples_count=checkpoint * BLOCK)
+        add("eval_accuracy", 4.5 + number, FID[checkpoint], samples_count=checkpoint * BLOCK, metric="FID")
+        add("eval_accuracy", 4.6 + number, 0.16, samples_count=checkpoint * BLOCK, metric="CLIP")
+        add("eval_stop", 4.7 + number, samples_count=checkpoint * BLOCK)
+    add("run_stop", stopped_minute, status="success")
+    path = tmp_path / "result_0.txt"
+    path.write_text("\n".join(lines_of(records)) + "\n")
+    return read(path)
+
+
+def errors(record: RunRecord, ruleset: str = "4.1.0") -> list[str]:
+    known = ("clock-order", "target-reached", "epoch-numbering")
+    return [one.message for one in check_record(record, ruleset) if one.level == "error" and one.rule in known]
+
+
+@pytest.mark.parametrize("stops_log", ["start", "end"])
+@pytest.mark.parametrize("evaluated", [(1, 2, 3), (3, 1, 2), (2,)])
+def test_the_clock_stops_at_the_first_checkpoint_that_reaches_the_target(
+    tmp_path: Path, stops_log: str, evaluated: tuple[int, ...]
+) -> None:
+    record = log(tmp_path, stops_log=stops_log, evaluated=evaluated)
+    assert errors(record) == []
+    assert (record.final_quality, record.final_parts) == (89.0, {"FID": 89.0, "CLIP": 0.16})
+    assert failure(summarize(record), "4.1.0") is None
+
+
+@pytest.mark.parametrize("stops_log", ["start", "end"])
+@pytest.mark.parametrize("minute", [1.0, 1.9])
+def test_a_clock_stopped_before_that_checkpoint_was_trained_is_an_error(
+    tmp_path: Path, stops_log: str, minute: float
+) -> None:
+    (message,) = errors(log(tmp_path, stopped_minute=minute, stops_log=stops_log))
+    late = (2.0 - minute) * 60
+    assert message == (
+        f"run_stop is {late:.3f} s earlier than the end of training of the first checkpoint that reaches the target, at"
+        " 1.024e+06 samples"
+    )
+
+
+def test_a_checkpoint_within_a_block_is_trained_in_proportion(tmp_path: Path) -> None:
+    record = log(tmp_path, stopped_minute=1.5, evaluated=(2,))
+    moved = [
+        one._replace(metadata={**one.metadata, "samples_count": 768_000}) if one.key.startswith("eval_") else one
+        for one in record.events
+    ]
+    assert errors(RunRecord(record.path, tuple(moved), (), "")) == []
+
+
+def test_no_checkpoint_at_the_target_is_an_error(tmp_path: Path) -> None:
+    record = log(tmp_path, evaluated=(1,))
+    assert errors(record) == ["the last FID before run_stop is 140.0, which is not <= the target 90.0"]
+    assert "ended at 140" in str(failure(summarize(record), "4.1.0"))
+
+
+def test_other_benchmarks_evaluate_on_the_clock(tmp_path: Path) -> None:
+    record = log(tmp_path)
+    events = tuple(
+        one._replace(value="llama2_70b_lora") if one.key == "submission_benchmark" else one for one in record.events
+    )
+    assert any("earlier than events before it" in one for one in errors(RunRecord(record.path, events, (), "")))
