@@ -62,7 +62,10 @@ def ours(tree: Path, scratch: Path, ruleset: str) -> tuple[dict[str, Spent], Sco
         assert status in (0, 1), f"timedrun {verb} ended with {status}"
     scores: Scores = {}
     for row in json.loads((scratch / "score.json").read_text()):
-        scores[row["submitter"], row["system"], row["benchmark"]] = row["score_minutes"]
+        # MLCommons' table names a system as its description does.
+        description = tree / row["submitter"] / "systems" / f"{row['system']}.json"
+        system = json.loads(description.read_text())["system_name"]
+        scores[row["submitter"], system, row["benchmark"]] = row["score_minutes"]
     return spent, scores
 
 
