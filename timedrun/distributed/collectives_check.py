@@ -60,25 +60,27 @@ def check_collectives(ranks: ProcessGroup) -> dict[str, float | str] | None:
     }
 
 
-def part(rank: int, size: int, device: torch.device) -> Tensor:
-    """Return a rank's numbers, shape [size], float32: whole numbers whose sums are exact."""
-    return ((torch.arange(size, device=device) * 7 + rank * 13) % 97 + rank % 31).float()
+def part(rank: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a rank's numbers, shape [size]: integers small enough that their sums are exact in float32."""
+    return ((torch.arange(size, device=device) * 7 + rank * 13) % 97 + rank % 31).to(dtype)
 
 
 def _wrong(ranks: ProcessGroup, size: int) -> list[str]:
     found = []
-    parts = [part(rank, size, ranks.device) for rank in range(ranks.world_size)]
-    own = parts[ranks.rank]
-    if not torch.equal(ranks.all_reduce_sum(own.clone()), torch.stack(parts).sum(0)):
-        found.append(f"the sum of {size} numbers is wrong")
-    gathered = [torch.empty_like(own) for _ in parts]
-    dist.all_gather(gathered, own.clone())
-    wrong = [str(rank) for rank, pair in enumerate(zip(gathered, parts, strict=True)) if not torch.equal(*pair)]
-    if wrong:
-        found.append(f"all-gather of {size} numbers has wrong parts of ranks {', '.join(wrong)}")
-    for source in dict.fromkeys((0, ranks.world_size - 1)):
-        buffer = own.clone()
-        dist.broadcast(buffer, src=source)
-        if not torch.equal(buffer, parts[source]):
-            found.append(f"the broadcast of {size} numbers from rank {source} is wrong")
+    for dtype in (torch.int64, torch.float32):
+        parts = [part(rank, size, dtype, ranks.device) for rank in range(ranks.world_size)]
+        own = parts[ranks.rank]
+        described = f"of {size} {str(dtype).removeprefix('torch.')} numbers"
+        if not torch.equal(ranks.all_reduce_sum(own.clone()), torch.stack(parts).sum(0)):
+            found.append(f"the sum {described} is wrong")
+        gathered = [torch.empty_like(own) for _ in parts]
+        dist.all_gather(gathered, own.clone())
+        wrong = [str(rank) for rank, pair in enumerate(zip(gathered, parts, strict=True)) if not torch.equal(*pair)]
+        if wrong:
+            found.append(f"all-gather {described} has wrong parts of ranks {', '.join(wrong)}")
+        for source in dict.fromkeys((0, ranks.world_size - 1)):
+            buffer = own.clone()
+            dist.broadcast(buffer, src=source)
+            if not torch.equal(buffer, parts[source]):
+                found.append(f"the broadcast {described} from rank {source} is wrong")
     return found

@@ -15,8 +15,6 @@ from timedrun.errors import UsageError
 
 VARIABLE: Final = "TIMEDRUN_FAIL"
 Kind = Literal["kill", "stop", "raise", "hang", "exit", "nan", "slow", "abort"]
-SLOW_SECONDS: Final = 0.2
-"""Delay of a slow rank after each step."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,7 @@ class Fault:
             case "exit":
                 os._exit(0)
             case "slow":
-                time.sleep(SLOW_SECONDS)
+                time.sleep(0.2)
             case "nan":
                 return loss * float("nan")
         return loss

@@ -12,8 +12,6 @@ from timedrun.stdio import write
 
 VARIABLE: Final = "TIMEDRUN_PARENT"
 """Environment variable: the process whose end stops this one as SIGTERM does."""
-PR_SET_PDEATHSIG: Final = 1
-"""linux/prctl.h"""
 
 
 def environment() -> dict[str, str]:
@@ -38,7 +36,9 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     The process requests this itself, since code between fork and exec (preexec_fn of subprocess) can deadlock if the
     parent has threads. If `parent` has ended before the request, this process ends at once.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0)
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(1, ctypes.c_ulong(number), 0, 0, 0):  # linux/prctl.h: PR_SET_PDEATHSIG
+        raise OSError(ctypes.get_errno(), "the kernel refused to signal the end of the parent process (prctl)")
     if os.getppid() != parent:
         write(
             f"timedrun: the parent process {parent} has ended or did not start this process, which ends too; if neither"

@@ -14,9 +14,10 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
 from timedrun.run.train_state import Stateful
 
-TOLERANCE: Final = 2e-2
-"""Share of a parameter's norm. Kernels that round differently leave ranks 1e-6 apart, or 1e-4 after a long run; one
-rounding changes the square of a value in bfloat16 by 1.6 %."""
+TOLERANCE: Final = 1e-2
+"""Share of a parameter's norm. Kernels that round differently leave ranks 1e-6 apart, or 1e-4 after a long run."""
+COARSE: Final = 8
+"""Multiple of a number format's epsilon that is allowed if it exceeds TOLERANCE, as for weights in bfloat16."""
 MEAN_SHARE: Final = 0.1
 """Share of a parameter's sum that is added to its norm: the sum of a million scales near 1 is a thousand norms, and a
 common rounding changes it as much."""
@@ -33,8 +34,8 @@ class ReplicaDivergence(TimedrunError):
 class Replicas:
     """All ranks' copies of the parameters of the modules among `parts`, compared by sum and sum of squares in float64.
 
-    Ranks differ in a parameter if their sums of squares are more than 2 % of the largest apart, or their sums more than
-    2 % of its norm. Detected are other weights, a huge or non-finite value and noise of 1 %; not one ordinary value
+    Ranks differ in a parameter if their sums of squares are more than 1 % of the largest apart, or their sums more than
+    1 % of its norm. Detected are other weights, a huge or non-finite value and noise of 1 %; not one ordinary value
     among thousands, nor a permutation within a parameter. Buffers and random generators may differ between ranks. NaN
     and infinity on all ranks alike are left to the check of the loss.
     """
@@ -83,10 +84,11 @@ def sums(tensors: Sequence[Tensor]) -> Tensor:
 
 def allowance(lowest: Tensor, highest: Tensor, tensors: Sequence[Tensor]) -> Tensor:
     """Return the allowed difference of the `sums` of `tensors`, given their minimum and maximum over all ranks."""
+    tolerance = torch.tensor([max(TOLERANCE, COARSE * torch.finfo(one.dtype).eps) for one in tensors]).double()
     least = torch.tensor([one.numel() * SMALLEST**2 for one in tensors], dtype=torch.float64)
     squares = highest[:, 1].clamp(min=0.0) + least
     sum_size = torch.maximum(highest[:, 0].abs(), lowest[:, 0].abs())
-    return TOLERANCE * torch.stack([squares.sqrt() + MEAN_SHARE * sum_size, squares], dim=1)
+    return tolerance[:, None] * torch.stack([squares.sqrt() + MEAN_SHARE * sum_size, squares], dim=1)
 
 
 def _message(all_ranks: Tensor, allowed: Tensor, apart: Tensor, names: list[str], step: int) -> str:

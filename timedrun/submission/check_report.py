@@ -6,7 +6,7 @@ import os
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -87,30 +87,25 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
             dropped = sum(one.dropped for one in some)
             more = f" ({dropped} of them dropped in their sets)" if dropped else ""
             lines.append(f"{kind}s: {len(some) - failed:,} pass, {failed:,} fail{more}")
-    for name, key in (("rule", _rule), ("submitter", _submitter)):
-        counted = Counter(key(one, found) for one in results for found in one.findings if found.level == "error")
+    errors = [(one, found) for one in results for found in one.findings if found.level == "error"]
+    for name, counted in (
+        ("rule", Counter(found.rule for _, found in errors)),
+        ("submitter", Counter(one.submitter for one, _ in errors)),
+    ):
         shown = ", ".join(f"{what or 'none'} {count:,}" for what, count in counted.most_common())
         if shown:
             lines += textwrap.wrap(printable(f"errors by {name}: {shown}"), COLUMNS, subsequent_indent="    ")
     return lines
 
 
-def _rule(result: CheckResult, finding: Finding) -> str:
-    return finding.rule
-
-
-def _submitter(result: CheckResult, finding: Finding) -> str:
-    return result.submitter
-
-
 def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
-    key: Callable[[CheckResult, Finding], str] = _rule if by == "rule" else _submitter
     groups: dict[tuple[str, int, str, str], list[tuple[CheckResult, Finding]]] = {}
     for result in results:
         for found in result.findings:
             if found.level != "note" and found.rule != "log-fails":
                 alike = re.sub(r"'[^']*'|[0-9]+(?:[.,][0-9]+)*", "#", found.message)
-                name = (key(result, found), LEVELS.index(found.level), found.rule, alike)
+                head = found.rule if by == "rule" else result.submitter
+                name = (head, LEVELS.index(found.level), found.rule, alike)
                 groups.setdefault(name, []).append((result, found))
     heading = None
     for (head, _, rule, _), members in sorted(groups.items(), key=lambda item: (item[0][:3], -len(item[1]))):

@@ -9,6 +9,7 @@ from typing import Final
 
 from mlevents.checks.finding import Finding, Level
 from mlevents.checks.log_check import CheckReport, check, check_set
+from mlevents.checks.result_set import dropped_runs
 from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.rounds import Ruleset
@@ -51,7 +52,8 @@ def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
     for one in result_sets(folder):
         if one.files:
             logs, of_set = check_logs(one.files, rules.name)
-            found += [finding for log in logs for finding in log.findings] + of_set
+            dropped = dropped_runs([log.summary for log in logs], rules)  # said by a finding of the set
+            found += [finding for log in logs if log.summary not in dropped for finding in log.findings] + of_set
             summaries |= {log.path: log.summary for log in logs}
     found += check_tree(folder, summaries, rules.name)
     return worst_first(replace(one, path=one.path.removeprefix(f"{folder}/")) if one.path else one for one in found)

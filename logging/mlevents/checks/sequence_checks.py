@@ -34,16 +34,18 @@ NUMBERED: Final = (  # key, and the metadata that numbers it
 )
 ROUNDING: Final = 0.01  # of the interval between evaluations
 COUNTED_FROM_ONE: Final = frozenset({keys.EPOCH_START, keys.BLOCK_START})
-EVALUATED: Final = frozenset({keys.EVAL_START, keys.EVAL_ACCURACY})
+EVALUATIONS: Final = frozenset({keys.EVAL_START, keys.EVAL_ACCURACY})
 BLOCKS: Final = frozenset({keys.BLOCK_START, keys.BLOCK_STOP})
 
 
 def time_steps(run: CheckedRun) -> Iterator[Finding]:
-    """Report times that step back by more than the clocks of nodes differ, unless the benchmark's logs are put together
-    from several times."""
-    if run.evaluated_offline or (run.benchmark is not None and run.benchmark.cache_clear_by_time):
+    """Report times that step back by more than the clocks of nodes differ. Evaluations after the clock and caches
+    cleared by another process do not stand in the order of their times."""
+    if run.evaluated_offline:
         return
-    steps = [(a.time_ms - b.time_ms, a, b) for a, b in pairwise(run.record.events) if b.time_ms < a.time_ms]
+    apart = run.benchmark is not None and run.benchmark.cache_clear_by_time
+    events = [event for event in run.record.events if not (apart and event.key == keys.CACHE_CLEAR)]
+    steps = [(a.time_ms - b.time_ms, a, b) for a, b in pairwise(events) if b.time_ms < a.time_ms]
     if max(steps, default=(0.0,))[0] > CLOCK_TOLERANCE_MS:  # less is the difference between nodes' clocks
         worst, before, after = max(steps, key=lambda step: step[0])
         message = f"time steps back {len(steps)} times, by up to {worst / 1e3:.3f} s (after line {before.line})"
@@ -66,7 +68,7 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
             continue
         if name == keys.FIRST_EPOCH_NUM and run.benchmark is not None and run.benchmark.progress != keys.EPOCH_NUM:
             continue  # counted in another unit
-        if key in EVALUATED and run.evaluated_offline:
+        if key in EVALUATIONS and run.evaluated_offline:
             continue  # in any order
         if key in BLOCKS and name == keys.SAMPLES_COUNT and _lengths(run, events):
             continue

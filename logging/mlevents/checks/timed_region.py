@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Final
 
 from mlevents import keys
@@ -82,8 +82,12 @@ def stopped_at_checkpoint(run: CheckedRun) -> Iterator[Finding]:
         return
     evaluated = checkpoints(run.record.timed, rules)
     passing, blocks = first_passing(evaluated, rules), _trained_blocks(run)
-    if passing is None or not blocks:
-        return  # without a passing one the target was missed; without blocks a required key is missing
+    if passing is None:
+        return  # reported as a target that was missed
+    if not blocks:
+        message = "no block or epoch was trained outside of an evaluation, so nothing shows when the run could stop"
+        yield run.finding("error", "clock-order", message, stopped)
+        return
     # The blocks may count in another unit, or from another number; there are no fewer than evaluated checkpoints.
     least = min(evaluated.index(passing), len(blocks) - 1)
     index = next((i for i, one in enumerate(blocks) if one.until >= passing.progress), -1)
@@ -127,7 +131,7 @@ def _trained_blocks(run: CheckedRun) -> list[_Block]:
         elif start is not None:
             found.append(_Block(*start, event, at))
     length = 0.0
-    for block, after in zip(found, [*found[1:], None], strict=True):
+    for block, after in zip_longest(found, found[1:]):
         if block.until == block.begun:
             block.until = after.begun if after is not None else block.begun + length
         length = block.until - block.begun

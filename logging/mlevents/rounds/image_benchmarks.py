@@ -46,7 +46,7 @@ RESNET: Final = BenchmarkRules(
     runs=5,
     unit="epoch",  # training_rules.adoc, epoch reporting
     evaluation_interval=EvaluationInterval(constant=4),  # every 4 epochs, first one free between 0 and 3
-    # With a class or an image more, as FFCV pads; 49,999 in some logs of v3.1 and v4.0.
+    # MosaicML's logs have 1,281,168; some of v3.1 and v4.0 have 49,999. Padded batches may add up to 16.
     samples={keys.TRAIN_SAMPLES: (1_281_167, 1_281_168), keys.EVAL_SAMPLES: (49_999, 50_016)},
     open_keys=OPEN_KEYS,
     closed_keys=(

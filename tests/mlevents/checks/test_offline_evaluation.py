@@ -100,3 +100,17 @@ def test_other_benchmarks_evaluate_on_the_clock(tmp_path: Path) -> None:
         one._replace(value="llama2_70b_lora") if one.key == "submission_benchmark" else one for one in record.events
     )
     assert any("earlier than events before it" in one for one in errors(RunRecord(record.path, events, (), "")))
+
+
+def test_training_that_is_logged_within_an_evaluation_is_no_training(tmp_path: Path) -> None:
+    record = log(tmp_path)
+    begin = next(place for place, event in enumerate(record.events) if event.key == "block_start")
+    start = next(event for event in record.events if event.key == "eval_start")
+    hidden = (*record.events[:begin], start._replace(time_ms=START_MS), *record.events[begin:])
+    assert any("outside of an evaluation" in one for one in errors(RunRecord(record.path, hidden, (), "")))
+
+
+def test_a_run_without_blocks_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    record = log(tmp_path)
+    bare = tuple(event for event in record.events if not event.key.startswith("block_"))
+    assert any("no block or epoch was trained" in one for one in errors(RunRecord(record.path, bare, (), "")))

@@ -15,7 +15,7 @@ class SecondOfTwo(ProcessGroup):
     """Rank 1 of simulated collectives."""
 
     def all_reduce_sum(self, values: torch.Tensor) -> torch.Tensor:
-        zero, one = (part(rank, len(values), CPU) for rank in (0, 1))
+        zero, one = (part(rank, len(values), values.dtype, CPU) for rank in (0, 1))
         return values.copy_(zero + one + WRONG["sum"])
 
     def all_gather(self, value: Any) -> list[Any]:
@@ -28,14 +28,14 @@ WRONG = {"sum": 0, "gather": 0, "broadcast": 0}
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("sum", "the sum of 1027 numbers is wrong"),
-        ("gather", "all-gather of 1027 numbers has wrong parts of ranks 0"),
-        ("broadcast", "the broadcast of 1027 numbers from rank 0 is wrong"),
+        ("sum", "the sum of 1027 int64 numbers is wrong"),
+        ("gather", "all-gather of 1027 int64 numbers has wrong parts of ranks 0"),
+        ("broadcast", "the broadcast of 1027 int64 numbers from rank 0 is wrong"),
     ],
 )
 def test_a_wrong_collective_is_named_with_its_ranks(wrong: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broadcast(buffer: torch.Tensor, src: int, name: str = "broadcast") -> None:
-        buffer.copy_(part(src, len(buffer), CPU) + (src == 0) * WRONG[name])
+        buffer.copy_(part(src, len(buffer), buffer.dtype, CPU) + (src == 0) * WRONG[name])
 
     def all_gather(found: list[torch.Tensor], own: torch.Tensor) -> None:
         for rank, one in enumerate(found):
@@ -47,10 +47,10 @@ def test_a_wrong_collective_is_named_with_its_ranks(wrong: str, message: str, mo
     monkeypatch.setitem(WRONG, wrong, 1)
     with pytest.raises(WrongCollective) as raised:
         check_collectives(ranks)
-    assert f"not started: rank 1: {message}. The" in str(raised.value)
+    assert f"not started: rank 1: {message}; rank 1: {message.replace('int64', 'float32')}. The" in str(raised.value)
 
 
 def test_the_numbers_of_two_thousand_ranks_still_sum_exactly_in_float32() -> None:
-    parts = torch.stack([part(rank, 1027, CPU) for rank in range(2000)])
-    assert torch.equal(parts.sum(0).long(), parts.long().sum(0))
+    parts = torch.stack([part(rank, 1027, torch.int64, CPU) for rank in range(2000)])
+    assert torch.equal(parts.float().sum(0).long(), parts.sum(0))
     assert len(parts[:97].unique(dim=0)) == 97  # those of other ranks would be noticed

@@ -12,7 +12,9 @@ import pytest
 
 from mlevents import mlcommons
 from mlevents.mlcommons import CheckStatus, OfficialVerdict
+from mlevents.rounds import ruleset
 from timedrun.cli import main
+from timedrun.submission.verdicts import check_package
 
 WriteRun = Callable[..., Path]
 PASSED = OfficialVerdict("pass", "compliance_checker", "mlperf-logging 4.1.68", "2.0.0", (), own_round="pass")
@@ -149,6 +151,17 @@ def test_a_run_that_a_score_may_drop_does_not_fail_its_set(
     assert main(["check", "--no-official", str(results)]) == 0
     assert f"{last}: strict fail (dropped in its set)" in capsys.readouterr().out
     assert main(["check", "--no-official", str(last)]) == 1
+
+
+def test_a_run_that_a_score_may_drop_does_not_fail_its_package(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
+    for number in range(5):
+        write_run(folder, number, minutes=10 + number, **({"qualities": (0.3, 0.758)} if number == 3 else {}))
+    found = {(one.level, one.rule) for one in check_package(tmp_path / "Example", ruleset("2.0.0"))}
+    assert ("warning", "run-dropped") in found and ("error", "target-reached") not in found
+    write_run(folder, 5, minutes=15, qualities=(0.3, 0.758))
+    found = {(one.level, one.rule) for one in check_package(tmp_path / "Example", ruleset("2.0.0"))}
+    assert ("error", "target-reached") in found
 
 
 def test_several_sets_are_summarized(results: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]) -> None:
