@@ -1,10 +1,10 @@
 """Check and score a published round here and with MLCommons' tools: time ratio, memory, and every score.
 
-Usage: python benchmarks/round_speed.py ROUND [--rounds 3] [--json FILE]
+Usage: python benchmarks/round_speed.py ROUND [--rounds 3] [--by-submitter] [--json FILE]
 ROUND is a folder of submitters named after its round, such as v5.1.
-Ours: `timedrun check --no-official` and `timedrun score` on the whole tree. MLCommons': package_checker and
-result_summarizer for each submitter, as scripts/verify_for_v2.1_training.sh of mlcommons/logging calls them (its third
-tool, repo_checker, reads no log). Both are measured as processes on the same files, interleaved.
+Ours: `timedrun check --no-official` and `timedrun score` on the whole tree, or once a submitter. MLCommons':
+package_checker and result_summarizer for each submitter, as scripts/verify_for_v2.1_training.sh of mlcommons/logging
+calls them (its third tool, repo_checker, reads no log). Both are measured as processes on the same files, interleaved.
 """
 
 from __future__ import annotations
@@ -53,19 +53,21 @@ class Spent:
         return process.returncode
 
 
-def ours(tree: Path, scratch: Path, ruleset: str) -> tuple[dict[str, Spent], Scores]:
-    """Check and score the whole tree with timedrun."""
+def ours(folders: Sequence[Path], scratch: Path, ruleset: str) -> tuple[dict[str, Spent], Scores]:
+    """Check and score each of `folders` (the whole round, or every submitter) with timedrun."""
     spent = {"check": Spent(), "score": Spent()}
-    for verb, options in (("check", ["--no-official"]), ("score", [])):
-        command = [*TIMEDRUN, verb, str(tree), *options, "--json", "--ruleset", ruleset]
-        status = spent[verb].run(command, scratch, scratch / f"{verb}.json")
-        assert status in (0, 1), f"timedrun {verb} ended with {status}"
     scores: Scores = {}
-    for row in json.loads((scratch / "score.json").read_text()):
-        # MLCommons' table names a system as its description does.
-        description = tree / row["submitter"] / "systems" / f"{row['system']}.json"
-        system = json.loads(description.read_text())["system_name"]
-        scores[row["submitter"], system, row["benchmark"]] = row["score_minutes"]
+    for folder in folders:
+        for verb, options in (("check", ["--no-official"]), ("score", [])):
+            command = [*TIMEDRUN, verb, str(folder), *options, "--json", "--ruleset", ruleset]
+            status = spent[verb].run(command, scratch, scratch / f"{verb}.json")
+            assert status in (0, 1), f"timedrun {verb} ended with {status}"
+        for row in json.loads((scratch / "score.json").read_text()):
+            # MLCommons' table names a system as its description does.
+            results = folder.parent if (folder / "results").is_dir() else folder
+            description = results / row["submitter"] / "systems" / f"{row['system']}.json"
+            system = json.loads(description.read_text())["system_name"]
+            scores[row["submitter"], system, row["benchmark"]] = row["score_minutes"]
     return spent, scores
 
 
@@ -121,6 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("round", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--by-submitter", action="store_true", help="call timedrun once a submitter, too")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with TemporaryDirectory(prefix="round-") as name:
@@ -139,7 +142,7 @@ def main() -> None:
             spent: dict[str, dict[str, Spent]] = {}
             for side in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
                 if side == "ours":
-                    spent[side], own = ours(tree, scratch, ruleset)
+                    spent[side], own = ours(submitters if arguments.by_submitter else [tree], scratch, ruleset)
                 else:
                     spent[side], official = theirs(submitters, scratch, ruleset)
             rows.append(spent)
