@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, variance
 
 from timedrun.errors import TimedrunError
-from timedrun.submission.scoring.student_t import quantile
+from mlevents.student_t import quantile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Check a set of results: copies, repeated seeds, number of runs, and runs of another configuration."""
+"""Check a set of results: copies, repeated seeds, number of runs, runs of another configuration, convergence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
+from mlevents.checks.convergence import check_convergence
 from mlevents.checks.finding import Finding
 from mlevents.event import short
 from mlevents.rounds import Ruleset
@@ -31,6 +32,7 @@ def check_set(summaries: Sequence[RunSummary], ruleset: str | Ruleset) -> list[F
         *_mixed(scored),
         *_copies(summaries),
         *_seeds(summaries),
+        *check_convergence(summaries, rules),
     ]
 
 

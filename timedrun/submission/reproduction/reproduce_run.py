@@ -15,7 +15,7 @@ from mlevents.terminal_escape import printable
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.scoring.olympic import as_summarized
 from timedrun.submission.scoring.score import ruleset_of_round
-from timedrun.submission.scoring.student_t import quantile
+from mlevents.student_t import quantile
 from timedrun.submission.speedup_ratio import Ratio, compare
 
 TIME_TOLERANCE: Final = 0.05
