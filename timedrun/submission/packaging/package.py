@@ -16,7 +16,7 @@ from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
 from timedrun.errors import UsageError
 from timedrun.provenance.system import provenance
-from timedrun.provenance.system_answers import Answers, open_keys
+from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
 from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package_docs import IMPLEMENTATION
@@ -120,6 +120,8 @@ def package(
     opened = [_described(one, rules, answers) for one in opened]
     _refuse_two_descriptions(opened)
     demonstration = opened[0].score.demonstration
+    if rules.checker and not demonstration:
+        _refuse_unanswered(opened)
     try:
         with _new_folder(out) as part:
             folder = part / submitter
@@ -252,6 +254,18 @@ def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
             )
 
 
+def _refuse_unanswered(opened: Sequence[ResultFolder]) -> None:
+    """Raise PackageError, which lists them all, if system descriptions lack answers that the rules require
+    (submission_rules.adoc, "<system_desc_id>.json metadata": "meaningful response required")."""
+    needed = {one.system: open_keys(one.description)[0] for one in opened}
+    if any(needed.values()):
+        lines = [f"  {system}: {key} ({QUESTIONS[key]})" for system, found in needed.items() for key in found]
+        raise PackageError(
+            "MLPerf's rules require answers that the system descriptions lack:\n" + "\n".join(lines) + "\nFill in the "
+            "file that `timedrun system --out FILE` writes and pass it with --answers FILE; nothing was packaged."
+        )
+
+
 def _notes(one: ResultFolder, source: Path) -> list[str]:
     """Return what the submitter should review before publishing the package."""
     notes = list(one.notes)
@@ -267,7 +281,7 @@ def _notes(one: ResultFolder, source: Path) -> list[str]:
         notes.append(f"{one.folder}: not packaged, outside of the median window: {', '.join(one.left_out)}.")
     if needed := open_keys(one.description)[0]:
         notes.append(
-            f"{one.system}: MLPerf's rules require answers for {', '.join(needed)}: fill in the file of `timedrun "
+            f"{one.system}: a submission would need answers for {', '.join(needed)}: fill in the file of `timedrun "
             "system --out FILE` and pass it with --answers FILE."
         )
     return notes
