@@ -91,6 +91,7 @@ def package(
     ruleset: str | None = None,
     check: bool = True,
     answers: Answers | None = None,
+    require_answers: bool = True,
 ) -> PackageReport:
     """Build `out`/<submitter>/ and `out`/<submitter>.tar.gz from sets of results (MLPerf submission rules, 5.7).
 
@@ -104,9 +105,11 @@ def package(
         ruleset: such as "2.0.0"; default: the benchmark's own.
         check: run MLCommons' package checker and the strict checks; otherwise both verdicts are "not run".
         answers: a person's answers for the system description.
+        require_answers: refuse a submission, though not a demonstration, whose system description lacks an answer.
 
     Raises:
-        PackageError: `out` exists, or a set is incomplete, unsafe or contradicts another; nothing was written.
+        PackageError: `out` exists, an answer is lacking, or a set is incomplete, unsafe or contradicts another; nothing
+            was written.
         UsageError: an answer contradicts what was measured.
         TimedrunError: the source cannot be read.
     """
@@ -120,7 +123,7 @@ def package(
     opened = [_described(one, rules, answers) for one in opened]
     _refuse_two_descriptions(opened)
     demonstration = opened[0].score.demonstration
-    if rules.checker and not demonstration:
+    if require_answers and rules.checker and not demonstration:
         _refuse_unanswered(opened)
     try:
         with _new_folder(out) as part:
