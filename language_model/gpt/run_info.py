@@ -17,12 +17,11 @@ from timedrun.run.run_info import RunInfo
 
 def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
     """Return the metadata that the log records before the clock starts."""
-    beta1 = config.adam_beta1 if config.optimizer.kind == "muon" else config.optimizer.momentum
     return {
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,
         "hyperparameters": {
-            **optimization(config, config.schedule, parts.optimizer, parts.batch, beta1=beta1),
+            **optimization(config, config.schedule, parts.optimizer, parts.batch),
             "opt_gradient_clip_norm": config.clip_norm,
             "max_sequence_length": config.model.context,
             "implementation": config.model.implementation,

@@ -155,9 +155,10 @@ def score_set(
         reason = copied(summaries, ruleset, notes)
     division = _joined(one.division for one in summaries)
     folder_of_logs = summaries[0].path.parent
-    factor = found = None
+    found = None
     if division == keys.CLOSED and ruleset is not None:
         found = convergence([summaries[i] for i in selected.chosen], rules_named(ruleset))
+    factor = None
     try:
         factor = _scaling(folder_of_logs, division, found, notes)
     except ValueError as error:
