@@ -67,7 +67,8 @@ class Convergence:
         if self.point is None:
             return f"{ours}; no reference convergence point covers batch {self.batch_size}"
         needs = f"the reference needs {number(self.point.mean)} (at least {number(self.point.minimum)})"
-        return f"{ours}; {needs} at batch {self.point.batch_size}"
+        smallest = "" if self.point.batch_size == self.batch_size else ", its smallest"
+        return f"{ours}; {needs} at batch {self.point.batch_size}{smallest}"
 
 
 def number(value: float) -> str:

@@ -1,8 +1,8 @@
 """Reference convergence points: epochs or samples that reference runs need, by round, benchmark and batch size.
 
-The runs are MLCommons' data in the pinned package mlperf_logging (rcp_checker/training_X.Y.0/rcps_BENCHMARK.json). A closed result
-may not converge faster than them by more than chance explains (training_rules.adoc, "Reference Convergence Points").
-The statistics are those of mlperf_logging's RCP_Checker.
+The runs are MLCommons' data in the pinned package mlperf_logging (rcp_checker/training_X.Y.0/rcps_BENCHMARK.json). A
+closed result may not converge faster than them by more than chance explains (training_rules.adoc, "Reference
+Convergence Points"). The statistics are those of mlperf_logging's RCP_Checker.
 """
 
 from __future__ import annotations

@@ -155,12 +155,12 @@ def score_set(
         reason = copied(summaries, ruleset, notes)
     division = _joined(one.division for one in summaries)
     folder_of_logs = summaries[0].path.parent
-    found = None
+    converged = None
     if division == keys.CLOSED and ruleset is not None:
-        found = convergence([summaries[i] for i in selected.chosen], rules_named(ruleset))
+        converged = convergence([summaries[i] for i in selected.chosen], rules_named(ruleset))
     factor = None
     try:
-        factor = _scaling(folder_of_logs, division, found, notes)
+        factor = _scaling(folder_of_logs, division, converged, notes)
     except ValueError as error:
         reason = reason or str(error)
     reason = reason or selected.reason
@@ -170,7 +170,7 @@ def score_set(
     times = [time for i in selected.chosen if (time := runs[i]) is not None]
     interval = mean_interval(times)
     notes += _remarks(succeeded, interval)
-    if division == keys.CLOSED and rules and not demonstration and found is None and factor is None:
+    if division == keys.CLOSED and rules and not demonstration and converged is None:
         notes.append("this score does not check that a closed result converges no faster than the reference")
     scale = factor or 1.0
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
