@@ -14,6 +14,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.run_info import RunInfo
 from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.precision import precision_info
 from timedrun.training.schedule import StepSchedule
 
 
@@ -58,6 +59,7 @@ def optimization(
     settings = config.optimizer
     return {
         "gradient_accumulation_steps": batch.accumulation,
+        "micro_batch_size": batch.micro,
         "opt_name": settings.kind,
         "opt_base_learning_rate": optimizer.param_groups[0]["initial_lr"],
         "opt_learning_rate_warmup_steps": schedule.warmup_steps,
@@ -67,5 +69,5 @@ def optimization(
         "opt_adamw_beta_2": settings.beta2,
         "opt_adamw_epsilon": settings.epsilon,
         "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
-        "precision": config.precision,
+        **precision_info(config.precision, optimizer, attention=True, tf32=torch.backends.cuda.matmul.allow_tf32),
     }
