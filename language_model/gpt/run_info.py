@@ -19,12 +19,11 @@ from timedrun.run.run_info import RunInfo
 def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
     """Return the metadata that the log records before the clock starts."""
     schedule, optimizer = config.schedule, config.optimizer
-    beta1 = config.adam_beta1 if optimizer.kind == "muon" else optimizer.momentum
     return {
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,
         "hyperparameters": {
-            **optimization(config, schedule, parts.optimizer, parts.batch, beta1=beta1),
+            **optimization(config, schedule, parts.optimizer, parts.batch),
             **({"opt_adamw_weight_decay": optimizer.weight_decay} if optimizer.kind == "adamw" else {}),
             "opt_gradient_clip_norm": config.clip_norm,
             "opt_end_learning_rate": optimizer.peak_lr * schedule.factor(schedule.steps),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+from torch.optim import Optimizer
+
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
 from timedrun.benchmark_spec import BenchmarkSpec
-from timedrun.config import RunConfig, digest
+from timedrun.config import OptimizerConfig, RunConfig, digest
 from timedrun.storage.result_files import CONFIG
 
 
@@ -52,3 +54,27 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         log.event(key, value)
     for method in info.get("methods", ()):
         log.event(keys.METHOD, method)
+
+
+def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, Scalar]:
+    """Return the hyper-parameters that each group of `optimizer` uses, under MLPerf's names (mllog/constants.py); Muon
+    has none there, so its keys begin with `opt_muon`, and those of its other parameters with `opt_other`."""
+    found: dict[str, Scalar] = {
+        keys.OPT_NAME: config.kind,
+        keys.OPT_BASE_LR: optimizer.param_groups[0]["initial_lr"],
+        keys.OPT_WEIGHT_DECAY: config.weight_decay,
+    }
+    for group in optimizer.param_groups:
+        rule = group.get("rule", config.kind)
+        if rule == "muon":
+            found |= {"opt_muon_momentum": group["momentum"], "opt_muon_iterations": group["iterations"]}
+            continue
+        if config.kind == "muon":
+            found |= {"opt_other_name": rule, "opt_other_base_learning_rate": group["initial_lr"]}
+        if "betas" in group:
+            kind = "lamb" if rule == "lamb" else "adamw"
+            beta_1, beta_2 = group["betas"]
+            found |= {f"opt_{kind}_beta_1": beta_1, f"opt_{kind}_beta_2": beta_2, f"opt_{kind}_epsilon": group["eps"]}
+        else:
+            found["opt_other_momentum" if config.kind == "muon" else "sgd_opt_momentum"] = group["momentum"]
+    return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks import metadata_checks, quality, sequence_checks, timed_region
+from mlevents.checks import metadata_checks, plausibility, quality, sequence_checks, timed_region
 from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.finding import Finding
 from mlevents.checks.required_keys import check_required
@@ -176,4 +176,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     timed_region.clock_agreement,
     timed_region.clock_set,
     sequence_checks.evaluation_interval,
+    plausibility.single_evaluation,
+    plausibility.instant_evaluations,
+    plausibility.schedule,
 )

@@ -151,6 +151,22 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         ),
         "evaluation-pairs",
     ),
+    "evaluations take no time": (at("eval_start", 3_000), "evaluation-duration"),
+    "evaluated once, though every 4 epochs are asked for": (
+        lambda r: (
+            r.__delitem__(slice(r.index(named(r, "eval_start")), r.index(named(r, "eval_stop")) + 1)),
+            [note(f"eval_{name}", epoch_num=9)(r) for name in ("start", "accuracy", "stop")],
+        ),
+        "single-evaluation",
+    ),
+    "trained beyond the schedule in epochs": (
+        lambda r: r.insert(9, {**named(r, "seed"), "key": "opt_learning_rate_decay_epochs"}),
+        "beyond-schedule",
+    ),
+    "trained beyond the schedule in steps": (
+        lambda r: r.insert(9, {**named(r, "seed"), "key": "lars_opt_learning_rate_decay_steps", "value": 20_000}),
+        "beyond-schedule",
+    ),
     "another target logged": (lambda r: r.insert(9, {**named(r, "seed"), "key": "quality_target"}), "quality-target"),
 }
 
@@ -382,3 +398,18 @@ def test_blocks_of_an_evaluation_train_nothing(records, write):
 
 def test_a_dataset_is_named_in_any_case(make_records, write):
     assert not check(write(make_records(dataset="ImageNet"))).demonstration
+
+
+@pytest.mark.parametrize(
+    ("key", "length"),
+    [("opt_learning_rate_decay_epochs", 2), ("lars_opt_learning_rate_decay_steps", 27_000)]
+    # Some logs count the steps of LARS in epochs.
+    + [("lars_opt_learning_rate_decay_steps", 37), ("opt_learning_rate_training_steps", "many")],
+)
+def test_a_run_within_its_schedule_or_one_that_cannot_be_read_has_no_finding(records, write, key, length):
+    records.insert(9, {**named(records, "seed"), "key": key, "value": length})
+    assert found(write, records, level="warning") == []
+
+
+def test_a_run_that_ends_at_its_first_evaluation_has_no_finding(make_records, write):
+    assert found(write, make_records(accuracies=(0.76,)), level="warning") == []

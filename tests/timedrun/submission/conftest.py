@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from image_classification.configs import imagenet_baseline
 from mlevents import keys
 from mlevents.package_checker.system_description import unanswered
 from mlevents.runlog import RunLog
+from timedrun.config import dump
 from timedrun.provenance import system
 
 WriteRun = Callable[..., Path]
@@ -91,7 +94,7 @@ def make_set(write_run: WriteRun) -> MakeSet:
             write_run(folder, number, minutes=minutes, **logged)
             side = folder / f"run_{number}"
             side.mkdir()
-            config = {"benchmark": "image_classification", "name": "imagenet_baseline", "seed": number + 1}
+            config = dump(replace(imagenet_baseline(), seed=number + 1))
             (side / "config.json").write_text(json.dumps(config))
             description = system.describe("Example", platform, ranks=2, device="cpu")
             description |= dict.fromkeys(unanswered(description), "known")
@@ -119,6 +122,8 @@ def source(tmp_path: Path) -> Path:
         "image_classification/__init__.py": '"""The benchmark."""\n',
         "image_classification/model.py": '"""Builds the model.\n\nMore."""\n',
         "language_model/__init__.py": "",
+        "constraints.txt": "torch==2.13.0\n",
+        "scripts/run_and_time.sh": "#!/bin/sh\n",
         "scripts/test.sh": "#!/bin/sh\n",
         "tests/test_x.py": "",
     }.items():
