@@ -14,6 +14,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.run_info import RunInfo, optimizer_info
 from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.precision import precision_info
 from timedrun.training.schedule import StepSchedule
 
 
@@ -55,9 +56,10 @@ def optimization(
     """Return the hyper-parameters of the optimization under MLPerf's names, where it has them."""
     return {
         "gradient_accumulation_steps": batch.accumulation,
+        "micro_batch_size": batch.micro,
         **optimizer_info(config.optimizer, optimizer),
         "opt_learning_rate_warmup_steps": schedule.warmup_steps,
         "opt_learning_rate_training_steps": schedule.steps,
         "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
-        "precision": config.precision,
+        **precision_info(config.precision, optimizer, attention=True, tf32=torch.backends.cuda.matmul.allow_tf32),
     }
