@@ -12,7 +12,7 @@ from statistics import StatisticsError, fmean, geometric_mean, median, stdev
 from mlevents import keys
 from mlevents.event import is_number
 from mlevents.record import read, result_files
-from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
+from mlevents.rounds import BenchmarkRules, default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
@@ -78,8 +78,8 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
     files of one folder with the same names are a set. One log is in memory at a time.
 
     Args:
-        ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else the
-            benchmark's own.
+        ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
+            of the benchmark and of the date of each set's first log.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -100,7 +100,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
             submitter=submitter,
             system=system,
             benchmark=benchmark,
-            ruleset=ruleset or ruleset_of_round(folder, benchmark),
+            ruleset=ruleset or usual_ruleset(folder, benchmark, summaries[0]),
             windows=not is_packaged(folder, [benchmark]),
             folder=os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else "",
         )
@@ -241,11 +241,13 @@ def scaling_factor(folder: Path, division: str, notes: list[str]) -> float | Non
     return float(factor)
 
 
-def ruleset_of_round(folder: Path, benchmark: str) -> str | None:
-    """Return the ruleset of the round that a parent folder of the logs names; None if none does or it lacks the
-    benchmark."""
-    found = round_of_path(folder)
-    return found if found in rulesets_of(benchmark) else None
+def usual_ruleset(folder: Path, benchmark: str, log: RunSummary) -> str | None:
+    """Return the ruleset of the round that a parent folder of the logs names, else of the benchmark and the date of
+    `log`; None if no round has the benchmark."""
+    known, found = rulesets_of(benchmark), round_of_path(folder)
+    if found in known:
+        return found
+    return default_ruleset(benchmark, log.started_ms) if known else None
 
 
 def _joined(values: Iterable[str | None], otherwise: str = UNKNOWN) -> str:
