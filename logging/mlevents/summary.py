@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
-from mlevents.machine_load import MachineLoad
+from mlevents.machine_load import disturbances
 from mlevents.record import QualityPoint, RunRecord
 
 SUBMISSION: Final = (
@@ -87,7 +87,6 @@ def summarize(record: RunRecord) -> RunSummary:
     stop, target = record.last(keys.INIT_STOP), record.value(keys.QUALITY_TARGET)
     cleared, resident = record.value(keys.CACHE_CLEAR), record.value(keys.PAGE_CACHE_RESIDENT)
     seeds = (event.value for event in record.all(keys.SEED))
-    load = MachineLoad.of_run(record)
     return RunSummary(
         path=record.path,
         sha256=record.sha256,
@@ -122,7 +121,7 @@ def summarize(record: RunRecord) -> RunSummary:
         later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
-        disturbances=tuple(load.disturbances) if load is not None else (),
+        disturbances=disturbances(record),
     )
 
 

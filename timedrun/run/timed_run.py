@@ -291,7 +291,7 @@ class TimedRun:
         measurement = Measurement()
         yield measurement
         load = self._load.block() if self._load is not None else None
-        # Rank 0's value and the loads of all ranks: one gather costs as many messages as a broadcast.
+        # Rank 0's value counts; the loads of all ranks travel with it, so that they need no collective of their own.
         (value, _), *_ = reports = self.ranks.all_gather((measurement.value, load))
         if not isinstance(value, float):
             raise ValueError(

@@ -14,7 +14,7 @@ from mlevents.checks.finding import Finding
 from mlevents.checks.required_keys import check_required
 from mlevents.checks.result_set import check_set
 from mlevents.event import is_number, short
-from mlevents.machine_load import MachineLoad
+from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord, read
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as find_ruleset
@@ -113,8 +113,7 @@ def _fault(run: CheckedRun) -> Iterator[Finding]:
 
 def _machine_load(run: CheckedRun) -> Iterator[Finding]:
     """Report other load of the machine during the run, which this project's runs log."""
-    load = MachineLoad.of_run(run.record)
-    if load is not None and (found := load.disturbances):
+    if found := disturbances(run.record):
         message = f"the machine was not quiet: {'; '.join(found)}; its time may be wrong, run it again"
         yield run.finding("warning", "machine-load", message, run.record.last(keys.MACHINE_LOAD))
 

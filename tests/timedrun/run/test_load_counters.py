@@ -88,7 +88,7 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -
             "stolen_seconds": 0.5,
             "own_seconds": 6.0,
             "waited_seconds": 2.75,
-            "limited_periods": 0,
+            "periods": 0,
             "throttled_periods": 0,
             "memory_stalled_seconds": 0.25,
         }
@@ -145,7 +145,7 @@ def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_pat
         "busy_seconds": "FileNotFoundError: No such file or directory",
         "stolen_seconds": "FileNotFoundError: No such file or directory",
         "waited_seconds": "OSError: the kernel does not account for waits of threads (schedstat)",
-        "limited_periods": "FileNotFoundError: No such file or directory",
+        "periods": "FileNotFoundError: No such file or directory",
         "throttled_periods": "FileNotFoundError: No such file or directory",
         "memory_stalled_seconds": "FileNotFoundError: No such file or directory",
     }
@@ -183,14 +183,14 @@ def test_a_gpus_clock_heat_and_other_processes_are_nvmls(monkeypatch: pytest.Mon
         nvmlDeviceGetHandleByUUID=lambda uuid: {b"GPU-abc": "handle"}[uuid],
         nvmlDeviceGetViolationStatus=lambda handle, policy: types.SimpleNamespace(violationTime=next(slowed)),
         nvmlDeviceGetClockInfo=lambda handle, kind: 1200,
-        nvmlDeviceGetComputeRunningProcesses=lambda handle: ["own", "another", "third"],
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: ["own", "another"],
     )
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="abc"))
     counters = LoadCounters(torch.device("cuda", 0))
     counters.begin()
     _, found = counters.block()
-    assert [found[name] for name in ("gpu_slowed_seconds", "gpu_sm_mhz", "gpu_other_processes")] == [2.0, 1200, 2]
+    assert [found[name] for name in ("gpu_slowed_seconds", "gpu_sm_mhz", "gpu_shared_blocks")] == [2.0, 1200, 1.0]
     monkeypatch.setitem(sys.modules, "pynvml", None)
     counters = LoadCounters(torch.device("cuda", 0))
     counters.begin()
