@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks import metadata_checks, quality, sequence_checks, timed_region
+from mlevents.checks import metadata_checks, plausibility, quality, sequence_checks, timed_region
 from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.finding import Finding
 from mlevents.checks.required_keys import check_required
@@ -162,6 +162,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     metadata_checks.counts,
     metadata_checks.sizes,
     metadata_checks.batch,
+    metadata_checks.micro_batch,
     metadata_checks.names,
     metadata_checks.one_value,
     metadata_checks.look_alikes,
@@ -184,4 +185,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     timed_region.clock_agreement,
     timed_region.clock_set,
     sequence_checks.evaluation_interval,
+    plausibility.single_evaluation,
+    plausibility.instant_evaluations,
+    plausibility.schedule,
 )

@@ -24,6 +24,7 @@ from mlevents.package_checker.result_folders import (
 )
 from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
 from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
+from mlevents.package_checker.throughput import check_throughput
 from mlevents.package_checker.tool_files import (
     PARAMETERS,
     PRIVATE_ID,
@@ -108,6 +109,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         findings += check_results(listing, one, read, benchmark_rules)
         findings += _tool_files(listing, one, read, description)
         findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
+        if description is not None and benchmark_rules is not None:
+            findings += check_throughput(read, description, benchmark_rules)
     findings += check_copies(logs.values(), listing.root)
     findings += check_documents(listing)
     findings += check_source(listing, {name: [one.system for one in sets if one.benchmark == name] for name in known})

@@ -161,6 +161,9 @@ class BenchmarkRules:
     # Smallest and largest number of samples of the benchmark's own data, by key; without keys that submitters count in
     # units of their own.
     samples: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    # Floating-point operations of the reference's model, forward and backward, in training by one unit of progress: a
+    # lower bound, without recomputation, embeddings, normalization, and for language models without attention scores.
+    training_flop: float | None = None
     open_keys: tuple[RequiredKey, ...] = ()
     closed_keys: tuple[RequiredKey, ...] = ()
     closed_optimizer_keys: Mapping[str, tuple[RequiredKey, ...]] | None = None  # by the value of opt_name
