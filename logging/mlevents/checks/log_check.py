@@ -14,6 +14,7 @@ from mlevents.checks.finding import Finding
 from mlevents.checks.required_keys import check_required
 from mlevents.checks.result_set import check_set
 from mlevents.event import is_number, short
+from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord, read
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as find_ruleset
@@ -112,6 +113,13 @@ def _fault(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("error", "fault", message, event)
 
 
+def _machine_load(run: CheckedRun) -> Iterator[Finding]:
+    """Report other load of the machine during the run, which this project's runs log."""
+    if found := disturbances(run.record):
+        message = f"the machine was not quiet: {'; '.join(found)}; its time may be wrong, run it again"
+        yield run.finding("warning", "machine-load", message, run.record.last(keys.MACHINE_LOAD))
+
+
 def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
     if run.record.benchmark is not None and run.benchmark is None:
         known = ", ".join(run.rules.benchmarks)
@@ -150,6 +158,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _demonstration,
     _resumed,
     _fault,
+    _machine_load,
     _known_benchmark,
     _submission_order,
     metadata_checks.counts,
