@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
+from mlevents.machine_load import disturbances
 from mlevents.record import QualityPoint, RunRecord
 
 SUBMISSION: Final = (
@@ -76,6 +77,7 @@ class RunSummary:
     # Progress of the evaluation that ended the run, by the name of its metadata.
     converged_at: Mapping[str, float] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # values of the keys of HYPERPARAMETERS
+    disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
 
     @property
     def seed(self) -> int | None:
@@ -131,6 +133,7 @@ def summarize(record: RunRecord) -> RunSummary:
             for key in dict.fromkeys(event.key for event in record.events)
             if HYPERPARAMETERS.search(key)
         },
+        disturbances=disturbances(record),
     )
 
 
