@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlevents import mlcommons
 from mlevents.checks.finding import Finding
-from mlevents.checks.log_check import CheckReport, usual_ruleset
+from mlevents.checks.log_check import CheckReport
 from mlevents.checks.result_set import dropped_runs
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.tree import check_tree, submission_folders
@@ -19,7 +19,7 @@ from mlevents.rounds import MLPERF_RULESETS, RULESETS
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.check_report import CheckResult, Kind, finding_line, summary_lines, verdict_line
-from timedrun.submission.verdicts import check_logs, official_findings, ruleset_of, verdict
+from timedrun.submission.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of, verdict
 
 
 def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: bool) -> list[CheckResult]:
@@ -103,7 +103,7 @@ def _check_package(
 ) -> CheckResult:
     logs = [report for path, report in reports.items() if path.is_relative_to(folder)]
     inside = {report.path: report.summary for report in logs}
-    rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items() if summary.events}
+    rounds = {log.ruleset for log in of_known_benchmarks(logs)}
     chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
     findings = [*failing(logs, "package", dropped), *check_tree(folder, inside, ruleset)]
     if len(rounds) > 1:
