@@ -23,7 +23,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
         if not existing(path):
             raise UsageError(f"no result_*.txt in {path}.")
         require_log(path)
-    found = scores.score(paths, ruleset=arguments.ruleset)
+    found = scores.score(paths, ruleset=arguments.ruleset, show_progress=not arguments.json)
     if arguments.csv:
         replace_text(Path(arguments.csv), score_table.as_csv(found))
     if arguments.json:

@@ -20,6 +20,8 @@ from mlevents.rounds import RULESETS
 from timedrun.errors import DataFolderMissing, TimedrunError, UsageError
 from timedrun.storage.atomic_file import replace_text
 
+CONFIG = "config.json"
+
 
 @dataclass(frozen=True)
 class ResultPaths:
@@ -38,7 +40,7 @@ class ResultPaths:
 
     @property
     def config(self) -> Path:
-        return self.side / "config.json"
+        return self.side / CONFIG
 
     @property
     def system(self) -> Path:

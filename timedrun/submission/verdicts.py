@@ -15,6 +15,7 @@ from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.rounds import Ruleset, rulesets_of
 from mlevents.summary import RunSummary
+from timedrun.submission.package_figures import check_figures
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
 
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
@@ -78,7 +79,7 @@ def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
             dropped = dropped_runs([log.summary for log in logs], rules)  # said by a finding of the set
             found += [finding for log in logs if log.summary not in dropped for finding in log.findings] + of_set
             summaries |= {log.path: log.summary for log in logs}
-    found += check_tree(folder, summaries, rules.name)
+    found += [*check_tree(folder, summaries, rules.name), *check_figures(folder, summaries, rules.name)]
     return worst_first(replace(one, path=one.path.removeprefix(f"{folder}/")) if one.path else one for one in found)
 
 

@@ -153,6 +153,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     metadata_checks.counts,
     metadata_checks.sizes,
     metadata_checks.batch,
+    metadata_checks.micro_batch,
     metadata_checks.names,
     metadata_checks.one_value,
     metadata_checks.look_alikes,

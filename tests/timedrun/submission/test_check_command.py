@@ -143,7 +143,9 @@ def test_an_archive_is_refused_with_the_same_words_by_all_verbs(
 ) -> None:
     (tmp_path / "package.tar.gz").write_bytes(gzip.compress(b"package"))
     assert main([*verb, str(tmp_path / "package.tar.gz")]) in (1, 2)
-    assert "the file is an archive: unpack it first; counted as a failed run" in "".join(capsys.readouterr())
+    assert "the file is an archive: unpack it first; counted as a failed run" in " ".join(
+        "".join(capsys.readouterr()).split()
+    )
 
 
 def test_a_set_or_package_with_a_failing_log_fails(
@@ -173,7 +175,7 @@ def test_a_run_that_a_score_may_drop_does_not_fail_its_set(
     assert (code, [one["strict"] for one in found]) == (0, ["pass"] * 4 + ["fail", "pass"])
     assert [one["dropped"] for one in found] == [False] * 4 + [True, False]
     assert main(["check", "--no-official", str(results)]) == 0
-    assert f"{last}: strict fail (dropped in its set)" in capsys.readouterr().out
+    assert f"\n{last.name}: strict fail (dropped in its set)" in capsys.readouterr().out
     assert main(["check", "--no-official", str(last)]) == 1
 
 
@@ -194,7 +196,7 @@ def test_several_sets_are_summarized(results: Path, write_run: WriteRun, capsys:
     assert main(["check", "--no-official", str(results), str(results.parent / "short")]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-4:-2] == ["logs: 7 pass, 0 fail", "sets: 1 pass, 1 fail"]
-    assert "    first in short" in lines and not any("result_0.txt: strict" in line for line in lines)
+    assert "    in short" in lines and not any("result_0.txt: strict" in line for line in lines)
     assert main(["check", "--no-official", "--quiet", str(results)]) == 0
     assert capsys.readouterr().out.splitlines() == ["logs: 5 pass, 0 fail", "sets: 1 pass, 0 fail"]
 

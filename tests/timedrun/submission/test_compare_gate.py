@@ -50,7 +50,7 @@ def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple
     notes = "\n".join(found.notes)
     assert "the software differs: torch (2.13.0 and 2.14.0)" in notes
     assert "the source differs: commit (unknown and abc)" in notes
-    assert "the configs differ: precision (- and bf16)" in notes
+    assert "the configs differ: precision (fp16 and bf16)" in notes
     assert "the global batch size differs: 64 and 128" in notes
 
 

@@ -16,6 +16,7 @@ from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
+from timedrun.stdio import progress
 from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
@@ -46,7 +47,7 @@ class Score:
     mean: float | None
     median: float | None
     deviation: float | None  # of the sample
-    interval: tuple[float, float] | None  # 95 % confidence interval of the mean
+    interval: tuple[float, float] | None  # 95 % confidence interval of the mean, scaled as the score
     progress: list[float | None]
     unit: str  # of `progress`: "epoch", "samples" or another unit of the benchmark
     quality: float | None  # geometric mean of the final quality, which the open division must report
@@ -71,7 +72,7 @@ class Score:
     folder: str = ""  # of the logs, relative to the path passed to `score`
 
 
-def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
+def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: bool = False) -> list[Score]:
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
     In the layout <ORG>/results/<system>/<benchmark>/result_N.txt names come from the folders, elsewhere from the logs;
@@ -80,6 +81,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
     Args:
         ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else the
             benchmark's own.
+        show_progress: write the progress of many sets to a terminal.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -104,7 +106,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
             windows=not is_packaged(folder, [benchmark]),
             folder=os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else "",
         )
-        for folder, files in folders.items()
+        for folder, files in progress(folders.items(), "sets scored", shown=show_progress)
         for (submitter, system, benchmark), summaries in sets_of(
             folder, [summarize(read(file)) for file in files]
         ).items()
@@ -164,7 +166,7 @@ def score_set(
     joules = [found for i in selected.averaged if energies and (found := energies[i]) is not None]
     succeeded = [summaries[i] for i in selected.chosen if not why[i]]
     times = [time for i in selected.chosen if (time := runs[i]) is not None]
-    interval = mean_interval(times)
+    interval = mean_interval([time * (factor or 1.0) for time in times])
     notes += _remarks(succeeded, division, interval, rules if not demonstration else None)
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")

@@ -156,6 +156,8 @@ def test_a_closed_result_is_scaled_and_its_convergence_left_to_the_checkers(
     (one,) = score([folder])
     assert one.score_minutes == pytest.approx(2 * (11 + 12.5 + 13) / 3) and one.mean == pytest.approx(12.2)
     assert any("multiplied by the scaling_factor 2" in note for note in one.notes)
+    (folder / "scaling.json").unlink()
+    assert one.interval == pytest.approx([2 * bound for bound in score([folder])[0].interval or ()])
     assert any("converges no faster than the reference" in note for note in one.notes)
 
 
