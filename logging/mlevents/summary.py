@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
+from mlevents.machine_load import disturbances
 from mlevents.record import QualityPoint, RunRecord
 
 SUBMISSION: Final = (
@@ -70,6 +71,7 @@ class RunSummary:
     later_throughput: float | None = None  # the median later one
     caches_dropped: bool | None = None  # value of the last cache_clear
     page_cache_resident: float | None = None  # 0..1 of the data, before the clock; a key of this project
+    disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
 
     @property
     def seed(self) -> int | None:
@@ -119,6 +121,7 @@ def summarize(record: RunRecord) -> RunSummary:
         later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
+        disturbances=disturbances(record),
     )
 
 

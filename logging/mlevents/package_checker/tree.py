@@ -11,6 +11,7 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
+from mlevents.checks.log_check import usual_ruleset
 from mlevents.event import short
 from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
 from mlevents.package_checker.log_agreement import check_copies, check_logs
@@ -94,7 +95,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         for entry in listing.inside("systems")
         if entry.name.endswith(".json") and entry.kind == "file"
     }
-    known = {one.benchmark: _rules_of(one.benchmark, rules) for one in sets}
+    first = {one.benchmark: log for one in reversed(sets) for log in logs[one.place] if log.benchmark == one.benchmark}
+    known = {one.benchmark: _rules_of(one.benchmark, rules, first.get(one.benchmark)) for one in sets}
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
         asked = [known[one.benchmark] for one in sets if one.system == name]
@@ -149,12 +151,12 @@ def _has_implementations(folder: Path) -> bool:
     return any("implementations" in _folders_in(benchmarks / name) for name in _folders_in(benchmarks)[:100])
 
 
-def _rules_of(benchmark: str, rules: Ruleset | None) -> Ruleset | None:
-    """Return the rules for a benchmark's folder; None if no round has the benchmark."""
+def _rules_of(benchmark: str, rules: Ruleset | None, log: RunSummary | None) -> Ruleset | None:
+    """Return the rules for a benchmark's folder, by default those of its `log`; None if no round has the benchmark."""
     if rules is not None:
         return rules
     try:
-        return find_ruleset(default_ruleset(benchmark))
+        return find_ruleset(usual_ruleset(log) if log else default_ruleset(benchmark))
     except ValueError:
         return next((one for one in reversed(RULESETS.values()) if benchmark in _names_known(one)), None)
 
