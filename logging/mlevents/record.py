@@ -15,12 +15,22 @@ from typing import Any, Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding
-from mlevents.evaluations import Checkpoint, checkpoints, evaluated_offline, first_passing, progress_of, quality_of
+from mlevents.evaluations import (
+    PROGRESS,
+    Checkpoint,
+    checkpoints,
+    evaluated_offline,
+    first_passing,
+    progress_of,
+    quality_of,
+)
 from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS
 
 # The parts of a benchmark's quality are the same in all rounds.
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
+MOST_EVENTS: Final = 250_000  # each takes about a kilobyte of memory; published logs have up to 13,212
+_BLOCK: Final = 1 << 20  # bytes
 ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # first bytes of gzip, zip, bzip2 and xz
 
 
@@ -157,6 +167,22 @@ class RunRecord:
         return first_passing(found, rules) or next(reversed(found), None)
 
     @property
+    def converged_at(self) -> dict[str, float]:
+        """The progress of the last evaluation, or of the checkpoint that reached the target, by metadata name.
+
+        Rounded to 3 digits, as in MLCommons' check of reference convergence; empty without an evaluation.
+        """
+        rules = _NEWEST.get(self.benchmark or "")
+        reached = self._stopped_at
+        if reached is None and rules is not None and rules.parts and not rules.parts_in_one_event:
+            reached = first_passing(checkpoints(self.timed, rules), rules)
+        for event in reversed(self.timed):
+            at = progress_of(event, rules) if event.key == keys.EVAL_ACCURACY else None
+            if at is not None and (reached is None or reached.progress == at):
+                return {name: round(n, 3) for name in PROGRESS if is_number(n := event.metadata.get(name))}
+        return {}
+
+    @property
     def final_quality(self) -> float | None:
         """The number of the last eval_accuracy before run_stop, or None; of a quality with parts, the first part.
 
@@ -212,19 +238,30 @@ def read(path: Path) -> RunRecord:
         FileNotFoundError: no such file.
     """
     if obstacle := _obstacle(path):
-        return _nothing_read(path, obstacle, b"")
-    data = path.read_bytes()
-    reader = LogReader(str(path), data)
+        return _nothing_read(path, obstacle, hashlib.sha256().hexdigest())
+    digest, reader = hashlib.sha256(), LogReader(str(path))
     events: list[Event] = []
-    for number, raw in enumerate(data.split(b"\n"), start=1):
-        event = reader.usual(number, raw.removesuffix(b"\r"))
-        if event is not None:
-            events.append(event)
-        elif MARK_BYTES in raw:
-            events.extend(reader.events(number, raw))
+    head, before = b"", 0
+    with open(path, "rb") as file:
+        while lines := file.readlines(_BLOCK):  # a block at a time: the log around the records may be large
+            block = b"".join(lines)
+            head = head or block
+            digest.update(block)
+            reader.enter(block)
+            for number, raw in enumerate(lines, start=before + 1):
+                event = reader.usual(number, raw.removesuffix(b"\n").removesuffix(b"\r"))
+                if event is not None:
+                    events.append(event)
+                elif MARK_BYTES in raw:
+                    events.extend(reader.events(number, raw.removesuffix(b"\n")))
+            before += len(lines)
+            if len(events) + len(reader.problems) > MOST_EVENTS:
+                why = f"more than {MOST_EVENTS:,} records, the most that are read; log them once a block, not a step"
+                file.seek(0)
+                return _nothing_read(path, why, hashlib.file_digest(file, "sha256").hexdigest())
     if not events:
-        return _nothing_read(path, f"no readable {MARK} record{_kind(data)}", data, reader.problems)
-    return RunRecord(path, tuple(events), tuple(reader.problems), hashlib.sha256(data).hexdigest())
+        return _nothing_read(path, f"no readable {MARK} record{_kind(head)}", digest.hexdigest(), reader.problems)
+    return RunRecord(path, tuple(events), tuple(reader.problems), digest.hexdigest())
 
 
 def _obstacle(path: Path) -> str | None:
@@ -243,9 +280,9 @@ def _kind(data: bytes) -> str:
     return "; the file is an archive: unpack it first" if data.startswith(ARCHIVES) else ""
 
 
-def _nothing_read(path: Path, why: str, data: bytes, problems: Sequence[Finding] = ()) -> RunRecord:
+def _nothing_read(path: Path, why: str, sha256: str, problems: Sequence[Finding] = ()) -> RunRecord:
     empty = Finding(level="error", rule="log-empty", message=f"{why}; counted as a failed run", path=str(path))
-    return RunRecord(path, (), (*problems, empty), hashlib.sha256(data).hexdigest())
+    return RunRecord(path, (), (*problems, empty), sha256)
 
 
 def result_files(path: Path) -> list[Path]:
