@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from mlevents import keys
 from mlevents.runlog import NotResumable, RunLog
 from mlevents.terminal_escape import printable
 from timedrun import config, stdio
@@ -26,6 +27,7 @@ from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
 from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.provenance import origin, system
+from timedrun.run import announcement
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.progress import Progress
@@ -67,7 +69,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     ranks = ProcessGroup.join(settings.device)
     stop = ShutdownRequest()
     stop.install(second_ends=LAUNCHED not in os.environ)  # the launcher ends its ranks itself
-    ending = Ending(ranks)
+    ending = Ending(ranks, options.paths)
     watch = Watchdog(ranks, ending).start()
     try:
         fault = Fault.from_environment(ranks.world_size)
@@ -78,7 +80,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # All ranks have met before there is a log, so that they can save together on a signal. Rank 0's number counts,
         # since nodes number the results of their own folders.
         number = ranks.all_gather(options.paths.number)[0]
-        options = replace(options, paths=replace(options.paths, number=number))
+        ending.paths = replace(options.paths, number=number)
+        options = replace(options, paths=ending.paths)
         platform = settings.submission.platform or platform_name(settings, ranks)
         # Before the log is changed: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
@@ -109,6 +112,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             if fault is not None:
                 fault.inject_at_exit(ranks.rank)
         finally:  # after run_stop, since it takes time and may read the data
+            if run.outcome is not None:
+                ending.close(run.outcome.value)
             if ranks.is_first and run.outcome is not None:
                 ended = run.outcome is not Outcome.STOPPED
                 state = run.train_state.digest() if ended else None
@@ -116,8 +121,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         assert run.outcome is not None  # leaving the context without an error sets it
     except BaseException as error:  # the group is not destroyed: that may wait for ranks that have ended
         reason = watch.failed(error)  # the same as before, if the run asked
-        if ending.log is not None:
-            ending.log.close(reason=reason)  # if the run had not begun; else it is closed
+        ending.close(reason)
         failure = watch.failure
         if failure is None or not is_symptom(error):
             raise
@@ -136,14 +140,22 @@ class Ending:
     """Exit of this process by the watchdog, while the main thread may hang in a collective."""
 
     ranks: ProcessGroup
+    paths: ResultPaths
     log: RunLog | None = None
     """None until it is opened."""
+
+    def close(self, reason: str) -> None:
+        """Close the log, with `reason` unless it is closed, then the run in the ledger."""
+        log, self.log = self.log, None
+        if log is not None:
+            log.close(reason=reason)
+            if self.ranks.is_first:
+                announcement.close(self.paths)
 
     def __call__(self, reason: str, code: ExitCode) -> NoReturn:
         """Close the log with `reason` and exit."""
         try:
-            if self.log is not None:
-                self.log.close(reason=reason)
+            self.close(reason)
         except Exception as error:  # a full or hanging disk must not keep a lost run alive
             stdio.write(printable(f"timedrun run: the log has no run_stop: {error}") + "\n")
         finally:
@@ -182,6 +194,7 @@ def open_log(
         try:
             if resume_from is not None:
                 result_files.hold(options.paths)
+                announcement.resume(options.paths)
                 return RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
             return claim(settings, options, ranks, platform)
         except OSError as error:
@@ -214,6 +227,7 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
     """Create the result's log, which only one process can, and write the files beside it."""
     paths = options.paths
+    source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten
@@ -225,12 +239,30 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     except BaseException:
         paths.side.rmdir()
         raise
+    try:
+        announced = announcement.announce(
+            paths,
+            benchmark=settings.benchmark,
+            config_name=settings.name,
+            config_digest=config.digest(settings),
+            system=platform,
+            seed=settings.seed,
+            commit=source["commit"],
+            difference=source["difference"],
+        )
+    except BaseException:
+        log.close()
+        paths.log.unlink()
+        paths.side.rmdir()
+        raise
     status_files.report_begun(paths.number)
     try:
+        log.event(keys.LEDGER_ENTRY, announced)
         write_beside(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the files beside the log could not be written")
+        announcement.close(paths)
         raise
     return log
 

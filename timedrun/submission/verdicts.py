@@ -14,6 +14,7 @@ from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.rounds import Ruleset
 from mlevents.summary import RunSummary
+from timedrun.submission.announced_runs import ledger_findings
 
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
@@ -36,7 +37,8 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
         ruleset: default: each log's own; the set is checked by that of `ruleset_of`.
     """
     logs = [check(file, ruleset) for file in files]
-    return logs, check_set([one.summary for one in logs], ruleset or ruleset_of(logs))
+    summaries = [one.summary for one in logs]
+    return logs, check_set(summaries, ruleset or ruleset_of(logs)) + ledger_findings(summaries)
 
 
 def ruleset_of(logs: Sequence[CheckReport]) -> str:

@@ -16,6 +16,7 @@ from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
+from timedrun.submission.announced_runs import ledger_findings
 from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
@@ -168,6 +169,7 @@ def score_set(
     notes += _remarks(succeeded, division, interval, rules if not demonstration else None)
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
+    notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]
     dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
     resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
