@@ -109,7 +109,7 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
     """Print the verdict on a run and return its exit code."""
     code, words, run = verdict
     announced = ledger.find(paths.folder)
-    head = ledger.read(announced).head if announced else None
+    head = ledger.parse(announced.read_bytes()).head if announced else None
     if as_json:
         found = {
             "result": str(paths.log),

@@ -27,13 +27,12 @@ from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
 from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.provenance import origin, system
-from timedrun.run import announcement
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.progress import Progress
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
-from timedrun.storage import result_files
+from timedrun.storage import ledger, result_files
 from timedrun.storage.result_files import ResultPaths, write_json
 
 T = TypeVar("T")
@@ -112,9 +111,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             if fault is not None:
                 fault.inject_at_exit(ranks.rank)
         finally:  # after run_stop, since it takes time and may read the data
-            if run.outcome is not None:
-                ending.close(run.outcome.value)
             if ranks.is_first and run.outcome is not None:
+                ending.close(run.outcome.value)
                 ended = run.outcome is not Outcome.STOPPED
                 state = run.train_state.digest() if ended else None
                 origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
@@ -150,7 +148,7 @@ class Ending:
         if log is not None:
             log.close(reason=reason)
             if self.ranks.is_first:
-                announcement.close(self.paths)
+                ledger.close(self.paths)
 
     def __call__(self, reason: str, code: ExitCode) -> NoReturn:
         """Close the log with `reason` and exit."""
@@ -194,7 +192,7 @@ def open_log(
         try:
             if resume_from is not None:
                 result_files.hold(options.paths)
-                announcement.resume(options.paths)
+                ledger.resume(options.paths)
                 return RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
             return claim(settings, options, ranks, platform)
         except OSError as error:
@@ -227,42 +225,33 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
     """Create the result's log, which only one process can, and write the files beside it."""
     paths = options.paths
-    source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
+    source = system.provenance(ROOT)
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten
     except FileExistsError:
         reason = "another run has this number; nothing of it was changed; start again for the next one"
         raise FileExistsError(errno.EEXIST, reason, str(paths.side)) from None
+    log = None
     try:
         log = RunLog(paths.log)
+        facts = {"config_name": settings.name, "config_digest": config.digest(settings), "system": platform}
+        facts |= {"commit": source["commit"], "difference": source["difference"]}
+        entry = ledger.announce(paths, benchmark=settings.benchmark, seed=settings.seed, **facts)
     except BaseException:
-        paths.side.rmdir()
-        raise
-    try:
-        announced = announcement.announce(
-            paths,
-            benchmark=settings.benchmark,
-            config_name=settings.name,
-            config_digest=config.digest(settings),
-            system=platform,
-            seed=settings.seed,
-            commit=source["commit"],
-            difference=source["difference"],
-        )
-    except BaseException:
-        log.close()
-        paths.log.unlink()
+        if log is not None:
+            log.close()
+            paths.log.unlink()
         paths.side.rmdir()
         raise
     status_files.report_begun(paths.number)
     try:
-        log.event(keys.LEDGER_ENTRY, announced)
+        log.event(keys.LEDGER_ENTRY, entry)
         write_beside(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the files beside the log could not be written")
-        announcement.close(paths)
+        ledger.close(paths)
         raise
     return log
 

@@ -27,7 +27,7 @@ def chained(entries: list[dict[str, Any]]) -> bytes:
     """Lines as the documentation of the format says, without the product's code."""
     lines: list[bytes] = []
     for values in entries:
-        previous = hashlib.sha256(lines[-1]).hexdigest() if lines else 64 * "0"
+        previous = hashlib.sha256(lines[-1]).hexdigest() if lines else hashlib.sha256().hexdigest()
         values = {**values, "previous": previous, "time_ms": 1}
         lines.append(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
     return b"".join(line + b"\n" for line in lines)
@@ -45,11 +45,10 @@ def runs(count: int) -> list[dict[str, Any]]:
 def test_a_chain_is_read_and_its_head_is_what_sha256sum_says_of_the_last_line(tmp_path: Path) -> None:
     path = tmp_path / ledger.LEDGER
     path.write_bytes(chained([*runs(2), {"entry": "resumed", "run": 1}]))
-    found = ledger.read(path)
+    found = ledger.parse(path.read_bytes())
     assert (found.broken, found.torn) == ("", ())
     assert [run.result for run in found.runs] == ["set/result_1.txt", "set/result_2.txt"]
-    assert found.runs[0].closing is None and found.runs[0].resumed == 1, "it is open again"
-    assert found.runs[1].closing is not None and found.runs[1].closing.result_minutes == 2.0
+    assert [(run.status, run.minutes) for run in found.runs] == [(None, None), ("success", 2.0)], "1 is open again"
     shell = subprocess.run(
         f"tail -n 1 {path} | tr -d '\\n' | sha256sum", shell=True, capture_output=True, text=True, check=True
     )
@@ -87,7 +86,7 @@ def test_a_ledger_cut_anywhere_with_anything_after_it_is_read(junk: bytes, cut: 
 
 
 @pytest.mark.parametrize(
-    "changes", [{"run": 3}, {"run": True}, {"seed": 1.0}, {"system": None}, {"more": 1}, {"entry": "other"}]
+    "changes", [{"run": 3}, {"run": "2"}, {"seed": 1.0}, {"system": None}, {"more": 1}, {"entry": "other"}]
 )
 def test_a_line_that_holds_the_chain_but_is_no_possible_entry_is_not_counted(changes: dict[str, Any]) -> None:
     second = {"entry": "announced", "run": 2, "result": "x", **FACTS, **changes}

@@ -10,7 +10,6 @@ from mlevents.record import natural, read
 from mlevents.summary import summarize
 from tests.timedrun.storage.test_ledger import FACTS
 from timedrun.commands.check import check_paths
-from timedrun.run import announcement
 from timedrun.storage import ledger
 from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.announced_runs import ledger_findings
@@ -26,13 +25,13 @@ def announced_set(make_set: MakeSet, folder: Path, times: Sequence[float] = TIME
     (folder.parent / ledger.LEDGER).touch()
     entries = []
     for number in range(len(times)):
-        entries.append(announcement.announce(ResultPaths(folder, number), **FACTS))
+        entries.append(ledger.announce(ResultPaths(folder, number), **FACTS))
     make_set(folder, times=times, config_digest="d", **{keys.LEDGER_ENTRY: "0" * 64})
     for number, entry in enumerate(entries):
         log = folder / f"result_{number}.txt"
         log.write_text(log.read_text().replace("0" * 64, entry))
         if number != not_closed:
-            announcement.close(ResultPaths(folder, number))
+            ledger.close(ResultPaths(folder, number))
     return folder
 
 
@@ -44,7 +43,7 @@ def said(folder: Path) -> list[tuple[str, str]]:
 def test_all_the_median_window_and_any_other_selection_are_told_apart(tmp_path: Path, make_set: MakeSet) -> None:
     folder = announced_set(make_set, tmp_path / "runs" / "set")
     all_of = "7 runs announced with this config on this system"
-    held = " (the ledger holds 7 runs)"
+    held = " (runs in the ledger: 7, ended before the clock: 0)"
     assert said(folder) == [("note", f"these are all {all_of}{held}")]
     # Olympic means of the windows 0-4, 1-5, 2-6: 12, 13, 13 minutes; the upper one of equal ones is the later.
     for number in (0, 6):
@@ -109,7 +108,7 @@ def test_a_package_carries_its_ledger_and_its_reader_gets_the_same_sentence(
     moved.mkdir()
     report.folder.rename(moved / "Example")
     logs = moved / "Example" / "results" / "1xCPU-baseline" / "resnet"
-    assert said(logs) == [("note", f"{sentence} (the ledger holds 7 runs)")]
+    assert said(logs) == [("note", f"{sentence} (runs in the ledger: 7, ended before the clock: 0)")]
     log = logs / "result_2.txt"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if keys.LEDGER_ENTRY not in line))
     assert ("error", "the ledger announced no run of result_2.txt") in said(logs)

@@ -16,17 +16,19 @@ from mlevents import keys, record
 from tests.timedrun.storage.test_ledger import FACTS
 from timedrun.benchmark import find
 from timedrun.errors import ExitCode, TimedrunError
-from timedrun.run import announcement
 from timedrun.run.worker import LaunchOptions, execute
 from timedrun.storage import ledger
-from timedrun.storage.ledger import Closing
 from timedrun.storage.result_files import ResultPaths
 
 pytestmark = pytest.mark.timeout(120)
 
 
+def read(folder: Path) -> ledger.Ledger:
+    return ledger.parse((folder / ledger.LEDGER).read_bytes())
+
+
 def announce(folder: Path, number: int) -> str:
-    return announcement.announce(ResultPaths(folder / "set", number), **FACTS)
+    return ledger.announce(ResultPaths(folder / "set", number), **FACTS)
 
 
 def announce_many(folder: Path, first: int) -> None:
@@ -42,9 +44,9 @@ def test_runs_that_are_announced_at_the_same_time_form_one_chain(tmp_path: Path)
         process.start()
     for process in processes:
         process.join()
-    found = ledger.read(tmp_path / ledger.LEDGER)
+    found = read(tmp_path)
     assert (found.broken, found.torn) == ("", ())
-    assert [run.run for run in found.runs] == list(range(1, 81))
+    assert [run.number for run in found.runs] == list(range(1, 81))
     assert len({run.result for run in found.runs}) == 80
 
 
@@ -57,13 +59,13 @@ def test_a_line_that_a_crash_cut_stays_and_the_chain_goes_on(tmp_path: Path, cut
     path.write_bytes(path.read_bytes()[:-cut])
     before = path.read_bytes()
     announce(tmp_path, 2)
-    found = ledger.read(path)
+    found = read(tmp_path)
     assert path.read_bytes().startswith(before + b"\n")
     assert not found.broken
     assert found.torn == (() if cut == 1 else (2,)), "only the line feed lacked"
     assert [run.result for run in found.runs][-1] == "set/result_2.txt"
     path.write_bytes(path.read_bytes().replace(before.splitlines()[1], b"", 1))
-    assert ledger.read(path).broken, "the cut line is part of the chain"
+    assert read(tmp_path).broken, "the cut line is part of the chain"
 
 
 def test_a_run_is_announced_before_its_clock_and_closed_with_its_log(tmp_path: Path) -> None:
@@ -71,14 +73,15 @@ def test_a_run_is_announced_before_its_clock_and_closed_with_its_log(tmp_path: P
     config = benchmark.config("smoke", "synthetic")
     config = replace(config, evaluation=replace(config.evaluation, target=0.01, first=1))
     assert execute(benchmark, config, LaunchOptions(paths=ResultPaths(tmp_path, 0))) == ExitCode.OK
-    found = ledger.read(tmp_path / ledger.LEDGER)
+    found = read(tmp_path)
     log = record.read(tmp_path / "result_0.txt")
     (run,) = found.runs
     assert log.started is not None
-    assert run.time_ms <= log.started.time_ms
-    assert log.value(keys.LEDGER_ENTRY) == run.sha256
-    assert (run.config_digest, run.system) == (log.value(keys.CONFIG_DIGEST), log.value(keys.SUBMISSION_PLATFORM))
-    assert run.closing == Closing(status="success", minutes=log.minutes, quality=log.final_quality, sha256=log.sha256)
+    first = json.loads((tmp_path / ledger.LEDGER).read_text().splitlines()[0])
+    assert first["time_ms"] <= log.started.time_ms
+    assert log.value(keys.LEDGER_ENTRY) == run.entry_sha256
+    assert run.kind[1:] == (log.value(keys.CONFIG_DIGEST), log.value(keys.SUBMISSION_PLATFORM))
+    assert (run.status, run.minutes, run.log_sha256) == ("success", log.minutes, log.sha256)
     text = (tmp_path / ledger.LEDGER).read_text()
     assert str(tmp_path) not in text and os.uname().nodename not in text
 
@@ -89,8 +92,8 @@ def test_a_run_that_fails_before_its_clock_is_closed_as_such(tmp_path: Path) -> 
     config = replace(config, submission=replace(config.submission, organization=":::MLLOG x"))
     with pytest.raises(ValueError, match="at which readers split"):
         execute(benchmark, config, LaunchOptions(paths=ResultPaths(tmp_path, 0)))
-    (run,) = ledger.read(tmp_path / ledger.LEDGER).runs
-    assert run.closing is not None and run.closing.status == ledger.NOT_STARTED
+    (run,) = read(tmp_path).runs
+    assert run.status == ledger.NOT_STARTED
 
 
 def test_a_ledger_that_cannot_be_written_refuses_the_run_and_leaves_nothing(tmp_path: Path) -> None:
@@ -107,9 +110,8 @@ def test_a_close_that_fails_is_reported_and_does_not_fail_the_run(
 ) -> None:
     announced = json.dumps({"key": keys.LEDGER_ENTRY, "value": "0", "event_type": "POINT_IN_TIME", "time_ms": 1})
     (tmp_path / "result_0.txt").write_text(f':::MLLOG {announced[:-1]}, "metadata": {{}}}}\n')
-    announcement.close(ResultPaths(tmp_path, 0))
+    ledger.close(ResultPaths(tmp_path, 0))
     assert "was not closed in the ledger" in capsys.readouterr().err
-    assert not (tmp_path / ledger.LEDGER).exists()
 
 
 @pytest.mark.processes
@@ -125,11 +127,12 @@ def test_a_killed_run_stays_open_and_its_resumption_is_noted_and_not_announced_a
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     path = tmp_path / ledger.LEDGER
-    assert [(run.closing, run.resumed) for run in ledger.read(path).runs] == [(None, 0)]
+    assert [run.status for run in read(tmp_path).runs] == [None]
     done = subprocess.run([*command, "--resume"], env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == ExitCode.TARGET_NOT_REACHED, done.stderr
-    found = ledger.read(path)
+    found = read(tmp_path)
     (run,) = found.runs
-    assert run.resumed == 1 and run.closing is not None
-    assert run.closing.sha256 == record.read(tmp_path / "result_0.txt").sha256
+    entries = [json.loads(line)["entry"] for line in path.read_text().splitlines()]
+    assert entries == ["announced", "resumed", "closed"]
+    assert run.log_sha256 == record.read(tmp_path / "result_0.txt").sha256
     assert f"ledger head {found.head}: " in done.stderr
