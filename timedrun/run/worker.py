@@ -236,8 +236,8 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     try:
         log = RunLog(paths.log)
         facts = {"config_name": settings.name, "config_digest": config.digest(settings), "system": platform}
-        facts |= {"commit": source["commit"], "difference": source["difference"]}
-        entry = ledger.announce(paths, benchmark=settings.benchmark, seed=settings.seed, **facts)
+        origins = {"commit": source["commit"], "difference": source["difference"]}
+        entry = ledger.announce(paths, benchmark=settings.benchmark, seed=settings.seed, **facts, **origins)
     except BaseException:
         if log is not None:
             log.close()
