@@ -15,25 +15,28 @@ from image_classification.stores.manifest import describe_store
 from mlevents import keys
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
-from timedrun.run.run_info import RunInfo
+from timedrun.run.run_info import RunInfo, optimizer_info
+from timedrun.training.precision import precision_info
 
 
 def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
     """Return what the log records of the run before its clock starts, under MLPerf's names if it has them."""
-    group = parts.optimizer.param_groups[0]
     return {
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,
         "hyperparameters": {
             "gradient_accumulation_steps": parts.batch.accumulation,
-            "opt_name": config.optimizer.kind,
-            "opt_base_learning_rate": group["initial_lr"],
+            "micro_batch_size": parts.batch.micro,
+            **optimizer_info(config.optimizer, parts.optimizer),
             "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
             "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
-            "opt_weight_decay": group["weight_decay"],
-            "sgd_opt_momentum": config.optimizer.momentum,
             "model_parameters": sum(p.numel() for group in parts.optimizer.param_groups for p in group["params"]),
-            "precision": config.precision,
+            **precision_info(
+                config.precision,
+                parts.optimizer,
+                attention=False,
+                tf32=torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32,
+            ),
             **data_info(config.data),
         },
         "methods": [method.name for method in config.methods],

@@ -12,8 +12,9 @@ from language_model.datasets import declared, facts
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
-from timedrun.run.run_info import RunInfo
+from timedrun.run.run_info import RunInfo, optimizer_info
 from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.precision import precision_info
 from timedrun.training.schedule import StepSchedule
 
 
@@ -23,7 +24,7 @@ def run_info(config: BertRunConfig, parts: Parts) -> RunInfo:
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,
         "hyperparameters": {
-            **optimization(config, config.schedule, parts.optimizer, parts.batch, beta1=config.optimizer.momentum),
+            **optimization(config, config.schedule, parts.optimizer, parts.batch),
             "max_sequence_length": config.data.longest,
             "max_predictions_per_seq": config.data.max_predictions,
             "masked_fraction": config.data.masked_fraction,
@@ -51,21 +52,14 @@ def optimization(
     schedule: StepSchedule,
     optimizer: torch.optim.Optimizer,
     batch: BatchPlan,
-    *,
-    beta1: float,
 ) -> dict[str, str | int | float | bool]:
     """Return the hyper-parameters of the optimization under MLPerf's names, where it has them."""
-    settings = config.optimizer
     return {
         "gradient_accumulation_steps": batch.accumulation,
-        "opt_name": settings.kind,
-        "opt_base_learning_rate": optimizer.param_groups[0]["initial_lr"],
+        "micro_batch_size": batch.micro,
+        **optimizer_info(config.optimizer, optimizer),
         "opt_learning_rate_warmup_steps": schedule.warmup_steps,
         "opt_learning_rate_training_steps": schedule.steps,
-        "opt_weight_decay": settings.weight_decay,
-        "opt_adamw_beta_1": beta1,
-        "opt_adamw_beta_2": settings.beta2,
-        "opt_adamw_epsilon": settings.epsilon,
         "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
-        "precision": config.precision,
+        **precision_info(config.precision, optimizer, attention=True, tf32=torch.backends.cuda.matmul.allow_tf32),
     }

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -210,5 +210,10 @@ def flatten(values: object, prefix: str = "") -> dict[str, object]:
 
 def difference(a: RunConfig, b: RunConfig) -> list[tuple[str, object, object]]:
     """Return the settings in which two configs differ as (name, value in a, value in b); "-" for a missing one."""
-    left, right = flatten(dump(a)), flatten(dump(b))
+    return differing(dump(a), dump(b))
+
+
+def differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str, object, object]]:
+    """Return `difference` of two dumps, such as config.json of a run."""
+    left, right = flatten(a), flatten(b)
     return [(k, left.get(k, "-"), right.get(k, "-")) for k in (left | right) if left.get(k, "-") != right.get(k, "-")]

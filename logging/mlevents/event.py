@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from json import JSONDecodeError, JSONDecoder
+from sys import intern
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from mlevents import keys
@@ -57,13 +58,20 @@ def depth(value: object) -> int:
     return found
 
 
+def _of_rules(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return `metadata` without the place of the logging call, which no rule reads and which takes much memory."""
+    metadata.pop("file", None)
+    metadata.pop("lineno", None)
+    return metadata or {}
+
+
 def _refused(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
 _PLAIN: Final = JSONDecoder(parse_constant=_refused)
 _USUAL: Final = f"{MARK} {{".encode()
-# Lists, which may nest deeply, and names that a count of '":' misses: searched once a file, not once a line.
+# Lists, which may nest deeply, and names that a count of '":' misses: searched once a block, not once a line.
 _ODD: Final = (b"[", b"\r", b" :", b"\t:")
 _FOLLOWED: Final = ("record-alone", "text follows the record on its line, which MLCommons' checker rejects")
 
@@ -71,13 +79,16 @@ _FOLLOWED: Final = ("record-alone", "text follows the record on its line, which 
 class LogReader:
     """Parser of the lines of one log; defects of form are collected in `problems`."""
 
-    def __init__(self, path: str, data: bytes) -> None:
-        self._path, self._line = path, 0
-        self._odd = any(sign in data for sign in _ODD)
+    def __init__(self, path: str) -> None:
+        self._path, self._line, self._odd = path, 0, True
         self.problems: list[Finding] = []
         self._constants: list[str] = []
         self._repeated: list[str] = []
         self._decoder = JSONDecoder(parse_constant=self._constant, object_pairs_hook=self._object)
+
+    def enter(self, block: bytes) -> None:
+        """Prepare for the lines of `block`, which makes `usual` faster."""
+        self._odd = any(sign in block for sign in _ODD)
 
     def _constant(self, name: str) -> float:
         self._constants.append(name)
@@ -118,7 +129,7 @@ class LogReader:
             and event_type in EVENT_TYPES
             and names == len(fields) + len(metadata)
         ):
-            return Event(number, float(time_ms), event_type, key, value, metadata)
+            return Event(number, float(time_ms), intern(event_type), intern(key), value, _of_rules(metadata))
         return None
 
     def events(self, number: int, raw: bytes) -> Iterator[Event]:
@@ -213,7 +224,7 @@ class LogReader:
             event_type=event_type if isinstance(event_type, str) else "",
             key=key,
             value=fields.get("value"),
-            metadata=metadata,
+            metadata=_of_rules(metadata),
         )
 
     def _time_from_text(self, key: str, text: str) -> float | None:

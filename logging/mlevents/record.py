@@ -21,6 +21,8 @@ from mlevents.rounds import BENCHMARK_DATASET, RULESETS
 
 # The parts of a benchmark's quality are the same in all rounds.
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
+MOST_EVENTS: Final = 250_000  # each takes about a kilobyte of memory; published logs have up to 13,212
+_BLOCK: Final = 1 << 20  # bytes
 ARCHIVES: Final = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ\x00")  # first bytes of gzip, zip, bzip2 and xz
 
 
@@ -212,19 +214,30 @@ def read(path: Path) -> RunRecord:
         FileNotFoundError: no such file.
     """
     if obstacle := _obstacle(path):
-        return _nothing_read(path, obstacle, b"")
-    data = path.read_bytes()
-    reader = LogReader(str(path), data)
+        return _nothing_read(path, obstacle, hashlib.sha256().hexdigest())
+    digest, reader = hashlib.sha256(), LogReader(str(path))
     events: list[Event] = []
-    for number, raw in enumerate(data.split(b"\n"), start=1):
-        event = reader.usual(number, raw.removesuffix(b"\r"))
-        if event is not None:
-            events.append(event)
-        elif MARK_BYTES in raw:
-            events.extend(reader.events(number, raw))
+    head, before = b"", 0
+    with open(path, "rb") as file:
+        while lines := file.readlines(_BLOCK):  # a block at a time: the log around the records may be large
+            block = b"".join(lines)
+            head = head or block
+            digest.update(block)
+            reader.enter(block)
+            for number, raw in enumerate(lines, start=before + 1):
+                event = reader.usual(number, raw.removesuffix(b"\n").removesuffix(b"\r"))
+                if event is not None:
+                    events.append(event)
+                elif MARK_BYTES in raw:
+                    events.extend(reader.events(number, raw.removesuffix(b"\n")))
+            before += len(lines)
+            if len(events) + len(reader.problems) > MOST_EVENTS:
+                why = f"more than {MOST_EVENTS:,} records, the most that are read; log them once a block, not a step"
+                file.seek(0)
+                return _nothing_read(path, why, hashlib.file_digest(file, "sha256").hexdigest())
     if not events:
-        return _nothing_read(path, f"no readable {MARK} record{_kind(data)}", data, reader.problems)
-    return RunRecord(path, tuple(events), tuple(reader.problems), hashlib.sha256(data).hexdigest())
+        return _nothing_read(path, f"no readable {MARK} record{_kind(head)}", digest.hexdigest(), reader.problems)
+    return RunRecord(path, tuple(events), tuple(reader.problems), digest.hexdigest())
 
 
 def _obstacle(path: Path) -> str | None:
@@ -243,9 +256,9 @@ def _kind(data: bytes) -> str:
     return "; the file is an archive: unpack it first" if data.startswith(ARCHIVES) else ""
 
 
-def _nothing_read(path: Path, why: str, data: bytes, problems: Sequence[Finding] = ()) -> RunRecord:
+def _nothing_read(path: Path, why: str, sha256: str, problems: Sequence[Finding] = ()) -> RunRecord:
     empty = Finding(level="error", rule="log-empty", message=f"{why}; counted as a failed run", path=str(path))
-    return RunRecord(path, (), (*problems, empty), hashlib.sha256(data).hexdigest())
+    return RunRecord(path, (), (*problems, empty), sha256)
 
 
 def result_files(path: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
+from mlevents.machine_load import disturbances
 from mlevents.record import QualityPoint, RunRecord
 
 SUBMISSION: Final = (
@@ -71,6 +72,7 @@ class RunSummary:
     caches_dropped: bool | None = None  # value of the last cache_clear
     page_cache_resident: float | None = None  # 0..1 of the data, before the clock; a key of this project
     ledger_entry: str | None = None  # SHA-256 of the run's announcement; a key of this project
+    disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
 
     @property
     def seed(self) -> int | None:
@@ -121,6 +123,7 @@ def summarize(record: RunRecord) -> RunSummary:
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
         ledger_entry=record.text(keys.LEDGER_ENTRY),
+        disturbances=disturbances(record),
     )
 
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlevents import keys
+from mlevents import record as record_module
 from mlevents.checks.log_check import check_record, check_set
 from mlevents.event import LogReader
 from mlevents.record import RunRecord, read, result_files
@@ -146,7 +147,7 @@ def test_the_quick_way_reads_a_line_as_the_full_way_does(record, ending, quick):
     if quick:
         record = {**json.loads(GOOD.split(" ", 1)[1]), **record}
     line = f":::MLLOG {json.dumps(record)}{ending}".encode()
-    event, reader = LogReader("", line).usual(3, line), LogReader("", line)
+    event, reader = LogReader("").usual(3, line), LogReader("")
     full = list(reader.events(3, line))
     assert event is None or ([repr(event)] == [repr(one) for one in full] and reader.problems == [])
 
@@ -237,3 +238,19 @@ def test_result_files_are_found_in_counting_order(tmp_path):
     assert result_files(tmp_path / "result_4.txt") == [tmp_path / "result_4.txt"]
     with pytest.raises(FileNotFoundError, match="does not exist"):
         result_files(tmp_path / "absent")
+
+
+def test_a_log_of_more_records_than_are_read_is_an_error_that_names_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_module, "MOST_EVENTS", 3)
+    record = read_text(tmp_path, f"{GOOD}\n" * 4)
+    assert record.events == () and "more than 3 records" in record.problems[0].message
+    assert record.sha256 == hashlib.sha256((tmp_path / "result_0.txt").read_bytes()).hexdigest()
+    assert len(read_text(tmp_path, f"{GOOD}\n" * 3).events) == 3
+
+
+def test_reading_takes_a_log_block_by_block(tmp_path, monkeypatch):
+    text = f"noise\n{GOOD}\r\n[1]\n{GOOD.replace('0.5', '[0.5]')}\n{GOOD[:-5]}\n\n{GOOD}"
+    whole = read_text(tmp_path, text)
+    monkeypatch.setattr(record_module, "_BLOCK", 1)
+    assert read_text(tmp_path, text) == whole
+    assert [event.line for event in whole.events] == [2, 4, 7] and rules_of(whole) == [("record-json", 5)]

@@ -19,6 +19,7 @@ from mlevents.rounds import MLPERF_RULESETS, RULESETS
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.check_report import CheckResult, Kind, finding_line, summary_lines, verdict_line
+from timedrun.submission.package_figures import check_figures
 from timedrun.submission.verdicts import check_logs, official_findings, ruleset_of, verdict
 
 
@@ -103,9 +104,10 @@ def _check_package(
 ) -> CheckResult:
     logs = [report for path, report in reports.items() if path.is_relative_to(folder)]
     inside = {report.path: report.summary for report in logs}
-    rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items() if summary.events}
+    rounds = {ruleset or usual_ruleset(summary) for summary in inside.values() if summary.events}
     chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
-    findings = [*failing(logs, "package", dropped), *check_tree(folder, inside, ruleset)]
+    of_tree = [*check_tree(folder, inside, ruleset), *check_figures(folder, inside, chosen)]
+    findings = [*failing(logs, "package", dropped), *of_tree]
     if len(rounds) > 1:
         message = (
             f"its logs are of the rounds {', '.join(sorted(rounds))}; MLCommons' package checker was run for {chosen}:"

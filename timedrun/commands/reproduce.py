@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from mlevents import record
+from mlevents.summary import summarize
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.result_files import ResultPaths, new_folder, read_json, write_json
@@ -61,7 +62,9 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     interrupted = False
     for place, name in turns:
         one = sets[name][place]
-        problem = "not run: interrupted before its turn" if interrupted else one.problem(record.read(one.log))
+        problem = (
+            "not run: interrupted before its turn" if interrupted else one.problem(summarize(record.read(one.log)))
+        )
         if not problem:
             problem, interrupted = run_one(arguments, one, folder / name, f"{name} {place + 1}/{len(sets[name])}")
         problems[name, place] = problem

@@ -146,6 +146,7 @@ def _package(
             source=ROOT,
             ruleset=rules.name,
             answers=answers,
+            require_answers=False,  # the checks name them as a warning; there is time until the runs are packaged
         )
     except TimedrunError as error:
         return [Finding(level="error", rule="package", message=str(error))], []

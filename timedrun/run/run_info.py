@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+from torch.optim import Optimizer
+
 from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
 from timedrun.benchmark_spec import BenchmarkSpec
-from timedrun.config import RunConfig, digest
+from timedrun.config import OptimizerConfig, RunConfig, digest
+from timedrun.storage.result_files import CONFIG
 
 
 class RunInfo(TypedDict):
@@ -31,7 +34,7 @@ def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform
 
 
 def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
-    """Log `config` and `info`."""
+    """Log `config` and `info`. The ranks are data parallel, so every other parallelism is 1."""
     for key, value in {
         keys.SEED: config.seed,
         keys.GLOBAL_BATCH_SIZE: config.global_batch,
@@ -39,6 +42,11 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         keys.QUALITY_TARGET: config.evaluation.target,
         keys.CONFIG_NAME: config.name,
         keys.CONFIG_DIGEST: digest(config),
+        keys.CONFIG_FILENAME: CONFIG,
+        keys.TENSOR_PARALLELISM: 1,
+        keys.PIPELINE_PARALLELISM: 1,
+        keys.CONTEXT_PARALLELISM: 1,
+        keys.EXPERT_PARALLELISM: 1,
         keys.TRAIN_SAMPLES: info["train_samples"],
         keys.EVAL_SAMPLES: info["eval_samples"],
         **info["hyperparameters"],
@@ -46,3 +54,27 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         log.event(key, value)
     for method in info.get("methods", ()):
         log.event(keys.METHOD, method)
+
+
+def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, Scalar]:
+    """Return the hyper-parameters that each group of `optimizer` uses, under MLPerf's names (mllog/constants.py); Muon
+    has none there, so its keys begin with `opt_muon`, and those of its other parameters with `opt_other`."""
+    found: dict[str, Scalar] = {
+        keys.OPT_NAME: config.kind,
+        keys.OPT_BASE_LR: optimizer.param_groups[0]["initial_lr"],
+        keys.OPT_WEIGHT_DECAY: config.weight_decay,
+    }
+    for group in optimizer.param_groups:
+        rule = group.get("rule", config.kind)
+        if rule == "muon":
+            found |= {"opt_muon_momentum": group["momentum"], "opt_muon_iterations": group["iterations"]}
+            continue
+        if config.kind == "muon":
+            found |= {"opt_other_name": rule, "opt_other_base_learning_rate": group["initial_lr"]}
+        if "betas" in group:
+            kind = "lamb" if rule == "lamb" else "adamw"
+            beta_1, beta_2 = group["betas"]
+            found |= {f"opt_{kind}_beta_1": beta_1, f"opt_{kind}_beta_2": beta_2, f"opt_{kind}_epsilon": group["eps"]}
+        else:
+            found["opt_other_momentum" if config.kind == "muon" else "sgd_opt_momentum"] = group["momentum"]
+    return found

@@ -15,6 +15,8 @@ from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.rounds import Ruleset
 from mlevents.summary import RunSummary
 from timedrun.submission.announced_runs import ledger_findings
+from timedrun.submission.package_figures import check_figures
+from timedrun.submission.reproduction.recorded_run import recorded_run_of
 
 LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
 
@@ -36,9 +38,24 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
         files: at least one.
         ruleset: default: each log's own; the set is checked by that of `ruleset_of`.
     """
-    logs = [check(file, ruleset) for file in files]
+    reports = [check(file, ruleset) for file in files]
+    logs = [replace(one, findings=[*one.findings, *config_findings(one.summary)]) for one in reports]
     summaries = [one.summary for one in logs]
     return logs, check_set(summaries, ruleset or ruleset_of(logs)) + ledger_findings(summaries)
+
+
+def config_findings(log: RunSummary) -> list[Finding]:
+    """Return the finding that the config stored with a log of `timedrun run` is not the one whose digest it logs.
+
+    A missing config is an error if the log lies in a package or with other configs, which were written with it. A log
+    that was copied alone cannot be verified: a warning.
+    """
+    run = recorded_run_of(log.path)
+    missing = not run.config.is_file()
+    why = "" if not log.events or (missing and log.config_digest is None) else run.problem(log)
+    alone = missing and not run.shared.is_dir() and not any(run.side.parent.glob("run_*/config.json"))
+    level: Level = "warning" if alone else "error"
+    return [Finding(level=level, rule="config-digest", message=why, path=str(log.path))] if why else []
 
 
 def ruleset_of(logs: Sequence[CheckReport]) -> str:
@@ -57,7 +74,7 @@ def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
             dropped = dropped_runs([log.summary for log in logs], rules)  # said by a finding of the set
             found += [finding for log in logs if log.summary not in dropped for finding in log.findings] + of_set
             summaries |= {log.path: log.summary for log in logs}
-    found += check_tree(folder, summaries, rules.name)
+    found += [*check_tree(folder, summaries, rules.name), *check_figures(folder, summaries, rules.name)]
     return worst_first(replace(one, path=one.path.removeprefix(f"{folder}/")) if one.path else one for one in found)
 
 

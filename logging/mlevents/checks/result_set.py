@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import combinations
 from typing import Final
 
+from mlevents.checks.copies import candidate_pairs, copied, equal_quality
 from mlevents.checks.finding import Finding
 from mlevents.event import short
 from mlevents.rounds import Ruleset
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.run_status import failure
-from mlevents.summary import SHARED, SKETCH_SIZE, RunSummary
+from mlevents.summary import SHARED, RunSummary
 
-COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
-MOVED_EVALUATIONS: Final = 3  # as many equal to the millisecond since run_start are not a coincidence
-ALIKE_EVALUATIONS: Final = 4  # as many equal values without a different one are not a coincidence under different seeds
-MOSTLY_ALIKE_EVALUATIONS: Final = 8  # as many equal values are not a coincidence if few differ
-MOSTLY: Final = 0.75
+NAMED: Final = 12  # logs that a finding names
 
 
 def check_set(summaries: Sequence[RunSummary], ruleset: str | Ruleset) -> list[Finding]:
@@ -90,53 +86,12 @@ def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
             message = f"{_names(group)} are identical files; a result counts once"
             yield Finding(level="error", rule="copied-log", message=message, path=str(group[1].path))
     distinct = list({run.sha256: run for run in runs}.values())
-    for first, second in combinations(distinct, 2):
+    for first, second in ((distinct[a], distinct[b]) for a, b in candidate_pairs(distinct)):
         names, path = _names([first, second]), str(second.path)
-        _, values, evaluations = _alike(first, second)
         if how := copied(first, second):
             yield Finding(level="error", rule="copied-log", message=f"{names} {how}", path=path)
-        elif first.seed != second.seed and (
-            values == evaluations >= ALIKE_EVALUATIONS
-            or (values >= MOSTLY_ALIKE_EVALUATIONS and values >= MOSTLY * evaluations)
-        ):
-            message = (
-                f"{names} have different seeds but {values} of {evaluations} equal quality values: the seed has no "
-                "effect, or one log is an edited copy"
-            )
-            yield Finding(level="warning", rule="copied-log", message=message, path=path)
-
-
-def copied(first: RunSummary, second: RunSummary) -> str | None:
-    """Return how one of two logs is a copy of the other, edited or moved in time; None if neither is."""
-    sketches = [first.sketch, second.sketch]
-    full = [max(sketch) for sketch in sketches if len(sketch) == SKETCH_SIZE]
-    if full:  # compare within the reach of both
-        sketches = [frozenset(value for value in sketch if value <= min(full)) for sketch in sketches]
-    shared, of = len(sketches[0] & sketches[1]), min(map(len, sketches))
-    if of and shared > COPIED_SHARE * of:
-        return f"share {shared} of {of} timed events to the millisecond and value: one is an edited copy"
-    times, _, evaluations = _alike(first, second)
-    if times >= MOVED_EVALUATIONS and times > COPIED_SHARE * evaluations:
-        same = f"{times} of {evaluations} evaluations at the same millisecond since run_start"
-        return f"have {same}: one is a copy moved in time"
-    return None
-
-
-def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
-    """Return how many evaluations are alike in time since run_start, how many in progress and value, and of how many.
-
-    A value counts once, since a metric may plateau. A time counts without its value as well, but not in whole seconds,
-    which is the resolution of some logs, and not in a demonstration, whose epochs may take milliseconds.
-    """
-    points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
-    both = points[0].keys() & points[1].keys()
-    values = len({value for _, value in both})
-    times = len({point[1] for point in both if abs(points[0][point] - points[1][point]) * 60_000 < 0.5})
-    moments = [{(p.progress, round(p.minutes * 60_000)) for p in run.quality} for run in (first, second)]
-    fine = sum(1 for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000)
-    if not (first.is_demonstration or second.is_demonstration):
-        times = max(times, fine)
-    return times, values, max(len({value for _, value in one}) for one in points)
+        elif how := equal_quality(first, second):
+            yield Finding(level="warning", rule="copied-log", message=f"{names} {how}", path=path)
 
 
 def _seeds(runs: Sequence[RunSummary]) -> Iterator[Finding]:
@@ -163,6 +118,7 @@ def _grouped(runs: Sequence[RunSummary], of: Callable[[RunSummary], Hashable]) -
 
 
 def _names(runs: Sequence[RunSummary]) -> str:
-    """Return file names if they are distinct, else whole paths."""
+    """Return file names if they are distinct, else whole paths; the first `NAMED` of many."""
     names = [run.path.name for run in runs]
-    return ", ".join(names if len(set(names)) == len(names) else [str(run.path) for run in runs])
+    names = names if len(set(names)) == len(names) else [str(run.path) for run in runs]
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")

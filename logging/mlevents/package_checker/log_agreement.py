@@ -8,21 +8,19 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from mlevents import keys
+from mlevents.checks.copies import candidate_pairs, copied
 from mlevents.checks.finding import Finding, Level
-from mlevents.checks.result_set import copied
-from mlevents.event import MARK, is_number, short
+from mlevents.event import MARK, short
 from mlevents.package_checker.files import shown
 from mlevents.package_checker.system_description import SystemDescription
 from mlevents.summary import RunSummary
 from mlevents.terminal_escape import printable
 
-MOST_HOLDERS: Final = 64  # logs with one event in common that are compared pairwise; bounds the number of pairs
 LONGEST_SEARCH: Final = 64 << 20  # bytes of a log that are searched for a key
 
 # Meanings of the words of both vocabularies in all rounds; "available" was used for two of them.
@@ -109,10 +107,7 @@ def _with_description(log: RunSummary, description: SystemDescription, place: st
 
 def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[Finding]:
     """Yield findings about logs that are in two sets of a submission, unchanged or edited; `check_set` compares within
-    a set.
-
-    Only logs with an event or an evaluation in common are compared.
-    """
+    a set."""
     logs = [(index, log) for index, members in enumerate(sets) for log in members if log.events]
     by_digest: dict[str, list[tuple[int, RunSummary]]] = defaultdict(list)
     for index, log in logs:
@@ -124,26 +119,11 @@ def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[F
             if index != members[0][0]:
                 message = f"is identical to {_place(members[0][1], root)}; a result counts once"
                 yield Finding(level="error", rule="copied-log", message=message, path=shown(log.path))
-    parts = [{*log.sketch, *_evaluations(log)} for _, log in firsts]
-    holders: dict[Hashable, list[int]] = defaultdict(list)
-    for number, of_log in enumerate(parts):
-        for part in of_log:
-            holders[part].append(number)
-    pairs = {pair for numbers in holders.values() for pair in combinations(numbers[:MOST_HOLDERS], 2)}
-    for a, b in sorted(pairs):
+    for a, b in candidate_pairs([log for _, log in firsts]):
         (first_set, first), (second_set, second) = firsts[a], firsts[b]
         if first_set != second_set and (how := copied(first, second)):
             message = f"{_place(first, root)} and this log {how}; a result counts once"
             yield Finding(level="error", rule="copied-log", message=message, path=shown(second.path))
-
-
-def _evaluations(log: RunSummary) -> set[Hashable]:
-    """Return progress, value and milliseconds since run_start of each evaluation, and the same without the value, which
-    may have been edited; as within a set not for whole seconds, the resolution of some logs, nor for demonstrations."""
-    times = [(point, point.minutes * 60_000) for point in log.quality]
-    points = [(point.progress, point.value, round(time)) for point, time in times if is_number(time)]
-    fine = [] if log.is_demonstration else [(progress, time) for progress, _, time in points if time % 1000]
-    return {*points, *fine}
 
 
 def line_of(path: Path, key: str) -> int | None:

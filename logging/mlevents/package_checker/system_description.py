@@ -204,7 +204,7 @@ def _text_values(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]
 def _counts(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
     for key in (key for key in COUNT_KEYS if key in system.values):
         value = system.values[key]
-        count = _count(value)
+        count = count_of(value)
         if count is None:
             message = f"{key} is {short(value)}; MLCommons' summary aborts unless it is an integer"
             yield system.finding("error", "system-count", message, key)
@@ -212,7 +212,7 @@ def _counts(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
             yield system.finding("error", "system-count", f"{key} is {short(value)}, which is too few", key)
         elif count > (_MOST_NODES if key == "number_of_nodes" else _MOST_PER_NODE):
             yield system.finding("warning", "system-count", f"{key} is {short(value)}, which is implausible", key)
-    accelerators = _count(system.values.get("accelerators_per_node"))
+    accelerators = count_of(system.values.get("accelerators_per_node"))
     model = system.values.get("accelerator_model_name")
     named = not _is_empty(model) and str(model).strip().lower() not in ("n/a", "none", "not applicable")
     if accelerators == 0 and named:
@@ -221,7 +221,7 @@ def _counts(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
     elif accelerators and not named and "accelerator_model_name" in system.values:
         message = f"{accelerators} accelerators per node, but no accelerator_model_name"
         yield system.finding("warning", "system-count", message, "accelerator_model_name")
-    cores, vcpus = _count(system.values.get(_CORES)), _count(system.values.get(_VCPUS))
+    cores, vcpus = count_of(system.values.get(_CORES)), count_of(system.values.get(_VCPUS))
     if cores is not None and vcpus is not None and vcpus < cores:
         message = f"{_VCPUS} is {vcpus}, less than {_CORES}, {cores}; correct one of them"
         yield system.finding("warning", "system-count", message, _VCPUS)
@@ -290,7 +290,7 @@ def _any_rounds_words() -> set[str]:
     return {word.lower() for word in words} | {"available", "rdi"}
 
 
-def _count(value: object) -> int | None:
+def count_of(value: object) -> int | None:
     """Return `value` as MLCommons' summary reads it if it is an integer, also 1.0, which Composer writes; else None."""
     if isinstance(value, str):
         return int(value) if re.fullmatch(r"\s*\+?[0-9]{1,9}\s*|\s*-[0-9]{1,9}\s*", value) else None

@@ -11,6 +11,7 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
+from mlevents.checks.log_check import usual_ruleset
 from mlevents.event import short
 from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
 from mlevents.package_checker.log_agreement import check_copies, check_logs
@@ -24,6 +25,7 @@ from mlevents.package_checker.result_folders import (
 )
 from mlevents.package_checker.source import check_documents, check_manifest_source, check_source
 from mlevents.package_checker.system_description import SystemDescription, description_findings, read_description
+from mlevents.package_checker.throughput import check_throughput
 from mlevents.package_checker.tool_files import (
     PARAMETERS,
     PRIVATE_ID,
@@ -91,7 +93,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         for entry in listing.inside("systems")
         if entry.name.endswith(".json") and entry.kind == "file"
     }
-    known = {one.benchmark: _rules_of(one.benchmark, rules) for one in sets}
+    first = {one.benchmark: log for one in reversed(sets) for log in logs[one.place] if log.benchmark == one.benchmark}
+    known = {one.benchmark: _rules_of(one.benchmark, rules, first.get(one.benchmark)) for one in sets}
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
         asked = [known[one.benchmark] for one in sets if one.system == name]
@@ -108,6 +111,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         findings += check_results(listing, one, read, benchmark_rules)
         findings += _tool_files(listing, one, read, description)
         findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
+        if description is not None and benchmark_rules is not None:
+            findings += check_throughput(read, description, benchmark_rules)
     findings += check_copies(logs.values(), listing.root)
     findings += check_documents(listing)
     findings += check_source(listing, {name: [one.system for one in sets if one.benchmark == name] for name in known})
@@ -144,12 +149,12 @@ def _has_implementations(folder: Path) -> bool:
     return any("implementations" in _folders_in(benchmarks / name) for name in _folders_in(benchmarks)[:100])
 
 
-def _rules_of(benchmark: str, rules: Ruleset | None) -> Ruleset | None:
-    """Return the rules for a benchmark's folder; None if no round has the benchmark."""
+def _rules_of(benchmark: str, rules: Ruleset | None, log: RunSummary | None) -> Ruleset | None:
+    """Return the rules for a benchmark's folder, by default those of its `log`; None if no round has the benchmark."""
     if rules is not None:
         return rules
     try:
-        return find_ruleset(default_ruleset(benchmark))
+        return find_ruleset(usual_ruleset(log) if log else default_ruleset(benchmark))
     except ValueError:
         return next((one for one in reversed(RULESETS.values()) if benchmark in _names_known(one)), None)
 

@@ -35,6 +35,9 @@ BERT: Final = BenchmarkRules(
     evaluation_interval=EvaluationInterval(constant=0.05 * 3_000_000, per_batch=0.05 * 230.23, multiple=25_000),
     offline_evaluation=True,
     samples={keys.EVAL_SAMPLES: (10_000, 10_000)},
+    # Half of the tokens are padding, which may be skipped (arXiv:2107.02027): 254.5 of 512 remain, with 24 layers of
+    # 12 * 1024^2 weights (arXiv:1810.04805), and 6 operations per weight and token.
+    training_flop=6 * 24 * 12 * 1024**2 * 254.5,
     open_keys=OPEN_KEYS,
     closed_keys=(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR),
@@ -115,6 +118,7 @@ GPT3: Final = BenchmarkRules(
     direction="<=",
     runs=3,
     unit="tokens",  # "Training token starting from 0 (integer)"
+    training_flop=6 * 175e9,  # 6 operations per parameter and token (arXiv:2001.08361; 175e9: arXiv:2005.14165)
     evaluation_interval=None,
     open_keys=_GPT3_KEYS,  # as closed (training_4.0.0/open_gpt3.yaml)
     closed_keys=_GPT3_KEYS,
@@ -132,6 +136,8 @@ LLAMA2_70B_LORA: Final = BenchmarkRules(
     # Every 384 sequences, rounded up to whole batches; the first FLOOR(0.125 * batch + 2) evaluations are skipped.
     evaluation_interval=EvaluationInterval(constant=384, whole_batches=True),
     samples={keys.TRAIN_SAMPLES: (3901, 3901), keys.EVAL_SAMPLES: (173, 173)},
+    # 68.7e9 weights (arXiv:2307.09288) in sequences of 8,192; LoRA needs no gradients of them, so 4 operations each.
+    training_flop=4 * 68.7e9 * 8192,
     open_keys=(evaluation(within(below=1.0), progress=keys.SAMPLES_COUNT),),
     closed_keys=(
         *once_each(keys.GLOBAL_BATCH_SIZE, keys.OPT_BASE_LR, "lora_alpha", keys.OPT_LR_TRAINING_STEPS),

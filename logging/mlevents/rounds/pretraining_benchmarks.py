@@ -95,6 +95,7 @@ LLAMA31_405B: Final = BenchmarkRules(
     progress=keys.SAMPLES_COUNT,
     # The reference's README: every 46,080 sequences. Changed in 5.1 (training_policies pull request 563).
     evaluation_interval=EvaluationInterval(constant=46_080, whole_batches=True),
+    training_flop=6 * 403.7e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
     open_keys=(*_SHAPE_405B, once(keys.OPT_BASE_LR), *FREE_ADAMW),
     closed_keys=(
         *_SHAPE_405B,
@@ -117,7 +118,11 @@ DECAY_405B: Final = once(
 
 
 def _small(
-    name: str, target: float, interval: EvaluationInterval | None, open_keys: tuple[RequiredKey, ...]
+    name: str,
+    target: float,
+    interval: EvaluationInterval | None,
+    open_keys: tuple[RequiredKey, ...],
+    training_flop: float | None = None,
 ) -> BenchmarkRules:
     """Return the rules of a small model; the closed rule files of the two differ only in the target."""
     return BenchmarkRules(
@@ -130,6 +135,7 @@ def _small(
         unit="samples",
         progress=keys.SAMPLES_COUNT,
         evaluation_interval=interval,
+        training_flop=training_flop,
         open_keys=open_keys,
         closed_keys=(
             once(keys.GLOBAL_BATCH_SIZE),
@@ -152,6 +158,7 @@ LLAMA31_8B: Final = _small(
     EvaluationInterval(constant=12_288, whole_batches=True),
     # Any loss: today's rule files require one below 1.0, which this metric never is (see the rounds' defects).
     (evaluation(within(above=0.0), progress=keys.SAMPLES_COUNT),),
+    6 * 7.5e9 * 8192,  # weights in matrix products (arXiv:2407.21783, table 3)
 )
 
 GPT_OSS_20B: Final = _small(

@@ -161,6 +161,9 @@ class BenchmarkRules:
     # Smallest and largest number of samples of the benchmark's own data, by key; without keys that submitters count in
     # units of their own.
     samples: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    # Floating-point operations of the reference's model, forward and backward, in training by one unit of progress: a
+    # lower bound, without recomputation, embeddings, normalization, and for language models without attention scores.
+    training_flop: float | None = None
     open_keys: tuple[RequiredKey, ...] = ()
     closed_keys: tuple[RequiredKey, ...] = ()
     closed_optimizer_keys: Mapping[str, tuple[RequiredKey, ...]] | None = None  # by the value of opt_name
@@ -212,6 +215,7 @@ class Ruleset:
 
     name: str  # in MLCommons' tools: "2.0.0"
     round: str
+    last_month: str = ""  # UTC month of the submission deadline: the published logs are from then or before
     checker: str  # version of mlperf-logging that these data were compared with; "": unknown to MLCommons' tools
     status_words: tuple[str, ...]  # of the log's submission_status; (): not required in the round
     system_status_words: tuple[str, ...] = ()  # of the system description's status; (): any
@@ -269,6 +273,7 @@ def next_round(
     return replace(
         before,
         name=name,
+        last_month=changed.pop("last_month", ""),
         round=f"v{name.removesuffix('.0')}",
         required=replaced(start, names, *others, without=without),
         benchmarks=own,

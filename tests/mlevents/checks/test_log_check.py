@@ -151,6 +151,22 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         ),
         "evaluation-pairs",
     ),
+    "evaluations take no time": (at("eval_start", 3_000), "evaluation-duration"),
+    "evaluated once, though every 4 epochs are asked for": (
+        lambda r: (
+            r.__delitem__(slice(r.index(named(r, "eval_start")), r.index(named(r, "eval_stop")) + 1)),
+            [note(f"eval_{name}", epoch_num=9)(r) for name in ("start", "accuracy", "stop")],
+        ),
+        "single-evaluation",
+    ),
+    "trained beyond the schedule in epochs": (
+        lambda r: r.insert(9, {**named(r, "seed"), "key": "opt_learning_rate_decay_epochs"}),
+        "beyond-schedule",
+    ),
+    "trained beyond the schedule in steps": (
+        lambda r: r.insert(9, {**named(r, "seed"), "key": "lars_opt_learning_rate_decay_steps", "value": 20_000}),
+        "beyond-schedule",
+    ),
     "another target logged": (lambda r: r.insert(9, {**named(r, "seed"), "key": "quality_target"}), "quality-target"),
 }
 
@@ -256,6 +272,17 @@ def test_samples_count_from_0_without_a_warning(make_records, write):
             record["metadata"][name] = (record["metadata"][name] - 1) * 448
     report = check(write(records))
     assert report.ruleset == "2.1.0" and {finding.rule for finding in report.findings} <= {"evaluation-interval"}
+
+
+@pytest.mark.parametrize(
+    ("micro", "steps", "wrong"),
+    [(16, 4, False), (22, 3, False), (64, 1, False), (32, None, False), (65, 1, True), (32, 3, True), (65, None, True)],
+)
+def test_a_micro_batch_and_its_accumulation_steps_fit_into_the_global_batch(records, write, micro, steps, wrong):
+    for key, value in (("micro_batch_size", micro), ("gradient_accumulation_steps", steps)):
+        if value is not None:
+            records.insert(8, {**named(records, "seed"), "key": key, "value": value})
+    assert ("batch-size" in found(write, records, level="warning")) == wrong
 
 
 def test_the_closed_division_asks_for_more(make_records, write):
@@ -371,3 +398,18 @@ def test_blocks_of_an_evaluation_train_nothing(records, write):
 
 def test_a_dataset_is_named_in_any_case(make_records, write):
     assert not check(write(make_records(dataset="ImageNet"))).demonstration
+
+
+@pytest.mark.parametrize(
+    ("key", "length"),
+    [("opt_learning_rate_decay_epochs", 2), ("lars_opt_learning_rate_decay_steps", 27_000)]
+    # Some logs count the steps of LARS in epochs.
+    + [("lars_opt_learning_rate_decay_steps", 37), ("opt_learning_rate_training_steps", "many")],
+)
+def test_a_run_within_its_schedule_or_one_that_cannot_be_read_has_no_finding(records, write, key, length):
+    records.insert(9, {**named(records, "seed"), "key": key, "value": length})
+    assert found(write, records, level="warning") == []
+
+
+def test_a_run_that_ends_at_its_first_evaluation_has_no_finding(make_records, write):
+    assert found(write, make_records(accuracies=(0.76,)), level="warning") == []

@@ -16,7 +16,7 @@ from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
 from timedrun.errors import UsageError
 from timedrun.provenance.system import provenance
-from timedrun.provenance.system_answers import Answers, open_keys
+from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
 from timedrun.storage.ledger import parse
 from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
@@ -92,6 +92,7 @@ def package(
     ruleset: str | None = None,
     check: bool = True,
     answers: Answers | None = None,
+    require_answers: bool = True,
 ) -> PackageReport:
     """Build `out`/<submitter>/ and `out`/<submitter>.tar.gz from sets of results (MLPerf submission rules, 5.7).
 
@@ -105,9 +106,11 @@ def package(
         ruleset: such as "2.0.0"; default: the benchmark's own.
         check: run MLCommons' package checker and the strict checks; otherwise both verdicts are "not run".
         answers: a person's answers for the system description.
+        require_answers: refuse a submission, though not a demonstration, whose system description lacks an answer.
 
     Raises:
-        PackageError: `out` exists, or a set is incomplete, unsafe or contradicts another; nothing was written.
+        PackageError: `out` exists, an answer is lacking, or a set is incomplete, unsafe or contradicts another; nothing
+            was written.
         UsageError: an answer contradicts what was measured.
         TimedrunError: the source cannot be read.
     """
@@ -121,6 +124,8 @@ def package(
     opened = [_described(one, rules, answers) for one in opened]
     _refuse_two_descriptions(opened)
     demonstration = opened[0].score.demonstration
+    if require_answers and rules.checker and not demonstration:
+        _refuse_unanswered(opened)
     try:
         with _new_folder(out) as part:
             folder = part / submitter
@@ -253,6 +258,18 @@ def _refuse_two_descriptions(opened: Sequence[ResultFolder]) -> None:
             )
 
 
+def _refuse_unanswered(opened: Sequence[ResultFolder]) -> None:
+    """Raise PackageError, which lists them all, if system descriptions lack answers that the rules require
+    (submission_rules.adoc, "<system_desc_id>.json metadata": "meaningful response required")."""
+    needed = {one.system: open_keys(one.description)[0] for one in opened}
+    if any(needed.values()):
+        lines = [f"  {system}: {key} ({QUESTIONS[key]})" for system, found in needed.items() for key in found]
+        raise PackageError(
+            "MLPerf's rules require answers that the system descriptions lack:\n" + "\n".join(lines) + "\nFill in the "
+            "file that `timedrun system --out FILE` writes and pass it with --answers FILE; nothing was packaged."
+        )
+
+
 def _notes(one: ResultFolder, source: Path) -> list[str]:
     """Return what the submitter should review before publishing the package."""
     notes = list(one.notes)
@@ -271,7 +288,7 @@ def _notes(one: ResultFolder, source: Path) -> list[str]:
         notes.append(f"{one.folder}: ledger head {parse(one.ledger).head}: publish or send it before the results.")
     if needed := open_keys(one.description)[0]:
         notes.append(
-            f"{one.system}: MLPerf's rules require answers for {', '.join(needed)}: fill in the file of `timedrun "
+            f"{one.system}: a submission would need answers for {', '.join(needed)}: fill in the file of `timedrun "
             "system --out FILE` and pass it with --answers FILE."
         )
     return notes

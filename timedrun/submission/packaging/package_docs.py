@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from mlevents import keys
 from mlevents.rounds import Ruleset
 from mlevents.terminal_escape import printable
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
-from timedrun.submission.scoring.score_table import table
+from timedrun.submission.scoring.score_table import columns, table
 
 IMPLEMENTATION = "timedrun"
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
@@ -71,6 +72,10 @@ def package_readme(
 {_left_out(sets)}{_announced(sets)}
 {official}
 
+## Settings
+
+{chr(10).join(f"### {one.system}, {one.benchmark}{chr(10)}{chr(10)}{_settings(one)}" for one in sets)}
+
 {TRADEMARK}
 """
 
@@ -90,7 +95,8 @@ Config `{one.score.config_name or "unnamed"}`, {one.ranks} rank{"s" if one.ranks
 Container image: {_joined(one.recorded("image_digest"))}. Data: {_joined(one.recorded("data"))}.
 All settings of run N, including the seed, are in `runs/run_N/config.json`; installed versions are in `environment.txt`.
 
-    bash setup.sh                                     # once: install the source and its requirements
+{_settings(one)}
+    bash setup.sh                                     # once: install the source and the versions of the runs
     bash init_datasets.sh [DATA_FOLDER]               # once: check or index the data
     bash run_and_time.sh NEW_FOLDER [DATA_FOLDER]     # repeat the {len(one.records)} runs, results in NEW_FOLDER
 
@@ -110,10 +116,19 @@ def setup_script(source: Path, environment: str) -> str:
     else:
         wanted = f'"{IMPLEMENTATION}"'
     return _script(
-        "One-time set-up: installs the source of these runs and its requirements.",
-        "# The exact versions of the runs are in environment.txt.",
-        f"python -m pip install {wanted}",
+        "One-time set-up: installs the source of these runs, and its requirements in the versions of the runs.",
+        f'python -m pip install --constraint "$here/constraints.txt" {wanted}',
     )
+
+
+def constraints(environment: str) -> str:
+    """Return constraints.txt for pip: the version of every distribution in environment.txt but timedrun's own.
+
+    Local versions are cut off: `torch==2.13.0` is met by 2.13.0+cpu and 2.13.0+cu130, by whatever the machine needs.
+    """
+    pins = [line.partition("+")[0] for line in environment.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line)]
+    kept = [pin for pin in pins if not pin.startswith(f"{IMPLEMENTATION}==")]
+    return "\n".join(["# Versions of the packaged runs, from environment.txt.", *kept, ""])
 
 
 def datasets_script(one: ResultFolder) -> str:
@@ -169,6 +184,10 @@ def implementation_description(one: ResultFolder, provenance: Mapping[str, Any])
         "dataset": one.score.dataset,
         "quality_target": one.score.target,
         "methods": one.methods,
+        "baseline": one.baseline and one.baseline[0],
+        "differs_from_baseline": {
+            setting: {"baseline": theirs, "here": ours} for setting, theirs, ours in (one.baseline or ("", []))[1]
+        },
         "precision": precision,
         "global_batch_size": one.records[0].value(keys.GLOBAL_BATCH_SIZE),
         "ranks": one.ranks,
@@ -227,6 +246,22 @@ def _left_out(sets: Sequence[ResultFolder]) -> str:
 def _announced(sets: Sequence[ResultFolder]) -> str:
     unknown = "no ledger of announced runs: how many there were is not known"
     return "".join(f"- {one.system}, {one.benchmark}: {'; '.join(one.announced) or unknown}.\n" for one in sets)
+
+
+def _settings(one: ResultFolder) -> str:
+    """Return all settings in which the runs of a set differ from the benchmark's baseline on the same data, as text."""
+    if one.baseline is None:
+        return f"`{one.package_name}` has no baseline on {one.score.dataset} to compare the settings with.\n"
+    name, rows = one.baseline
+    if not rows:
+        return f"All settings are those of the config `{name}`.\n"
+    # As JSON no value leaves its line; without grave accents it does not leave the block.
+    cells = [
+        [printable(setting), *("-" if value == "-" else json.dumps(value) for value in values)]
+        for setting, *values in rows
+    ]
+    text = "\n".join(columns(["setting", name, "here"], cells)).replace("`", "'")
+    return f"Settings that differ from the config `{name}`:\n\n```\n{text}\n```\n"
 
 
 def _joined(values: Sequence[Any]) -> str:

@@ -7,13 +7,16 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
 from mlevents import keys
 from mlevents.record import RunRecord, natural, read, result_files
 from mlevents.summary import SHARED, summarize
+from timedrun.benchmark import find
+from timedrun.config import differing, dump
+from timedrun.errors import UsageError
 from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.announced_runs import find_ledger, ledger_findings
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object
@@ -75,6 +78,19 @@ class ResultFolder:
     @property
     def methods(self) -> list[str]:
         return [str(event.value) for event in self.records[0].all(keys.METHOD)]
+
+    @cached_property
+    def baseline(self) -> tuple[str, list[tuple[str, object, object]]] | None:
+        """Name of the benchmark's baseline on this data, and the settings in which these runs differ from it, as
+        (name, value of the baseline, value here); None if it has none."""
+        config = self.configs[0]
+        try:
+            baseline = find(self.package_name).config("baseline", str(config.get("dataset")))
+        except UsageError:
+            return None
+        described = ("benchmark", "name", "notes", "seed", "submission")
+        left, right = ({key: one[key] for key in one if key not in described} for one in (dump(baseline), config))
+        return baseline.name, differing(left, right)
 
     def recorded(self, key: str) -> list[Any]:
         """Return the distinct values of `key` in the runs' provenance.json; "none recorded" stands for a missing

@@ -13,7 +13,10 @@ from timedrun.provenance.system import git
 FOLDERS = ("timedrun", "logging/mlevents", "mlevents", "scripts")
 """Folders that every benchmark needs; `mlevents` is at the top if timedrun was installed from a wheel."""
 
-FILES = ("pyproject.toml", "README.md", "LICENSE")
+FILES = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")
+
+FOR_THE_REPOSITORY = ("scripts/build_image.sh", "scripts/demo.sh", "scripts/test.sh")
+"""Scripts that need files no package has: the Dockerfile, other benchmarks, the tests."""
 
 
 def source_files(source: Path, benchmark: str) -> dict[str, Path]:
@@ -57,7 +60,8 @@ def _below(root: Path, folders: tuple[str, ...], files: tuple[str, ...]) -> Iter
         ]
     for name in names:
         hidden = any(part.startswith(".") or part == "__pycache__" for part in name.split("/"))
-        if not hidden and not name.endswith((".pyc", ".draft")) and os.path.lexists(root / name):
+        left_out = hidden or name in FOR_THE_REPOSITORY or name.endswith((".pyc", ".draft"))
+        if not left_out and os.path.lexists(root / name):
             yield name, root / name
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mlevents import keys
-from mlevents.record import RunRecord, result_files
+from mlevents.record import result_files
+from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_json
 
@@ -41,8 +42,8 @@ class RecordedRun:
         """Return the file `name` of this run, or else the one shared by the runs of its system, or None."""
         return next((folder / name for folder in (self.side, self.shared) if (folder / name).is_file()), None)
 
-    def problem(self, record: RunRecord) -> str:
-        """Return why this run cannot be repeated, or "" if it can."""
+    def problem(self, logged: RunSummary) -> str:
+        """Return why this run cannot be repeated, or "" if it can: `logged` and its config must agree."""
         if not self.config.is_file():
             return f"{self.log.name} has no {self.side.name}/config.json, so its settings are unknown"
         try:
@@ -52,13 +53,12 @@ class RecordedRun:
         benchmark = values.get("benchmark") if isinstance(values, dict) else None
         if not isinstance(benchmark, str) or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", benchmark):
             return f"{self.side.name}/config.json names no benchmark package"
-        logged = record.value(keys.CONFIG_DIGEST)
-        if logged is None:
+        if logged.config_digest is None:
             return f"{self.log.name} logs no {keys.CONFIG_DIGEST}, so its config cannot be verified"
-        if digest_of(values) != logged:
+        if digest_of(values) != logged.config_digest:
             return f"{self.side.name}/config.json is not the config of {self.log.name}: it was changed after the run"
-        if record.seed != values.get("seed"):
-            return f"{self.log.name} logs seed {record.seed}, {self.side.name}/config.json has {values.get('seed')}"
+        if logged.seed != values.get("seed"):
+            return f"{self.log.name} logs seed {logged.seed}, {self.side.name}/config.json has {values.get('seed')}"
         return ""
 
 

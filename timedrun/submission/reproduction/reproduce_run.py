@@ -14,7 +14,7 @@ from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.scoring.olympic import as_summarized
-from timedrun.submission.scoring.score import ruleset_of_round
+from timedrun.submission.scoring.score import usual_ruleset
 from timedrun.submission.scoring.student_t import quantile
 from timedrun.submission.speedup_ratio import Ratio, compare
 
@@ -287,7 +287,7 @@ def _not_recorded(original: RecordedRun) -> dict[str, dict[str, list[Any]]]:
 
 
 def _round(run: RunSummary) -> str | None:
-    return ruleset_of_round(run.path.resolve().parent, run.benchmark or "")
+    return usual_ruleset(run.path.resolve().parent, run.benchmark or "", run)
 
 
 def _interval(run: RunSummary) -> float:

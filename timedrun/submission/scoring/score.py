@@ -12,12 +12,12 @@ from statistics import StatisticsError, fmean, geometric_mean, median, stdev
 from mlevents import keys
 from mlevents.event import is_number
 from mlevents.record import read, result_files
-from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
+from mlevents.rounds import BenchmarkRules, default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
 from timedrun.submission.announced_runs import ledger_findings
-from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, select_runs
+from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
 
@@ -66,6 +66,8 @@ class Score:
     window: list[str] | None = None  # files that were scored, if there are more runs than a submission has
     windows: int | None = None  # number of windows of consecutive runs that `window` was chosen from
     scaling_factor: float | None = None  # of scaling.json, by which a closed score is multiplied
+    disturbances: dict[str, str] = field(default_factory=dict)  # by other load of the machine, by file name
+    undisturbed_minutes: float | None = None  # the score of the undisturbed runs alone, if some were disturbed
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -79,8 +81,8 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
     files of one folder with the same names are a set. One log is in memory at a time.
 
     Args:
-        ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else the
-            benchmark's own.
+        ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
+            of the benchmark and of the date of each set's first log.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -101,7 +103,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
             submitter=submitter,
             system=system,
             benchmark=benchmark,
-            ruleset=ruleset or ruleset_of_round(folder, benchmark),
+            ruleset=ruleset or usual_ruleset(folder, benchmark, summaries[0]),
             windows=not is_packaged(folder, [benchmark]),
             folder=os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else "",
         )
@@ -170,6 +172,10 @@ def score_set(
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
     notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]
+    disturbed = {names[i]: "; ".join(load) for i in selected.chosen if (load := summaries[i].disturbances)}
+    quiet = None
+    if disturbed and rules and reason is None:
+        quiet = olympic([runs[i] for i in selected.chosen if names[i] not in disturbed], rules.dropped)
     dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
     resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
@@ -212,6 +218,8 @@ def score_set(
         window=None if selected.windows is None else [names[i] for i in selected.chosen],
         windows=selected.windows,
         scaling_factor=factor,
+        disturbances=disturbed,
+        undisturbed_minutes=None if quiet is None else quiet[0] * (factor or 1.0),
         energies=energies,
         energy_joules=sum(joules) / len(joules) * (factor or 1.0) if joules and not reason else None,
         notes=notes,
@@ -243,11 +251,13 @@ def scaling_factor(folder: Path, division: str, notes: list[str]) -> float | Non
     return float(factor)
 
 
-def ruleset_of_round(folder: Path, benchmark: str) -> str | None:
-    """Return the ruleset of the round that a parent folder of the logs names; None if none does or it lacks the
-    benchmark."""
-    found = round_of_path(folder)
-    return found if found in rulesets_of(benchmark) else None
+def usual_ruleset(folder: Path, benchmark: str, log: RunSummary) -> str | None:
+    """Return the ruleset of the round that a parent folder of the logs names, else of the benchmark and the date of
+    `log`; None if no round has the benchmark."""
+    known, found = rulesets_of(benchmark), round_of_path(folder)
+    if found in known:
+        return found
+    return default_ruleset(benchmark, log.started_ms) if known else None
 
 
 def _joined(values: Iterable[str | None], otherwise: str = UNKNOWN) -> str:

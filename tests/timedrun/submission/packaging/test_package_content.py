@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,17 +82,31 @@ def test_answers_fill_the_description_and_never_contradict_it(tmp_path: Path, ma
     path = folder / "run_0" / "system.json"
     path.write_text(json.dumps(_json(path) | {"cooling": ""}))
     given = Answers(path=Path("answers.json"), given={"cooling": "air", "hw_notes": "warm"}, override={})
-    assert any(
-        "rules require answers for cooling" in note for note in _package([folder], tmp_path / "open", source).notes
-    )
     report = _package([folder], tmp_path / "out", source, answers=given)
     description = _json(report.folder / "systems" / "1xCPU-baseline.json")
     assert description["cooling"] == "air" and description["hw_notes"] == "warm" and len(description) == 33
-    assert not any("rules require" in note for note in report.notes)
     wrong = Answers(path=Path("answers.json"), given={"framework": "Other 1.0"}, override={})
     with pytest.raises(UsageError, match="set: answers.json: framework was detected as 'PyTorch"):
         _package([folder], tmp_path / "refused", source, answers=wrong)
     assert not (tmp_path / "refused").exists()
+
+
+def test_open_questions_refuse_a_submission_and_are_noted_for_a_demonstration(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    digits = {"dataset": "digits", "quality_target": 0.95, "qualities": (0.96,), "times": (0.1, 0.2, 0.3)}
+    for name, logged in (("imagenet", {}), ("digits", digits)):
+        path = make_set(tmp_path / name, **logged) / "run_0" / "system.json"
+        path.write_text(json.dumps(_json(path) | {"cooling": "", "host_networking": "tbd", "hw_notes": ""}))
+    with pytest.raises(PackageError) as refused:
+        _package([tmp_path / "imagenet"], tmp_path / "refused", source)
+    assert "1xCPU-baseline: host_networking (cards or ports" in str(refused.value) and "hw_notes" not in str(
+        refused.value
+    )
+    assert ": cooling (air" in str(refused.value) and "--answers FILE" in str(refused.value)
+    assert not (tmp_path / "refused").exists()
+    (note,) = [one for one in _package([tmp_path / "digits"], tmp_path / "out", source).notes if "answers" in one]
+    assert "host_networking, cooling" in note and "--answers FILE" in note
 
 
 @pytest.mark.parametrize("word", STATUS_WORDS)
@@ -237,3 +252,84 @@ def test_a_known_defect_of_todays_rule_files_does_not_fail_a_package(
         assert replace(report, strict="pass").passed is passed
         assert f"fail with today's rule files, {own} with the round's own" in report.text
         assert json.loads((report.folder / "manifest.json").read_text())["checked"]["own_round"] == own
+
+
+def test_readme_and_description_name_every_setting_that_differs_from_the_baseline(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    folder = make_set(tmp_path / "set")
+    changes = {
+        "name": "mine",
+        "notes": "``` > spoofed",
+        "global_batch": 777,
+        "methods": [{"method": "ema", "half_life": 9}],
+    }
+    for number in range(5):
+        path = folder / f"run_{number}" / "config.json"
+        config = _json(path) | changes
+        config["optimizer"] |= {"kind": "adamw", "epsilon": 0.125}
+        config["data"]["order"] = "random```"
+        config["methods"] = [{"method": "ema", "half_life": 9}]
+        path.write_text(json.dumps(config))
+    report = _package([folder], tmp_path / "out", source)
+    described = _json(_implementation(report) / "1xCPU-baseline_timedrun.json")
+    differs = described["differs_from_baseline"]
+    assert described["baseline"] == "imagenet_baseline"
+    assert {"global_batch", "optimizer.kind", "optimizer.epsilon", "data.order", "methods.ema.half_life"} <= set(
+        differs
+    )
+    assert differs["global_batch"]["here"] == 777 and not {"name", "notes", "seed"} & set(differs)
+    for readme in (report.folder / "README.md", _implementation(report) / "README.md"):
+        text = readme.read_text()
+        assert all(f"\n{setting} " in text for setting in differs) and text.count("```") % 2 == 0
+        assert "random```" not in text and "spoofed" not in text
+
+
+def test_a_set_by_the_baseline_or_of_a_benchmark_without_one_says_so(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    report = _package([make_set(tmp_path / "set")], tmp_path / "out", source)
+    assert "All settings are those of the config `imagenet_baseline`." in (report.folder / "README.md").read_text()
+    folder = make_set(tmp_path / "other", config_name="other")
+    for number in range(5):
+        path = folder / f"run_{number}" / "config.json"
+        path.write_text(json.dumps(_json(path) | {"dataset": "elsewhere"}))
+    text = (_package([folder], tmp_path / "second", source).folder / "README.md").read_text()
+    assert "has no baseline on" in text
+
+
+def test_every_file_that_a_packaged_script_names_is_in_the_package(tmp_path: Path, make_set: MakeSet) -> None:
+    root = Path(__file__).parents[4]
+    report = _package([make_set(tmp_path / "set")], tmp_path / "out", root)
+    systems = list(_implementation(report).glob("*.sh"))
+    code = _implementation(report, "timedrun")
+    assert {path.name for path in systems} == {"setup.sh", "init_datasets.sh", "run_and_time.sh"}
+    seen = set()
+    for script in [*systems, *(code / "scripts").iterdir()]:
+        text = script.read_text().replace("run_$number", "run_0")
+        named = re.findall(r"[\w./-]*[\w-]\.(?:sh|txt|toml|py|json|ya?ml|md|sbatch)\b|[\w./-]*Dockerfile", text)
+        for name in (re.sub("^(here|root)?/", "", one) for one in named + re.findall(r"\$(here/\.\.[\w./-]+)", text)):
+            # relative to the script, or to the source's root, into which the source's own scripts change
+            assert (script.parent / name).exists() or script not in systems and (code / name).exists(), (script, name)
+            seen.add(name)
+    assert {"constraints.txt", "pyproject.toml", "scripts/setup.sh", "runs/run_0/config.json", "../timedrun"} <= seen
+
+
+def test_set_up_installs_the_versions_of_the_runs(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
+    folder = make_set(tmp_path / "set")
+    for number in range(5):
+        (folder / f"run_{number}" / "environment.txt").write_text(
+            "python 3.11\n\ninstalled distributions:\ntimedrun==0.1.0\nscikit_learn==1.9.1\ntorch==2.13.0+cpu\n"
+        )
+    system = _implementation(_package([folder], tmp_path / "out", source))
+    pins = [line for line in (system / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert pins == ["scikit_learn==1.9.1", "torch==2.13.0"]
+    probe = tmp_path / "bin" / "python"
+    probe.parent.mkdir()
+    probe.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{tmp_path}/called"\n')
+    probe.chmod(0o755)
+    path = f"{probe.parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", system / "setup.sh"], env={"PATH": path}, check=True, timeout=100)
+    called = (tmp_path / "called").read_text().splitlines()
+    assert called[:4] == ["-m", "pip", "install", "--constraint"] and Path(called[4]) == system / "constraints.txt"
+    assert called[5].endswith("/timedrun[digits]")

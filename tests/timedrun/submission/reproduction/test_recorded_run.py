@@ -12,6 +12,7 @@ import pytest
 from image_classification.configs import synthetic_smoke
 from mlevents import keys
 from mlevents.record import read
+from mlevents.summary import RunSummary, summarize
 from timedrun.config import digest, dump
 from timedrun.submission.reproduction.recorded_run import (
     RecordedRun,
@@ -56,6 +57,10 @@ def first(path: Path) -> RecordedRun:
     return found[0]
 
 
+def logged(one: RecordedRun) -> RunSummary:
+    return summarize(read(one.log))
+
+
 def changed(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
@@ -73,7 +78,7 @@ def test_a_set_in_a_race_and_its_package_is_found_once(results: Path) -> None:
         shutil.copy(log, package)
     assert list(recorded_runs(race)) == ["set"]
     assert [one.number for one in recorded_runs(results)["set"]] == [0, 1]
-    assert first(results).problem(read(first(results).log)) == ""
+    assert first(results).problem(logged(first(results))) == ""
     assert recorded_ranks(provenance_of(first(results))) == 2
 
 
@@ -91,7 +96,7 @@ def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
             shutil.copy(results / f"run_{number}" / name, shared / "runs" / f"run_{number}")
     (shared / "environment.txt").write_text(ENVIRONMENT)
     one = recorded_runs(package)["box_resnet"][1]
-    assert one.problem(read(one.log)) == ""
+    assert one.problem(logged(one)) == ""
     assert one.file("environment.txt") == shared / "environment.txt"
     same = differences(one, recorded_runs(results)["set"][1])
     assert same == {"hardware": {}, "versions": {}, "origin": {}}
@@ -109,24 +114,24 @@ def test_the_files_of_a_packaged_run_are_found(results: Path) -> None:
 )
 def test_a_changed_config_is_named(results: Path, values: dict[str, Any], words: str) -> None:
     changed(results / "run_0" / "config.json", **values)
-    assert words in first(results).problem(read(first(results).log))
+    assert words in first(results).problem(logged(first(results)))
 
 
 def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(
     results: Path, write_run: Callable[..., Path]
 ) -> None:
     (results / "run_0" / "config.json").write_text("{")
-    assert "cannot be read as JSON" in first(results).problem(read(first(results).log))
+    assert "cannot be read as JSON" in first(results).problem(logged(first(results)))
     (results / "run_0" / "config.json").write_text("[" * 100_000)
-    assert "is not a config" in first(results).problem(read(first(results).log))
+    assert "is not a config" in first(results).problem(logged(first(results)))
     (results / "run_0" / "config.json").write_text("[1]")
-    assert "names no benchmark" in first(results).problem(read(first(results).log))
+    assert "names no benchmark" in first(results).problem(logged(first(results)))
     (results / "run_0" / "config.json").unlink()
-    assert "its settings are unknown" in first(results).problem(read(first(results).log))
+    assert "its settings are unknown" in first(results).problem(logged(first(results)))
     other = results.parent / "other"
     write_run(other, 0)
     shutil.copytree(results / "run_1", other / "run_0")
-    assert "logs no config_digest" in first(other).problem(read(first(other).log))
+    assert "logs no config_digest" in first(other).problem(logged(first(other)))
 
 
 def test_differences_are_grouped_by_kind(results: Path) -> None:

@@ -1,0 +1,108 @@
+"""Find logs that are copies of each other, edited or moved in time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain, combinations
+from typing import Final
+
+from mlevents.event import is_number
+from mlevents.summary import SKETCH_SIZE, RunSummary
+
+COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
+MOVED_EVALUATIONS: Final = 3  # as many equal to the millisecond since run_start are not a coincidence
+ALIKE_EVALUATIONS: Final = 4  # as many equal values without a different one are not a coincidence under different seeds
+MOSTLY_ALIKE_EVALUATIONS: Final = 8  # as many equal values are not a coincidence if few differ
+MOSTLY: Final = 0.75
+MOST_HOLDERS: Final = 64  # logs with one event in common that are all compared pairwise, further ones with the first
+
+
+def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[int, int]]:
+    """Return, in order, the pairs of indexes of `logs` for which `copied` or `equal_quality` can return a result.
+
+    The time is nearly linear in the number of logs: only logs that share an event, the moment of an evaluation or rare
+    quality values are paired. Two sets with `n` elements in common share one of the rarest `size - n + 1` of each
+    (prefix filtering; Chaudhuri et al., "A Primitive Operator for Similarity Joins in Data Cleaning", 2006).
+    Of more than `MOST_HOLDERS` logs that share a part, not all pairs are returned.
+    """
+    points = [{(point.progress, point.value) for point in log.quality} for log in logs]
+    least = [max(ALIKE_EVALUATIONS, math.ceil(MOSTLY * len({value for _, value in one}))) for one in points]
+    count = Counter(chain.from_iterable(points))
+    rarest = (
+        sorted(one, key=lambda point: (count[point], point))[: max(len(one) - common + 1, 0)]
+        for one, common in zip(points, least, strict=True)
+    )
+    alike = {(a, b) for a, b in _sharing(rarest) if len(points[a] & points[b]) >= max(least[a], least[b])}
+    return sorted(alike | _sharing({*log.sketch, *_moments(log)} for log in logs))
+
+
+def copied(first: RunSummary, second: RunSummary) -> str | None:
+    """Return how one of two logs is a copy of the other, edited or moved in time; None if neither is."""
+    sketches = [first.sketch, second.sketch]
+    full = [max(sketch) for sketch in sketches if len(sketch) == SKETCH_SIZE]
+    if full:  # compare within the reach of both
+        sketches = [frozenset(value for value in sketch if value <= min(full)) for sketch in sketches]
+    shared, of = len(sketches[0] & sketches[1]), min(map(len, sketches))
+    if of and shared > COPIED_SHARE * of:
+        return f"share {shared} of {of} timed events to the millisecond and value: one is an edited copy"
+    times, _, evaluations = _alike(first, second)
+    if times >= MOVED_EVALUATIONS and times > COPIED_SHARE * evaluations:
+        same = f"{times} of {evaluations} evaluations at the same millisecond since run_start"
+        return f"have {same}: one is a copy moved in time"
+    return None
+
+
+def equal_quality(first: RunSummary, second: RunSummary) -> str | None:
+    """Return how many quality values of two logs with different seeds are equal, if too many are; else None."""
+    _, values, evaluations = _alike(first, second)
+    whole = values == evaluations >= ALIKE_EVALUATIONS
+    if first.seed == second.seed or not (
+        whole or (values >= MOSTLY_ALIKE_EVALUATIONS and values >= MOSTLY * evaluations)
+    ):
+        return None
+    return (
+        f"have different seeds but {values} of {evaluations} equal quality values: the seed has no effect, or one log "
+        "is an edited copy"
+    )
+
+
+def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
+    """Return how many evaluations are alike in time since run_start, how many in progress and value, and of how many.
+
+    A value counts once, since a metric may plateau. A time counts without its value as well, but not in whole seconds,
+    which is the resolution of some logs, and not in a demonstration, whose epochs may take milliseconds.
+    """
+    points = [{(point.progress, point.value): point.minutes for point in run.quality} for run in (first, second)]
+    both = points[0].keys() & points[1].keys()
+    values = len({value for _, value in both})
+    times = len({point[1] for point in both if abs(points[0][point] - points[1][point]) * 60_000 < 0.5})
+    moments = [{(p.progress, round(p.minutes * 60_000)) for p in run.quality} for run in (first, second)]
+    fine = sum(1 for _, milliseconds in moments[0] & moments[1] if milliseconds % 1000)
+    if not (first.is_demonstration or second.is_demonstration):
+        times = max(times, fine)
+    return times, values, max(len({value for _, value in one}) for one in points)
+
+
+def _moments(log: RunSummary) -> set[Hashable]:
+    """Return progress, value and milliseconds since run_start of each evaluation, and what `_alike` counts without the
+    value, which may have been edited."""
+    times = [(point, point.minutes * 60_000) for point in log.quality]
+    points = [(point.progress, point.value, round(time)) for point, time in times if is_number(time)]
+    fine = [] if log.is_demonstration else [(progress, time) for progress, _, time in points if time % 1000]
+    return {*points, *fine}
+
+
+def _sharing(parts: Iterable[Iterable[Hashable]]) -> set[tuple[int, int]]:
+    first: dict[Hashable, int] = {}  # most parts have one holder only, for which a list would be too large
+    later: dict[Hashable, list[int]] = defaultdict(list)
+    for number, of_log in enumerate(parts):
+        for part in of_log:
+            if first.setdefault(part, number) != number:
+                later[part].append(number)
+    pairs: set[tuple[int, int]] = set()
+    for part, others in later.items():
+        pairs.update((first[part], other) for other in others)
+        pairs.update(combinations(others[: MOST_HOLDERS - 1], 2))
+    return pairs

@@ -1,0 +1,76 @@
+"""Check that a run is plausible as a whole: number and duration of its evaluations, and length of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from mlevents import keys
+from mlevents.checks.check_context import CheckedRun
+from mlevents.checks.finding import Finding
+from mlevents.evaluations import progress_of
+from mlevents.event import Event, is_number
+
+# Lengths of the learning rate's schedule.
+LARS: Final = keys.LARS_OPT_LR_DECAY_STEPS
+SCHEDULED_STEPS: Final = (keys.OPT_LR_TRAINING_STEPS, keys.MAX_STEPS, LARS)
+SCHEDULED_EPOCHS: Final = "opt_learning_rate_decay_epochs"
+FAR_BEYOND: Final = 1.5  # times the schedule; runs of the published rounds end by 1.06 times
+FEWEST_LARS_STEPS: Final = 200  # fewer are epochs, as in NVIDIA's logs: the largest batches take about 1,000 steps
+
+
+def single_evaluation(run: CheckedRun) -> Iterator[Finding]:
+    """Report a run evaluated at one progress only, later than the benchmark's interval: its end was known before."""
+    batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
+    if run.benchmark is None or run.benchmark.evaluation_interval is None or run.record.is_demonstration:
+        return
+    evaluations = run.evaluations()
+    points = {progress_of(event, run.benchmark) for event in evaluations}
+    if len(points) != 1 or not isinstance(batch, int) or not 0 < batch < 2**53:
+        return
+    (at,) = points
+    interval = run.benchmark.evaluation_interval.at(batch)
+    slack = batch if run.benchmark.unit == "samples" else 0  # evaluations follow whole batches
+    if at is not None and at > interval + slack:
+        message = (
+            f"evaluated only once, at {at:g} {run.benchmark.unit}, though the benchmark's interval is {interval:g}"
+        )
+        yield run.finding("warning", "single-evaluation", message, evaluations[0])
+
+
+def instant_evaluations(run: CheckedRun) -> Iterator[Finding]:
+    """Report evaluations that take no time, unless their times may be those of checkpoints evaluated later."""
+    if run.record.is_demonstration or (run.benchmark is not None and run.benchmark.offline_evaluation):
+        return
+    start: Event | None = None
+    instant = []
+    for event in run.record.timed:
+        if event.key == keys.EVAL_START:
+            start = event
+        elif event.key == keys.EVAL_STOP and start is not None:
+            instant += [start] if event.time_ms <= start.time_ms else []
+            start = None
+    if instant:
+        message = f"{len(instant)} of {len(run.record.all(keys.EVAL_START))} evaluations take 0 ms"
+        yield run.finding("warning", "evaluation-duration", message, instant[0])
+
+
+def schedule(run: CheckedRun) -> Iterator[Finding]:
+    """Report a run that trains far beyond the logged schedule of its learning rate."""
+    batch, train = run.record.value(keys.GLOBAL_BATCH_SIZE), run.record.value(keys.TRAIN_SAMPLES)
+    points = [(at, event) for event in run.evaluations() if (at := progress_of(event, run.benchmark)) is not None]
+    if run.benchmark is None or run.record.is_demonstration or not is_number(batch) or not points:
+        return
+    in_epochs = run.benchmark.unit == "epoch"
+    if run.benchmark.unit not in ("epoch", "samples") or (in_epochs and not (is_number(train) and train > 0)):
+        return
+    step = batch / train if in_epochs else float(batch)
+    at, event = max(points, key=lambda point: point[0])
+    for key in (*SCHEDULED_STEPS, SCHEDULED_EPOCHS) if in_epochs else SCHEDULED_STEPS:
+        logged = run.record.value(key)
+        if is_number(logged):
+            epochs = key == SCHEDULED_EPOCHS or (in_epochs and key == LARS and logged < FEWEST_LARS_STEPS)
+            length = float(logged) * (1.0 if epochs else step)
+            if at > FAR_BEYOND * length > 0:
+                message = f"trained to {at:,.0f} {run.benchmark.unit}; the schedule of {key} ends at {length:,.0f}"
+                yield run.finding("warning", "beyond-schedule", message, event)

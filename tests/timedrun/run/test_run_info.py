@@ -1,0 +1,60 @@
+"""Hyper-parameters of the log: those that the optimizer uses, under MLPerf's names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mlperf_logging.mllog import constants
+from torch import nn
+
+from language_model.gpt.build import build_gpt_optimizer
+from language_model.gpt.configs import shakespeare_modern
+from language_model.gpt.model import build_model
+from timedrun.config import OptimizerConfig
+from timedrun.run.run_info import optimizer_info
+from timedrun.training.optim import build_optimizer
+
+SHARED = {constants.OPT_NAME, constants.OPT_BASE_LR, constants.OPT_WEIGHT_DECAY}
+ADAMW = {constants.OPT_ADAMW_BETA_1: 0.7, constants.OPT_ADAMW_BETA_2: 0.98, constants.OPT_ADAMW_EPSILON: 1e-6}
+MUON = {"opt_muon_momentum": 0.7, "opt_muon_iterations": 3, "opt_other_name": "sgd", "opt_other_momentum": 0.7}
+CONFIG = OptimizerConfig(
+    kind="sgd",
+    peak_lr=0.5,
+    momentum=0.7,
+    weight_decay=0.1,
+    beta2=0.98,
+    epsilon=1e-6,
+    other_lr=0.3,
+    newton_schulz_iterations=3,
+)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("sgd", {"sgd_opt_momentum": 0.7}),
+        ("decoupled_sgd", {"sgd_opt_momentum": 0.7}),
+        ("adamw", ADAMW),
+        ("decoupled_adamw", ADAMW),
+        ("muon", MUON | {"opt_other_base_learning_rate": 0.3}),
+    ],
+)
+def test_an_optimizer_logs_its_own_hyperparameters_and_no_others(kind: Any, own: dict[str, Any], fused: bool) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 2))
+    config = replace(CONFIG, kind=kind)
+    if fused and "adamw" not in kind:
+        pytest.skip("no fused form")
+    found = optimizer_info(config, build_optimizer(config, model, fused=fused))
+    shared = {constants.OPT_NAME: kind, constants.OPT_BASE_LR: 0.5, constants.OPT_WEIGHT_DECAY: 0.1}
+    assert found == shared | own and set(shared) == SHARED
+
+
+def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters() -> None:
+    config = shakespeare_modern()
+    optimizer = build_gpt_optimizer(config.optimizer, build_model(config.model, seed=1), adam_beta1=0.6)
+    found = optimizer_info(config.optimizer, optimizer)
+    assert found["opt_other_name"] == "adamw" and found[constants.OPT_ADAMW_BETA_1] == 0.6
+    assert found["opt_muon_momentum"] == config.optimizer.momentum and "sgd_opt_momentum" not in found
