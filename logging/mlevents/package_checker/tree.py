@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
+from mlevents.checks.convergence import convergence
 from mlevents.checks.finding import Finding, Level
 from mlevents.checks.log_check import usual_ruleset
 from mlevents.event import short
@@ -109,7 +110,7 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         findings += _benchmark_folder(listing, one, of_benchmark, rules)
         benchmark_rules = of_benchmark.benchmarks.get(one.benchmark) if of_benchmark else None
         findings += check_results(listing, one, read, benchmark_rules)
-        findings += _tool_files(listing, one, read, description)
+        findings += _tool_files(listing, one, read, description, of_benchmark)
         findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
         if description is not None and benchmark_rules is not None:
             findings += check_throughput(read, description, benchmark_rules)
@@ -253,7 +254,11 @@ def _benchmark_folder(
 
 
 def _tool_files(
-    listing: Listing, one: ResultSet, read: Sequence[RunSummary], description: SystemDescription | None
+    listing: Listing,
+    one: ResultSet,
+    read: Sequence[RunSummary],
+    description: SystemDescription | None,
+    rules: Ruleset | None,
 ) -> Iterator[Finding]:
     """Yield findings about everything in a folder of results that is not a result."""
     logged = next((summary.division for summary in read if summary.division), None)
@@ -262,7 +267,7 @@ def _tool_files(
         if entry.kind in ("link", "other") or entry.kind == "file" and is_result(entry.name):
             continue
         if entry.name == SCALING and entry.kind == "file":
-            yield from check_scaling(listing, entry.place, division)
+            yield from check_scaling(listing, entry.place, division, convergence(read, rules) if rules else None)
         elif entry.name == PARAMETERS and entry.kind == "file":
             yield from check_parameters(listing, entry.place, division)
         elif entry.name == PRIVATE_ID and entry.kind == "file":

@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 
 from mlevents.record import read
 from mlevents.run_status import reached, rules_of
+from mlevents.student_t import quantile
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.scoring.olympic import as_summarized
 from timedrun.submission.scoring.score import usual_ruleset
-from timedrun.submission.scoring.student_t import quantile
 from timedrun.submission.speedup_ratio import Ratio, compare
 
 TIME_TOLERANCE: Final = 0.05

@@ -22,6 +22,8 @@ MAX_NAME_WIDTH: Final = 32  # characters of a name in the table; the details sho
 def label(one: Score) -> str:
     """Format a score in minutes, as MLPerf does, below one also in seconds, always marked as unverified."""
     kind = f"{UNVERIFIED}, demonstration" if one.demonstration else UNVERIFIED
+    if one.scaling_factor is not None:
+        kind += f", scaled by {one.scaling_factor:.4f}"
     if one.score_minutes is None:
         return f"no score ({kind})"
     return f"{_time(one.score_minutes)} ({kind})"
