@@ -184,9 +184,9 @@ def unreadable(log: Path) -> list[str]:
 def result(paths: ResultPaths) -> tuple[str, list[tuple[Any, Any]], list[str]]:
     """Return the SHA-256 of the trained state, place and value of every evaluation, and the rules found broken."""
     state = str(read_json(paths.provenance)["final_state"]["sha256"])
-    events = record.read(paths.log).all(keys.EVAL_ACCURACY)
+    evaluations = record.read(paths.log).quality
     errors = {finding.rule for finding in check(paths.log).findings if finding.level == "error"}
-    return state, [(event.metadata.get("epoch_num"), event.value) for event in events], sorted(errors)
+    return state, [(point.progress, point.value) for point in evaluations], sorted(errors)
 
 
 def trial(

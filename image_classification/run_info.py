@@ -16,6 +16,7 @@ from mlevents import keys
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.run_info import RunInfo, optimizer_info
+from timedrun.training.precision import precision_info
 
 
 def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
@@ -25,11 +26,17 @@ def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
         "eval_samples": parts.facts.eval_samples,
         "hyperparameters": {
             "gradient_accumulation_steps": parts.batch.accumulation,
+            "micro_batch_size": parts.batch.micro,
             **optimizer_info(config.optimizer, parts.optimizer),
             "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
             "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
             "model_parameters": sum(p.numel() for group in parts.optimizer.param_groups for p in group["params"]),
-            "precision": config.precision,
+            **precision_info(
+                config.precision,
+                parts.optimizer,
+                attention=False,
+                tf32=torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32,
+            ),
             **data_info(config.data),
         },
         "methods": [method.name for method in config.methods],

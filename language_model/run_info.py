@@ -17,6 +17,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
 from timedrun.run.run_info import RunInfo, optimizer_info
 from timedrun.training.batch_plan import BatchPlan
+from timedrun.training.precision import precision_info
 from timedrun.training.schedule import StepSchedule
 
 
@@ -66,10 +67,11 @@ def optimization(
             closed_bert["opt_lamb_learning_rate_decay_poly_power"] = schedule.power
     return {
         "gradient_accumulation_steps": batch.accumulation,
+        "micro_batch_size": batch.micro,
         **optimizer_info(config.optimizer, optimizer),
         "opt_learning_rate_warmup_steps": schedule.warmup_steps,
         "opt_learning_rate_training_steps": schedule.steps,
         **closed_bert,
         "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
-        "precision": config.precision,
+        **precision_info(config.precision, optimizer, attention=True, tf32=torch.backends.cuda.matmul.allow_tf32),
     }

@@ -46,16 +46,19 @@ class TokenBatches:
         return map(self._step, itertools.count(first_step))
 
     def evaluation(self) -> Iterator[TokenBatch]:
-        """Yield consecutive sequences of the whole validation split, each predicted token once over all ranks."""
+        """Yield consecutive sequences of the whole validation split, each predicted token once over all ranks, or
+        `eval_sequences` at even distances."""
         last = len(self._validation) - 1  # has no successor
-        count = -(-last // self.length)
+        count, given = -(-last // self.length), self.config.data.eval_sequences
+        starts = np.arange(last // self.length) * self.length
+        if given:
+            count, starts = given, np.arange(given) * (last - self.length) // max(1, given - 1)
         local = sample_order.evaluation_part(count, self.ranks.rank, self.ranks.world_size)
         size = max(1, self.config.data.eval_batch // self.ranks.world_size)
-        whole = local[local < last // self.length]
+        whole = local[local < len(starts)]
         for begin in range(0, len(whole), size):
             part = whole[begin : begin + size]
-            rows = self._validation[part[:, None] * self.length + np.arange(self.length + 1)]
-            yield self._batch(rows, len(part))
+            yield self._batch(self._validation[starts[part][:, None] + np.arange(self.length + 1)], len(part))
         if len(whole) < len(local):
             yield self._batch(self._validation[None, int(local[-1]) * self.length :], 1)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from language_model.gpt.configs import GptRunConfig
-from language_model.gpt.settings import GptConfig
 from language_model.gpt.tokens import TokenStore
 from timedrun.errors import DataError
 from timedrun.storage.result_files import require_data_folder
@@ -23,6 +22,8 @@ class TokenFacts:
     """Tokens in a sequence."""
     digest: str
     """SHA-256 of the manifest's content, which holds the SHA-256 of every file."""
+    eval_sequences: int = 0
+    """Sequences of an evaluation; 0: those that cover the validation split."""
 
     @property
     def train_samples(self) -> int:
@@ -31,13 +32,13 @@ class TokenFacts:
 
     @property
     def eval_samples(self) -> int:
-        """Sequences that cover the validation split, the last of which may be short."""
-        return -(-self.eval_tokens // self.length)
+        """Sequences of an evaluation; of those that cover the validation split the last may be short."""
+        return self.eval_sequences or -(-self.eval_tokens // self.length)
 
     @property
     def eval_tokens(self) -> int:
-        """Predicted tokens of an evaluation: all tokens of the split but the first."""
-        return self.validation_tokens - 1
+        """Predicted tokens of an evaluation; by default all tokens of the split but the first."""
+        return self.eval_sequences * self.length or self.validation_tokens - 1
 
 
 def open_store(folder: Path | None) -> TokenStore:
@@ -49,26 +50,38 @@ def open_store(folder: Path | None) -> TokenStore:
     return TokenStore(require_data_folder(folder, "GPT's token store"))
 
 
-def facts(folder: Path | None, length: int) -> TokenFacts:
-    """Read sizes from the manifest, for sequences of `length` tokens.
+def facts(folder: Path | None, length: int, eval_sequences: int = 0) -> TokenFacts:
+    """Read sizes from the manifest, for sequences of `length` tokens, `eval_sequences` of them in an evaluation (0:
+    those that cover the validation split).
 
     Raises:
-        DataError: the folder is missing or not an intact token store.
+        DataError: the folder is missing or not an intact token store, or the validation split has no whole sequence
+            although their number is given.
     """
-    manifest = open_store(folder).manifest
-    return TokenFacts(manifest.train.tokens, manifest.validation.tokens, manifest.vocabulary, length, manifest.digest)
+    store = open_store(folder)
+    manifest = store.manifest
+    tokens = manifest.validation.tokens
+    if eval_sequences and tokens <= length:
+        raise DataError(
+            f"{store.folder}: the validation split has {tokens:,} tokens, fewer than one sequence of {length:,} and its"
+            " last target; use more text or a smaller --model.context."
+        )
+    return TokenFacts(
+        manifest.train.tokens, tokens, manifest.vocabulary, length, manifest.digest, eval_sequences=eval_sequences
+    )
 
 
-def declared(model: GptConfig) -> TokenFacts:
+def declared(config: GptRunConfig) -> TokenFacts:
     """Return facts for a dry run without data: OpenWebText's size as counted by nanoGPT, and a vocabulary that fits."""
-    return TokenFacts(9_035_582_198, 4_434_897, model.vocabulary, model.context, "not known")
+    model, count = config.model, config.data.eval_sequences
+    return TokenFacts(9_035_582_198, 4_434_897, model.vocabulary, model.context, "not known", eval_sequences=count)
 
 
 def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str]:
     """Return the reasons why `config` cannot run on its data, found without reading the data."""
     context, vocabulary = config.model.context, config.model.vocabulary
     try:
-        known = facts(folder, context)
+        known = facts(folder, context, config.data.eval_sequences)
     except DataError as error:
         return [str(error), *config.problems()]
     found = config.problems()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
-from language_model.gpt.tokens import prepare_tokens
+from language_model.gpt.tokens import MANIFEST, prepare_tokens
+from language_model.text import topics_store
 from timedrun.errors import UsageError
 
 
@@ -24,7 +26,7 @@ def prepare(
     merges: Path | None = None,
 ) -> dict[str, Any]:
     """Build a token store in `folder` from `text`, the last tenth of which is for validation; without text, check the
-    existing store, with `decode` every byte of it.
+    existing store, with `decode` every byte of it, or, for the dataset topics, build it from Python's own help topics.
 
     Tokens are characters, or GPT-2's byte pairs if `vocabulary` and `merges` are given. One process does the work,
     whatever `workers` is.
@@ -39,6 +41,12 @@ def prepare(
         prepare_tokens(text, folder, encoder=vocabulary, merges=merges)
     elif vocabulary or merges:
         raise UsageError("--vocabulary and --merges need --text; nothing was prepared.")
+    elif config.dataset == "topics" and not (folder / MANIFEST).exists():
+        topics = "\n".join(sentence for found in topics_store.documents().values() for sentence in found)
+        with tempfile.TemporaryDirectory(prefix="timedrun-") as temporary:
+            path = Path(temporary) / "topics.txt"
+            path.write_text(topics.encode("ascii", "ignore").decode(), encoding="utf-8", newline="")
+            prepare_tokens([path], folder, alphabet="".join(map(chr, range(128))))  # of every Python the same
     elif decode:
         open_store(folder).verify()
-    return {"store": str(folder), **asdict(facts(folder, config.model.context))}
+    return {"store": str(folder), **asdict(facts(folder, config.model.context, config.data.eval_sequences))}

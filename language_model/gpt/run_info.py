@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
@@ -17,12 +18,18 @@ from timedrun.run.run_info import RunInfo
 
 def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
     """Return the metadata that the log records before the clock starts."""
+    schedule, optimizer = config.schedule, config.optimizer
     return {
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,
         "hyperparameters": {
-            **optimization(config, config.schedule, parts.optimizer, parts.batch),
+            **optimization(config, schedule, parts.optimizer, parts.batch),
+            **({"opt_adamw_weight_decay": optimizer.weight_decay} if optimizer.kind == "adamw" else {}),
             "opt_gradient_clip_norm": config.clip_norm,
+            "opt_end_learning_rate": optimizer.peak_lr * schedule.factor(schedule.steps),
+            "opt_learning_rate_decay_steps": schedule.decay_steps,
+            "opt_learning_rate_decay_schedule": schedule.kind + (" with linear warmup" * bool(schedule.warmup_steps)),
+            "max_steps": math.ceil(config.total_samples / config.global_batch),
             "max_sequence_length": config.model.context,
             "implementation": config.model.implementation,
             "data_sha256": parts.facts.digest,
@@ -33,6 +40,8 @@ def run_info(config: GptRunConfig, parts: Parts) -> RunInfo:
 
 def plan(config: GptRunConfig, ranks: ProcessGroup, data_folder: Path | None) -> Plan:
     """Plan a dry run: build on the meta device, with declared facts where the data is absent."""
-    known, missing = facts_or_declared(lambda: facts(data_folder, config.model.context), declared(config.model))
+    known, missing = facts_or_declared(
+        lambda: facts(data_folder, config.model.context, config.data.eval_sequences), declared(config)
+    )
     parts = build(config, ranks, known, torch.device("meta"))
     return Plan(run_info(config, parts), config.total_samples, missing)

@@ -17,6 +17,9 @@ class GptDataConfig:
     sequences, each seen once an epoch in an order drawn for that epoch, as in MosaicML's GPT runs."""
     eval_batch: int = 64
     """Sequences in one evaluation forward pass over all ranks."""
+    eval_sequences: int = 0
+    """Sequences of an evaluation, at even distances over the validation split; they overlap if the split is shorter
+    than all of them. 0: the consecutive sequences of the whole split."""
 
 
 @dataclass(frozen=True, kw_only=True)

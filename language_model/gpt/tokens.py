@@ -138,13 +138,14 @@ def prepare_tokens(
     *,
     encoder: Path | None = None,
     merges: Path | None = None,
+    alphabet: str = "",
 ) -> Manifest:
     """Build a token store in `out` from the concatenated texts in `paths`; the same input gives the same bytes.
 
     The first int(characters * (1 - VALIDATION_FRACTION)) characters are for training, the rest for validation, as
     nanoGPT splits tinyshakespeare. Tokens are characters or, with `encoder` and `merges`, GPT-2's; then each file is a
-    document and ends with the token <|endoftext|>. Memory is bounded: files are read twice, in pieces. The manifest is
-    written last, so no store is partial.
+    document and ends with the token <|endoftext|>. The characters of `alphabet` are tokens even if no text has them.
+    Memory is bounded: files are read twice, in pieces. The manifest is written last, so no store is partial.
 
     Raises:
         UsageError: only one of `encoder` and `merges`, or `out` already has a store.
@@ -159,7 +160,7 @@ def prepare_tokens(
     sources = tuple(source for source, _ in scanned)
     coder: Encoding
     if encoder is None and merges is None:
-        coder = Characters("".join(set().union(*(alphabet for _, alphabet in scanned))))
+        coder = Characters("".join(set(alphabet).union(*(found for _, found in scanned))))
     elif encoder is None or merges is None:
         raise UsageError("encoding gpt2 needs GPT-2's encoder.json (--vocabulary) and vocab.bpe (--merges).")
     else:

@@ -131,6 +131,9 @@ CHECKPOINT: Final = "checkpoint"
 CLOCK_SET: Final = "clock_set"
 COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: the measurements
 READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache during training
+# Counters of the load beside the run, of one block; of several nodes, of the one loaded most; metadata `unknown`: what
+# could not be read, with the reason.
+MACHINE_LOAD: Final = "machine_load"
 
 # Names inside the values of `tracked_stats` and `cold_start`.
 THROUGHPUT: Final = "throughput"  # samples per second, training only

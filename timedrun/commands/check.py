@@ -104,7 +104,7 @@ def _check_package(
 ) -> CheckResult:
     logs = [report for path, report in reports.items() if path.is_relative_to(folder)]
     inside = {report.path: report.summary for report in logs}
-    rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items() if summary.events}
+    rounds = {ruleset or usual_ruleset(summary) for summary in inside.values() if summary.events}
     chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
     of_tree = [*check_tree(folder, inside, ruleset), *check_figures(folder, inside, chosen)]
     findings = [*failing(logs, "package", dropped), *of_tree]

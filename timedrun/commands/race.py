@@ -177,6 +177,12 @@ def print_report(
     header = ["config", "reached", "median", "range", f"median / {fast}", "paired ratio [95 %]", "strict", "official"]
     print_table(header, rows)
     print(NOTICE)
+    for name, runs in sets.items():
+        for run in (one for one in runs if one.disturbances):
+            print(printable(f"disturbed   {name}/{run.path.name}: {'; '.join(run.disturbances)}"))
+    for slow, ratio in ratios.items():
+        if ratio.disturbances:
+            print(f"undisturbed {slow} / {fast}: {ratio.without_disturbed}")
     for result in checked:
         if result.failed:
             print(verdict_line(result))

@@ -31,6 +31,7 @@ INIT_SECONDS: Final = 30.0
 STEP_SECONDS: Final = 0.1  # of an optimizer step and of an evaluation, unless the budget needs less
 PAUSE_SECONDS: Final = 60.0  # between two runs of a set
 NEVER: Final = 2**62  # steps
+MOST_EVALUATIONS: Final = 200  # of a dry run, whose target may be reached long before the longest run ends
 # Rules that `log_errors` cannot judge: they need the model or the data.
 NEED_MODEL_OR_DATA: Final = frozenset({"required-key", "quality-range", "dataset-size", "batch-size"})
 
@@ -90,6 +91,8 @@ def write_log(
 ) -> None:
     """Write one run's log to the new file `path`; runs of different `number` differ in times and quality."""
     loss = torch.zeros(())
+    last = settings.evaluation.first + (MOST_EVALUATIONS - 1) * settings.evaluation.every
+    plan = replace(plan, total=min(plan.total, last))
     target = float(settings.evaluation.target)
     seconds = _step_seconds(spec, settings, plan) * (1 - number / 1000)
     with TimedRun(

@@ -11,6 +11,7 @@ from mlevents import keys
 from mlevents.runlog import RunLog, Scalar
 from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import OptimizerConfig, RunConfig, digest
+from timedrun.storage.result_files import CONFIG
 
 
 class RunInfo(TypedDict):
@@ -35,7 +36,7 @@ def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform
 
 
 def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
-    """Log `config` and `info`."""
+    """Log `config` and `info`. The ranks are data parallel, so every other parallelism is 1."""
     for key, value in {
         keys.SEED: config.seed,
         keys.GLOBAL_BATCH_SIZE: config.global_batch,
@@ -43,6 +44,11 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         keys.QUALITY_TARGET: config.evaluation.target,
         keys.CONFIG_NAME: config.name,
         keys.CONFIG_DIGEST: digest(config),
+        keys.CONFIG_FILENAME: CONFIG,
+        keys.TENSOR_PARALLELISM: 1,
+        keys.PIPELINE_PARALLELISM: 1,
+        keys.CONTEXT_PARALLELISM: 1,
+        keys.EXPERT_PARALLELISM: 1,
         keys.TRAIN_SAMPLES: info["train_samples"],
         keys.EVAL_SAMPLES: info["eval_samples"],
         **info["hyperparameters"],

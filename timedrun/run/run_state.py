@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -94,23 +94,23 @@ class RunState:
             self.minutes_before += (self._monotonic() - self._begun) / 60
         self.checkpoints.start(self.position.step if self.is_resumed else None)
 
-    def log_resumed(self, reached: int) -> None:
-        """Log that the run resumes after `reached` epochs or samples, and the rollback of its log."""
-        facts: dict[str, Scalar] = {}
+    def log_resumed(self, reached: Mapping[str, int]) -> None:
+        """Log that the run resumes after the progress `reached`, and the rollback of its log."""
+        facts: dict[str, Scalar] = dict(reached)
         if (back := self.log.rollback) is not None:
-            facts = {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
+            facts |= {"attempt": back.attempt, "gap_seconds": back.gap_seconds, "lines_taken_back": back.lines}
             if back.step is not None:
                 facts["steps_lost"] = back.step - self.position.step
         if self.wall_clock is not None:
             facts["clock_compared"] = self.wall_clock.spans_gap
-        self.log.event(keys.RESUMED, self.position.step, epoch_num=reached, **facts)
+        self.log.event(keys.RESUMED, self.position.step, **facts)
         if self.wall_clock is not None and self.wall_clock.spans_gap:
             self.wall_clock.check(self.position.step)
         elif back is not None and back.clock_set_seconds:  # the time is still wrong by as much
             self.log.event(keys.CLOCK_SET, back.clock_set_seconds, step=self.position.step)
 
-    def log_throughput(self, epoch_num: int) -> None:
-        """Log the samples per second, over all ranks, of the epoch or block of training that ends here.
+    def log_throughput(self, reached: Mapping[str, int]) -> None:
+        """Log the samples per second, over all ranks, of the epoch or block of training that ends at `reached`.
 
         It is measured from its start to the synchronization at its end, which waits for all ranks and for the last
         loss; the device may still run the last backward pass. It includes waiting for data, saving and progress lines,
@@ -118,7 +118,7 @@ class RunState:
         """
         found = self.throughput.end(self.position.samples, self._monotonic())
         if found is not None:
-            self.log.event(keys.TRACKED_STATS, {keys.THROUGHPUT: found}, step=self.position.step, epoch_num=epoch_num)
+            self.log.event(keys.TRACKED_STATS, {keys.THROUGHPUT: found}, step=self.position.step, **reached)
 
     def log_cold_start(self, started: float) -> None:
         """Log the cost of a cold start, of a run whose clock started at second `started`."""

@@ -27,6 +27,7 @@ from timedrun.distributed.watchdog import Watchdog
 from timedrun.run import page_cache
 from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
+from timedrun.run.load_counters import LoadCounters, log_load
 from timedrun.run.page_cache import PathList, ReadAhead
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo as RunInfo
@@ -61,6 +62,7 @@ class TimedRun:
         checkpoint_minutes: float = 0.0,
         resume_from: dict[str, Any] | None = None,
         watch: Watchdog | None = None,
+        load: LoadCounters | None = None,
         fault: Fault | None = None,
         check_every: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -81,6 +83,7 @@ class TimedRun:
         self.outcome: Outcome | None = None
         self.straggler = StragglerDetector(ranks)
         self._watch = watch
+        self._load = load
         self._fault = fault
         self._interval = SyncInterval(ranks.device, check_every)
         self._monotonic = monotonic
@@ -177,12 +180,15 @@ class TimedRun:
                 None: do not read ahead.
         """
         started: float | None = None
+        if self._load is not None:
+            self._load.begin()
         if self.state.is_resumed:
             self.state.restore()  # unless warm-up did
             self.state.replicas.require_same(self.position.step)
             self.state.require_same_info(info)
             self.state.check_clock()
-            self.state.log_resumed(self.position.samples if self.spec.unit == "samples" else self.position.epoch)
+            reached = self.position.samples if self.spec.unit == "samples" else self.position.epoch
+            self.state.log_resumed(self._at(reached))
             self._log_fault()
         else:
             log_settings(self.log, self.config, info)
@@ -221,7 +227,7 @@ class TimedRun:
             else:
                 begun = (position.epoch, position.step_in_epoch) > (block.first, 0)
             if not begun:  # a run that resumes within this block has it in its log
-                self.log.start(keys.BLOCK_START, first_epoch_num=block.first, epoch_count=block.count)
+                self.log.start(keys.BLOCK_START, **self._span(block, block.first - 1))
             yield block
             if self.outcome is Outcome.REACHED:
                 return
@@ -236,7 +242,7 @@ class TimedRun:
             yield epoch
             self._sync()
             self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
-            self.state.log_throughput(epoch)
+            self.state.log_throughput(self._at(epoch))
             self._log_read_ahead()
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
@@ -246,7 +252,7 @@ class TimedRun:
         while self.position.samples < block.last:
             yield self.position.step
         self._sync()
-        self.state.log_throughput(block.last)
+        self.state.log_throughput(self._at(block.last))
         self._log_read_ahead()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
@@ -282,17 +288,21 @@ class TimedRun:
             ValueError: the evaluation set no value.
         """
         self.state.replicas.require_same(self.position.step)
-        self.log.start(keys.EVAL_START, epoch_num=block.last)
+        self.log.start(keys.EVAL_START, **self._at(block.last))
         measurement = Measurement()
         yield measurement
-        value = self.ranks.broadcast(measurement.value)
+        load = self._load.block() if self._load is not None else None
+        # Rank 0's value counts; the loads of all ranks travel with it, so that they need no collective of their own.
+        (value, _), *_ = reports = self.ranks.all_gather((measurement.value, load))
         if not isinstance(value, float):
             raise ValueError(
                 f"the evaluation after {self.spec.unit} {block.last} measured {value!r}: set .value to a float"
             )
-        self.log.event(keys.EVAL_ACCURACY, value, epoch_num=block.last)
-        self.log.end(keys.EVAL_STOP, epoch_num=block.last)
-        self.log.end(keys.BLOCK_STOP, first_epoch_num=block.first, epoch_count=block.count)
+        self.log.event(keys.EVAL_ACCURACY, value, **self._at(block.last))
+        self.log.end(keys.EVAL_STOP, **self._at(block.last))
+        self.log.end(keys.BLOCK_STOP, **self._span(block, block.last))
+        if loads := [load for _, load in reports if load is not None]:
+            log_load(self.log, loads, **self._at(block.last))
         self.position.evaluated = block.last
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()
@@ -305,10 +315,20 @@ class TimedRun:
                     known[keys.ELAPSED_MS] = round((self._monotonic() - self._started) * 1e3)
             if self.state.wall_clock is not None:
                 self.state.wall_clock.check(self.position.step)
-            self.log.end(keys.RUN_STOP, status=keys.SUCCESS, epoch_num=block.last, **known)
+            self.log.end(keys.RUN_STOP, status=keys.SUCCESS, **self._at(block.last), **known)
             self.log.close()
         verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
         self.progress.say(f"{self.spec.unit} {block.last}: {self.spec.metric} {value:.4f} ({verdict})")
+
+    def _at(self, progress: int) -> dict[str, int]:
+        """Return `progress` as metadata."""
+        return {self.spec.progress: progress}
+
+    def _span(self, block: Block, samples: int) -> dict[str, int]:
+        """Return the metadata of the start or stop of `block`: its epochs, or the `samples` of the run until then."""
+        if self.spec.progress == keys.EPOCH_NUM:
+            return {keys.FIRST_EPOCH_NUM: block.first, keys.EPOCH_COUNT: block.count}
+        return self._at(samples)
 
     def _begin_training(self) -> None:
         now = self._monotonic()

@@ -28,6 +28,7 @@ from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.provenance import origin, system
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
+from timedrun.run.load_counters import LoadCounters
 from timedrun.run.progress import Progress
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
@@ -100,6 +101,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             checkpoint_minutes=options.checkpoint_minutes,
             resume_from=resume_from,
             watch=watch,
+            load=LoadCounters(ranks.device),
             fault=fault,
         )
         try:

@@ -19,6 +19,8 @@ from mlevents.rounds import RULESETS
 from timedrun.errors import DataFolderMissing, TimedrunError, UsageError
 from timedrun.storage.atomic_file import replace_text
 
+CONFIG = "config.json"
+
 
 @dataclass(frozen=True)
 class ResultPaths:
@@ -37,7 +39,7 @@ class ResultPaths:
 
     @property
     def config(self) -> Path:
-        return self.side / "config.json"
+        return self.side / CONFIG
 
     @property
     def system(self) -> Path:

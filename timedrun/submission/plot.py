@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mlevents.rounds import BENCHMARK_DATASET, default_ruleset, ruleset
-from mlevents.run_status import reached, target
+from mlevents.rounds import BENCHMARK_DATASET
+from mlevents.run_status import reached, rules_of, target
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED, shortened
@@ -53,7 +53,7 @@ def plot_quality(sets: Mapping[str, Sequence[RunSummary]], out: Path) -> None:
         for wanted in sorted({found for record in records if (found := target(record)) is not None}):
             axes.axhline(wanted, color="#555555", linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
             axes.annotate(
-                f"target {wanted:.1%}" if wanted < 1 else f"target {wanted:g}",
+                f"target {wanted:.1%}" if _is_share(benchmark) else f"target {wanted:g}",
                 xy=(0.0, wanted),
                 xycoords=("axes fraction", "data"),
                 xytext=(6, 4),
@@ -97,18 +97,15 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     from matplotlib.ticker import PercentFormatter
 
     datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "unknown data") for record in records)
-    try:
-        rules = ruleset(default_ruleset(benchmark)).benchmarks[benchmark]
-        metric, corner = rules.metric, "lower right" if rules.direction == ">=" else "upper right"
-    except ValueError:
-        metric, corner = "quality", "best"
+    rules, _ = rules_of(benchmark, None)
+    corner = "best" if rules is None else "lower right" if rules.direction == ">=" else "upper right"
     kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
     names = [shortened(name, MAX_NAME_LENGTH) for name in (benchmark, *datasets)]
     title = f"Time to train, {names[0]} on {', '.join(names[1:])} ({kind})"
     axes.set_title(title, fontsize=12, loc="left", pad=10)
     axes.set_xlabel(f"{unit} since the clock started", fontsize=10)
-    axes.set_ylabel(metric, fontsize=10)
-    if metric.endswith("accuracy"):
+    axes.set_ylabel("quality" if rules is None else rules.metric, fontsize=10)
+    if _is_share(benchmark):
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
     axes.set_xlim(left=0)
     axes.margins(y=0.08)
@@ -117,6 +114,12 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
     axes.legend(loc=corner, fontsize=9, frameon=True, framealpha=0.92, edgecolor="#dddddd")
+
+
+def _is_share(benchmark: str) -> bool:
+    """Return True if the metric is an accuracy, which is shown in percent."""
+    rules, _ = rules_of(benchmark, None)
+    return rules is not None and rules.metric.endswith("accuracy")
 
 
 def _save(figure: Any, out: Path) -> None:

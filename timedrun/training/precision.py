@@ -7,8 +7,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
+from mlevents import keys
 from timedrun.errors import UsageError
+
+WORDS = {torch.float32: "fp32", torch.bfloat16: "bfloat16", torch.float16: "fp16"}
+"""MLPerf's words for numeric formats."""
+AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
@@ -19,7 +25,7 @@ class Precision:
             raise UsageError(
                 "precision fp16 needs a CUDA device for its loss scale; use --precision bf16 or fp32 here."
             )
-        self.dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+        self.dtype = AUTOCAST[name]
         self.device = device
         self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
 
@@ -40,3 +46,24 @@ class Precision:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self.scaler.load_state_dict(state)
+
+
+def precision_info(name: str, optimizer: Optimizer, *, attention: bool, tf32: bool) -> dict[str, str]:
+    """Return the keys of a run's numeric precision under MLPerf's names, required from round 6.1 on.
+
+    Matrix products and attention have the type of autocast. Gradients are reduced in the parameters' own type.
+
+    Args:
+        attention: the model has attention.
+        tf32: CUDA may take TF32 for its float32 products; it has no effect on other devices.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    products = WORDS[AUTOCAST[name] or torch.float32]
+    if products == "fp32" and tf32 and parameters[0].is_cuda:
+        products = "tf32"
+    return {
+        "precision": name,
+        keys.LOWEST_NUMERICAL_PRECISION_IN_LINEAR: products,
+        **({keys.LOWEST_NUMERICAL_PRECISION_IN_ATTN: products} if attention else {}),
+        keys.LOWEST_NUMERICAL_PRECISION_IN_COMM: WORDS[min((p.dtype for p in parameters), key=lambda d: d.itemsize)],
+    }

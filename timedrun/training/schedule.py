@@ -151,6 +151,12 @@ class StepSchedule:
                 "steps of this schedule; shorten one of them"
             )
 
+    @property
+    def decay_steps(self) -> int:
+        """Steps in which the rate falls: from the end of the warm-up to the end, or trapezoid's cool-down."""
+        falling = {"constant": 0, "trapezoid": self.cooldown_steps}
+        return falling.get(self.kind, self.steps - self.warmup_steps)
+
     def factor(self, step: float) -> float:
         """Return the factor of the peak learning rate for the step after `step` steps; a warm-up starts at 0."""
         return _factor(self, step, self.steps, self.warmup_steps, self.cooldown_steps, self.milestones)

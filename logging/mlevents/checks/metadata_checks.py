@@ -58,6 +58,18 @@ def batch(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("error", "batch-size", message, event)
 
 
+def micro_batch(run: CheckedRun) -> Iterator[Finding]:
+    """Report a micro batch of which a global batch cannot be made: one data-parallel replica alone takes more samples
+    in its accumulation steps. The last micro batch of a step may be smaller."""
+    event, batch = run.record.last(keys.MICRO_BATCH_SIZE), run.record.value(keys.GLOBAL_BATCH_SIZE)
+    steps = run.record.value(keys.GRADIENT_ACCUMULATION_STEPS, 1)
+    if event is None or not all(map(is_number, (event.value, batch, steps))):
+        return
+    if event.value > batch or event.value * (steps - 1) >= batch > 0:
+        message = f"{steps:g} accumulation steps of a micro batch of {event.value:g} exceed the global batch, {batch:g}"
+        yield run.finding("warning", "batch-size", message, event)
+
+
 def names(run: CheckedRun) -> Iterator[Finding]:
     """Report organizations and platforms that are not strings: they cannot match a folder or a system description."""
     for key in NAMES:

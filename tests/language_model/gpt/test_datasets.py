@@ -31,13 +31,14 @@ def opened(
     world_size: int = 1,
     length: int = 16,
     eval_batch: int = 6,
+    eval_sequences: int = 0,
 ) -> TokenBatches:
     base = shakespeare_baseline()
     config = replace(
         base,
         seed=7,
         model=replace(base.model, context=length),
-        data=GptDataConfig(sampling=sampling, eval_batch=eval_batch),
+        data=GptDataConfig(sampling=sampling, eval_batch=eval_batch, eval_sequences=eval_sequences),
     )
     return open_batches(config, store.folder, ProcessGroup(rank, world_size, rank, CPU))
 
@@ -108,6 +109,24 @@ def test_evaluation_predicts_every_token_but_the_first_once(store: TokenStore, w
     tokens = store.tokens("validation").tolist()
     assert inputs == tokens[:-1]
     assert targets == tokens[1:]
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+@pytest.mark.parametrize("count", [1, 5, 400])
+def test_evaluation_sequences_lie_at_even_distances_over_the_split(
+    store: TokenStore, count: int, world_size: int
+) -> None:
+    rows = []
+    for rank in range(world_size):
+        batches = opened(store, rank=rank, world_size=world_size, eval_sequences=count)
+        rows += [row for batch in batches.evaluation() for row in torch.cat([batch.inputs, batch.targets[:, -1:]], 1)]
+    tokens = torch.from_numpy(store.tokens("validation").astype("int64"))
+    starts = (np.linspace(0, len(tokens) - 17, count) + 1e-9).astype(int)  # 17: a sequence and its last target
+    assert torch.equal(torch.stack(rows), torch.stack([tokens[start : start + 17] for start in starts]))
+    known = facts(store.folder, 16, count)
+    assert (known.eval_samples, known.eval_tokens) == (count, count * 16)
+    with pytest.raises(DataError, match="fewer than one sequence of 5,000"):
+        facts(store.folder, 5_000, count)
 
 
 def test_the_digest_of_the_data_is_the_manifests(store: TokenStore, small: Callable[..., GptRunConfig]) -> None:

@@ -1,5 +1,6 @@
 """`timedrun prepare gpt`: token stores from text, checks of existing stores, usage errors."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,13 @@ def test_prepare_builds_characters_and_checks_every_byte(text: str, tmp_path: Pa
     (store / "train.tokens").write_bytes(content)
     with pytest.raises(DataError, match=r"train\.tokens"):
         prepare(CONFIG, store, decode=True, workers=1)
+
+
+def test_help_topics_need_no_text_and_have_one_vocabulary_on_every_python(tmp_path: Path) -> None:
+    config = replace(CONFIG, dataset="topics")
+    found = prepare(config, tmp_path / "store", decode=False, workers=1)
+    assert found["vocabulary"] == 128 and found["train_tokens"] > 200_000
+    assert prepare(config, tmp_path / "store", decode=True, workers=1) == found
 
 
 def test_a_missing_folder_and_a_vocabulary_without_text_are_refused(tmp_path: Path) -> None:

@@ -274,6 +274,17 @@ def test_samples_count_from_0_without_a_warning(make_records, write):
     assert report.ruleset == "2.1.0" and {finding.rule for finding in report.findings} <= {"evaluation-interval"}
 
 
+@pytest.mark.parametrize(
+    ("micro", "steps", "wrong"),
+    [(16, 4, False), (22, 3, False), (64, 1, False), (32, None, False), (65, 1, True), (32, 3, True), (65, None, True)],
+)
+def test_a_micro_batch_and_its_accumulation_steps_fit_into_the_global_batch(records, write, micro, steps, wrong):
+    for key, value in (("micro_batch_size", micro), ("gradient_accumulation_steps", steps)):
+        if value is not None:
+            records.insert(8, {**named(records, "seed"), "key": key, "value": value})
+    assert ("batch-size" in found(write, records, level="warning")) == wrong
+
+
 def test_the_closed_division_asks_for_more(make_records, write):
     records = make_records(accuracies=(0.5, 0.6, 0.7, 0.76))
     put("submission_division", "closed")(records)

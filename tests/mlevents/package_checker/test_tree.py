@@ -93,6 +93,16 @@ def test_without_a_ruleset_each_benchmark_has_its_default(package):
     assert ("error", "benchmark-folder") in brief(checked(package, None))
 
 
+def test_the_round_of_the_logs_is_that_of_the_description(package):
+    place = package / "systems" / f"{SYSTEM}.json"
+    found = {}
+    for date_ms in (1_653_000_000_000, 1_716_000_000_000):  # May 2022: v2.0; May 2024: v4.0, of other status words
+        edit_logs(package, lambda records, date_ms=date_ms: [one.update(time_ms=date_ms) for one in records])
+        found[date_ms] = [f.message for f in checked(package, None) if f.path == str(place) and f.level == "error"]
+    before, after = found.values()
+    assert before == [] and len(after) == 1 and "in v4.0 not one of 'Available on-premise'" in after[0]
+
+
 def test_a_disagreement_is_told_once_with_the_line_of_the_log(package):
     edit_logs(package, lambda records: put(records, "submission_org", "Rival"))
     (finding,) = [one for one in checked(package) if one.level == "error"]

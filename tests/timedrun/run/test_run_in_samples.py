@@ -94,6 +94,42 @@ def test_a_stopped_run_goes_on_with_the_next_step_and_owes_no_evaluation(
     assert told.status == keys.SUCCESS
 
 
+def test_a_benchmark_whose_rules_count_in_samples_count_logs_and_resumes_with_it(
+    make_run: MakeRun, config: RunConfig, tmp_path: Path
+) -> None:
+    spec = replace(IN_SAMPLES, direction="<=", mlperf_benchmark="llama31_8b", ruleset="6.1.0")
+    stop = ShutdownRequest()
+    stop.signal = signal.SIGTERM
+    with make_run(config, spec, stop=stop, checkpoints=tmp_path / "saved", check_every=1) as run:
+        train(run, [])
+    state = load(tmp_path / "saved" / "rank_0" / "step_00000001.pt")
+    log = RunLog.resume(tmp_path / "result_0.txt", keep_in=tmp_path, **state["log"])
+    with make_run(config, spec, resume_from=state, log=log) as resumed:
+        train(resumed, [2.5, 0.85])
+    told = record.read(tmp_path / "result_0.txt")
+    named = [(event.key, event.metadata["samples_count"]) for event in told.events if "samples_count" in event.metadata]
+    evaluated = [
+        [
+            (key, end)
+            for key in (keys.TRACKED_STATS, keys.EVAL_START, keys.EVAL_ACCURACY, keys.EVAL_STOP, keys.BLOCK_STOP)
+        ]
+        for end in (12, 20)
+    ]
+    assert named == [
+        *[(keys.BLOCK_START, 0), (keys.RESUMED, 4), *evaluated[0], (keys.BLOCK_START, 12), *evaluated[1]],
+        (keys.RUN_STOP, 20),
+    ]
+    assert not [event for event in told.events if {keys.EPOCH_NUM, keys.FIRST_EPOCH_NUM} & event.metadata.keys()]
+    assert [point.progress for point in told.quality] == [12, 20]
+    assert {"epoch-numbering", "pairs", "required-metadata"}.isdisjoint(one.rule for one in check(told.path).findings)
+
+
+def test_progress_has_the_name_of_the_benchmarks_rules() -> None:
+    llama = replace(IN_SAMPLES, mlperf_benchmark="llama31_8b", ruleset="6.1.0")
+    assert (llama.progress, IN_SAMPLES.progress) == ("samples_count", "epoch_num")
+    assert replace(llama, unit="epoch").progress == replace(llama, mlperf_benchmark="own").progress == "epoch_num"
+
+
 def test_a_metric_that_falls_is_reached_from_above(
     make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:

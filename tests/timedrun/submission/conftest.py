@@ -26,7 +26,8 @@ ENVIRONMENT = "python 3.11.7\n\ninstalled distributions:\nscikit_learn==1.9.1\nt
 
 @pytest.fixture(scope="session")
 def write_run() -> WriteRun:
-    """Writes result_<number>.txt of a run of `minutes` that evaluates `qualities` at even distances."""
+    """Writes result_<number>.txt of a run of `minutes` that evaluates `qualities` at even distances: in epochs, or in
+    blocks of `samples`, which samples_count counts."""
 
     def write(
         folder: Path,
@@ -38,11 +39,12 @@ def write_run() -> WriteRun:
         benchmark: str = "resnet",
         platform: str = "1xCPU-baseline",
         start: float | None = None,
+        samples: int = 0,
         **logged: Any,
     ) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"result_{number}.txt"
-        begin = 1.7e9 + number * 1e5 if start is None else start
+        begin = 1.8e9 + number * 1e5 if start is None else start
         now = [begin - 5.0]
         facts: dict[str, Any] = {
             keys.SUBMISSION_BENCHMARK: benchmark,
@@ -66,14 +68,16 @@ def write_run() -> WriteRun:
             now[0] = begin
             log.start(keys.RUN_START)
             for epoch, quality in enumerate(qualities, start=1):
-                log.start(keys.BLOCK_START, first_epoch_num=epoch, epoch_count=1)
+                at = {"samples_count": samples * epoch} if samples else {"epoch_num": epoch}
+                block = {"samples_count": samples * (epoch - 1)} if samples else {"first_epoch_num": epoch}
+                log.start(keys.BLOCK_START, **block, **({} if samples else {"epoch_count": 1}))
                 # Evaluating takes the last tenth of every block.
                 now[0] = begin + minutes * 60 * (epoch - 0.1) / len(qualities)
-                log.start(keys.EVAL_START, epoch_num=epoch)
+                log.start(keys.EVAL_START, **at)
                 now[0] = begin + minutes * 60 * epoch / len(qualities)
-                log.event(keys.EVAL_ACCURACY, quality, epoch_num=epoch)
-                log.end(keys.EVAL_STOP, epoch_num=epoch)
-                log.end(keys.BLOCK_STOP, first_epoch_num=epoch)
+                log.event(keys.EVAL_ACCURACY, quality, **at)
+                log.end(keys.EVAL_STOP, **at)
+                log.end(keys.BLOCK_STOP, **(at if samples else block))
             log.end(keys.RUN_STOP, status=status)
         return path
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
@@ -22,6 +23,18 @@ from timedrun.training.schedule import (
 
 BASELINE = Schedule("cosine", epochs=90, warmup_epochs=8)
 METHODS = replace(BASELINE, scale=0.32)
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        *(StepSchedule(kind=kind, steps=40, warmup_steps=7) for kind in ("constant", "cosine", "linear", "polynomial")),
+        StepSchedule(kind="trapezoid", steps=40, warmup_steps=7, cooldown_steps=11),
+    ],
+)
+def test_decay_steps_are_those_in_which_the_rate_falls(curve: StepSchedule) -> None:
+    factors = [curve.factor(step) for step in range(curve.steps + 1)]
+    assert curve.decay_steps == sum(after < before for before, after in pairwise(factors))
 
 
 @pytest.mark.parametrize(

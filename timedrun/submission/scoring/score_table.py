@@ -22,10 +22,11 @@ MAX_NAME_WIDTH: Final = 32  # characters of a name in the table; the details sho
 def label(one: Score) -> str:
     """Format a score in minutes, as MLPerf does, below one also in seconds, always marked as unverified."""
     kind = f"{UNVERIFIED}, demonstration" if one.demonstration else UNVERIFIED
-    if (minutes := one.score_minutes) is None:
+    if one.scaling_factor is not None:
+        kind += f", scaled by {one.scaling_factor:.4f}"
+    if one.score_minutes is None:
         return f"no score ({kind})"
-    time = f"{minutes:.3f} min" if minutes >= 1 else f"{minutes:.4f} min, {minutes * 60:.2f} s"
-    return f"{time} ({kind})"
+    return f"{_time(one.score_minutes)} ({kind})"
 
 
 def as_json(scores: Sequence[Score]) -> str:
@@ -96,6 +97,12 @@ def details(one: Score) -> list[str]:
         line("dropped", ", ".join([*dropped, *(f"{printable(name)} (slowest)" for name in one.slowest)]))
     for name, why in one.failures.items():
         line("failed", f"{printable(name)} {printable(why)}")
+    for name, why in one.disturbances.items():
+        line("load", f"{printable(name)}: {why}")
+    if one.disturbances and one.score_minutes is not None:
+        count = len(one.window or one.runs) - len(one.disturbances)
+        quiet = f"{_time(one.undisturbed_minutes)} ({UNVERIFIED})" if one.undisturbed_minutes else "no score"
+        line("quiet", f"{quiet} of the {count} undisturbed runs alone" if count else "no run was undisturbed")
     if one.mean is not None and one.median is not None:
         spread = f", standard deviation {one.deviation * scale:.3f}" if one.deviation is not None else ""
         line("spread", f"mean {one.mean * scale:.3f}, median {one.median * scale:.3f}{spread} {unit}")
@@ -125,6 +132,10 @@ def details(one: Score) -> list[str]:
     return lines
 
 
+def _time(minutes: float) -> str:
+    return f"{minutes:.3f} min" if minutes >= 1 else f"{minutes:.4f} min, {minutes * 60:.2f} s"
+
+
 def _row(one: Score) -> list[str]:
     finished = [time for time in one.runs if time is not None]
     scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
@@ -132,7 +143,7 @@ def _row(one: Score) -> list[str]:
     return [
         shortened(one.system),
         shortened(one.benchmark),
-        f"{len(finished)} of {len(one.runs)}",
+        f"{len(finished)} of {len(one.runs)}" + (f", {len(one.disturbances)} disturbed" if one.disturbances else ""),
         label(one),
         interval,
     ]
