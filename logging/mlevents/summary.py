@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -31,6 +32,8 @@ SHARED: Final = (
     keys.CONFIG_NAME,
     keys.CONFIG_DIGEST,
 )
+# Keys of settings that reference convergence points name.
+HYPERPARAMETERS: Final = re.compile(r"opt_|^gradient_accumulation|^model_|^lora_|^num_|^max_steps|^data_train_num")
 SKETCH_SIZE: Final = 512  # hashes; logs with fewer timed events are kept whole
 
 
@@ -71,6 +74,9 @@ class RunSummary:
     later_throughput: float | None = None  # the median later one
     caches_dropped: bool | None = None  # value of the last cache_clear
     page_cache_resident: float | None = None  # 0..1 of the data, before the clock; a key of this project
+    # Progress of the evaluation that ended the run, by the name of its metadata.
+    converged_at: Mapping[str, float] = field(default_factory=dict)
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # values of the keys of HYPERPARAMETERS
     disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
 
     @property
@@ -121,6 +127,12 @@ def summarize(record: RunRecord) -> RunSummary:
         later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
+        converged_at=record.converged_at,
+        hyperparameters={
+            key: record.value(key)
+            for key in dict.fromkeys(event.key for event in record.events)
+            if HYPERPARAMETERS.search(key)
+        },
         disturbances=disturbances(record),
     )
 

@@ -44,24 +44,26 @@ class CheckReport:
 
 
 def check(path: Path, ruleset: str | None = None) -> CheckReport:
-    """Read and check the log at `path`, by default against its benchmark's own round.
+    """Read and check the log at `path`, by default against the ruleset of `usual_ruleset`.
 
     Raises:
         FileNotFoundError, IsADirectoryError: `path` is not a file.
         ValueError: unknown ruleset.
     """
     record = read(path)
+    summary = summarize(record)
     if ruleset is None:
-        ruleset = usual_ruleset(record.benchmark, path)
-    return CheckReport(path, ruleset, summarize(record), check_record(record, ruleset))
+        ruleset = usual_ruleset(summary)
+    return CheckReport(path, ruleset, summary, check_record(record, ruleset))
 
 
-def usual_ruleset(benchmark: str | None, path: Path) -> str:
-    """Return the default ruleset of a log at `path`: that of the round whose folder contains it, else its benchmark's;
-    for a benchmark of no round the newest, whose checks report it."""
-    if of_folder := round_of_path(path.absolute()):
+def usual_ruleset(log: RunSummary) -> str:
+    """Return the default ruleset of a log: that of the round whose folder contains it, else that of its benchmark and
+    date; for a benchmark of no round the newest, whose checks report it."""
+    if of_folder := round_of_path(log.path.absolute()):
         return of_folder
-    return default_ruleset(benchmark) if benchmark and rulesets_of(benchmark) else list(MLPERF_RULESETS)[-1]
+    known = log.benchmark and rulesets_of(log.benchmark)
+    return default_ruleset(log.benchmark or "", log.started_ms) if known else list(MLPERF_RULESETS)[-1]
 
 
 def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
