@@ -35,8 +35,11 @@ def result(folder: Path, number: int = 0) -> RunRecord:
 
 
 def course(run: RunRecord) -> list[object]:
-    """Events of a run without times, speed and state of the page cache."""
-    measured = (keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT, keys.COLLECTIVE_TEST)
+    """Events of a run without times, speed, state of the page cache and place in the ledger."""
+    measured = (
+        *(keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT, keys.COLLECTIVE_TEST),
+        keys.LEDGER_ENTRY,  # of its time
+    )
     return [
         (event.key, None if event.key in measured else event.value, event.metadata.get("epoch_num"))
         for event in run.events

@@ -69,7 +69,7 @@ def package_readme(
 - `benchmarks/<benchmark>/implementations/<system>/`: config of every run, environment, scripts that repeat the runs.
 - `benchmarks/<benchmark>/implementations/{IMPLEMENTATION}/`: the source code. {_source_text(provenance)}
 - `manifest.json`: metadata, the verdicts of the checkers and the SHA-256 of every file.
-{_left_out(sets)}
+{_left_out(sets)}{_announced(sets)}
 {official}
 
 ## Settings
@@ -241,6 +241,11 @@ def _left_out(sets: Sequence[ResultFolder]) -> str:
         if one.left_out
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _announced(sets: Sequence[ResultFolder]) -> str:
+    unknown = "no ledger of announced runs: how many there were is not known"
+    return "".join(f"- {one.system}, {one.benchmark}: {'; '.join(one.announced) or unknown}.\n" for one in sets)
 
 
 def _settings(one: ResultFolder) -> str:

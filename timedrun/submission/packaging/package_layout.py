@@ -13,6 +13,7 @@ from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.system import provenance
+from timedrun.storage.ledger import LEDGER
 from timedrun.submission.packaging import package_docs
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.packaging.package_docs import IMPLEMENTATION
@@ -70,6 +71,8 @@ def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapp
     """Write the settings, environment and scripts with which one system ran the packaged `source`."""
     environment = one.contents[one.paths[0].environment]
     write(folder / one.paths[0].environment.name, environment)
+    if one.ledger is not None:
+        write(folder / LEDGER, one.ledger)
     for run in one.paths:
         files = [run.config]
         if one.contents[run.environment] != environment:
