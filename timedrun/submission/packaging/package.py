@@ -20,8 +20,8 @@ from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
 from timedrun.storage.ledger import parse
 from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
-from timedrun.submission.packaging.package_docs import IMPLEMENTATION
 from timedrun.submission.packaging.package_layout import write_manifest, write_tree
+from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
 from timedrun.submission.packaging.safe_files import PackageError, safe_name
 from timedrun.submission.scoring.score import Score

@@ -14,9 +14,9 @@ from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.system import provenance
 from timedrun.storage.ledger import LEDGER
-from timedrun.submission.packaging import package_docs
+from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
-from timedrun.submission.packaging.package_docs import IMPLEMENTATION
+from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
 from timedrun.submission.packaging.safe_files import (
     copy,
@@ -84,10 +84,10 @@ def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapp
     modules = sorted((source / one.package_name.replace(".", "/")).glob("*.py"))
     _text(folder / "README.md", package_docs.system_readme(one, source, modules, made_from))
     installed = environment.decode(errors="replace")
-    _text(folder / "setup.sh", package_docs.setup_script(source, installed))
-    _text(folder / "constraints.txt", package_docs.constraints(installed))
-    _text(folder / "init_datasets.sh", package_docs.datasets_script(one))
-    _text(folder / "run_and_time.sh", package_docs.run_script(one))
+    _text(folder / "setup.sh", package_scripts.setup_script(source, installed))
+    _text(folder / "constraints.txt", package_scripts.constraints(installed))
+    _text(folder / "init_datasets.sh", package_scripts.datasets_script(one))
+    _text(folder / "run_and_time.sh", package_scripts.run_script(one))
     _json(folder / f"{one.system}_{IMPLEMENTATION}.json", package_docs.implementation_description(one, made_from))
 
 
