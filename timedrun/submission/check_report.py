@@ -8,6 +8,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal
 
@@ -19,6 +20,8 @@ from timedrun.submission.verdicts import LEVELS
 Kind = Literal["log", "set", "package"]
 Grouping = Literal["rule", "submitter"]
 COLUMNS: Final = 100
+MOST_WARNINGS: Final = 5  # groups of warnings of one rule that are shown
+_NAMES: Final = re.compile(r"(?<!\w)'[^']*'|\S*[/]\S*|\S+\.(?:json|txt)\b|[0-9]+(?:[.,][0-9]+)*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +58,8 @@ class CheckResult:
         return parts[parts.index("results") - 1] if "results" in parts[1:] else ""
 
 
-def verdict_line(result: CheckResult) -> str:
-    """Format the verdicts on one log, set or package as one line."""
+def result_lines(result: CheckResult, root: Path) -> list[str]:
+    """Format the verdicts on one log, set or package, and its findings below; paths below `root` are relative to it."""
     kind = " (demonstration, not a submission)" if result.demonstration else ""
     checker = f" by {result.checker}" if result.checker else ""
     own = ""
@@ -64,14 +67,31 @@ def verdict_line(result: CheckResult) -> str:
         own = f" with today's rule file, {result.own_round} with the round's own"
     strict = f"{result.strict} (dropped in its set)" if result.dropped else result.strict
     verdicts = f"strict {strict}, official {result.official}{checker}{own}, ruleset {result.ruleset}{kind}"
-    return printable(f"{result.path}: {verdicts}")
+    lines = [printable(f"{below(root, result.path)}: {verdicts}")]
+    for finding in result.findings:
+        elsewhere = below(root, finding.path) if finding.path and finding.path != result.path else None
+        place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
+        text = f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}"
+        lines += _wrapped(text, "    ", "        ")
+    return lines
 
 
-def finding_line(finding: Finding, about: str) -> str:
-    """Format a finding below the verdict on `about`, naming its file if that is another one."""
-    elsewhere = finding.path if finding.path and finding.path != about else None
-    place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
-    return printable(f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}")
+def below(root: Path, path: str) -> str:
+    """Return `path` relative to `root` if it is below it, else as it is."""
+    full = os.path.abspath(path)
+    return os.path.relpath(full, root) if full.startswith(os.path.join(root, "")) else path
+
+
+def _wrapped(text: str, first: str, further: str, max_lines: int | None = None) -> list[str]:
+    return textwrap.wrap(
+        printable(text),
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=further,
+        max_lines=max_lines,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, quiet: bool = False) -> list[str]:
@@ -94,7 +114,7 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
     ):
         shown = ", ".join(f"{what or 'none'} {count:,}" for what, count in counted.most_common())
         if shown:
-            lines += textwrap.wrap(printable(f"errors by {name}: {shown}"), COLUMNS, subsequent_indent="    ")
+            lines += _wrapped(f"errors by {name}: {shown}", "", "    ")
     return lines
 
 
@@ -103,22 +123,39 @@ def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterato
     for result in results:
         for found in result.findings:
             if found.level != "note" and found.rule != "log-fails":
-                alike = re.sub(r"'[^']*'|[0-9]+(?:[.,][0-9]+)*", "#", found.message)
+                alike = _NAMES.sub("#", found.message).partition(": ")[0]
                 head = found.rule if by == "rule" else result.submitter
                 name = (head, LEVELS.index(found.level), found.rule, alike)
                 groups.setdefault(name, []).append((result, found))
-    heading = None
-    for (head, _, rule, _), members in sorted(groups.items(), key=lambda item: (item[0][:3], -len(item[1]))):
-        if head != heading:
-            yield printable(head or "no submitter")
-            heading = head
-        first, found = members[0]
-        submitters = {one.submitter for one, _ in members}
-        of = f" of {len(submitters)} submitters" if by == "rule" and len(submitters) > 1 else ""
-        level = found.level if by == "rule" else f"{found.level} [{rule}]"
-        yield f"  {level}: {len(members):,} {first.kind}{'s' if len(members) > 1 else ''}{of}"
-        yield from textwrap.wrap(
-            printable(found.message), COLUMNS, initial_indent="    ", subsequent_indent="    ", max_lines=3
-        )
-        line = "" if found.line is None else f":{found.line}"
-        yield printable(f"    first in {os.path.relpath(found.path or first.path, root)}{line}")
+    worst: dict[str, int] = {}  # rules with an error come first
+    for head, level, *_ in groups:
+        worst[head] = min(level, worst.get(head, level)) if by == "rule" else 0
+    ordered = sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:3], -len(item[1])))
+    for head, of_head in groupby(ordered, key=lambda item: item[0][0]):
+        yield printable(head or "no submitter")
+        for (_, level, rule, _), alike_ones in groupby(of_head, key=lambda item: (*item[0][:3], "")):
+            several = [members for _, members in alike_ones]
+            shown = several if LEVELS[level] == "error" else several[:MOST_WARNINGS]
+            title = LEVELS[level] if by == "rule" else f"{LEVELS[level]} [{rule}]"
+            for members in shown:
+                yield from _group(members, title, root, by)
+            if rest := sum(several[len(shown) :], []):
+                other = f"{len(several) - len(shown)} other message{'s' if len(several) - len(shown) > 1 else ''}"
+                yield f"  {title}: {_count(rest, by)} with {other}, listed by --json"
+
+
+def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Path, by: Grouping) -> Iterator[str]:
+    first, found = members[0]
+    yield f"  {title}: {_count(members, by)}"
+    yield from _wrapped(found.message, "    ", "    ", max_lines=3)
+    line = "" if found.line is None else f":{found.line}"
+    yield printable(f"    {'first ' if len(members) > 1 else ''}in {below(root, found.path or first.path)}{line}")
+
+
+def _count(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
+    """Return the number of findings, if it is another one, and of the logs, sets or packages that have them."""
+    places = {one.path for one, _ in members}
+    kind = f"{len(places):,} {members[0][0].kind}{'s' if len(places) > 1 else ''}"
+    submitters = {one.submitter for one, _ in members}
+    of = f" of {len(submitters)} submitters" if by == "rule" and len(submitters) > 1 else ""
+    return f"{len(members):,} in {kind}{of}" if len(members) > len(places) else f"{kind}{of}"

@@ -84,6 +84,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     """
     rules = None if ruleset is None else find_ruleset(ruleset)
     listing = list_folder(folder)
+    if listing.cut:  # what is said to be missing may be among the other entries
+        return check_files(listing)
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
     sets = sets_in(listing)
     logs = {
@@ -173,7 +175,7 @@ def _top(listing: Listing) -> Iterator[Finding]:
         if there.get(name) != "folder":
             message = f"no folder {name}/, without which MLCommons' tools abort or find nothing"
             yield listing.finding("error", "tree-layout", message)
-        elif not listing.inside(name):
+        elif listing.children.get(name) == ():
             yield listing.finding("error", "tree-layout", "empty, so there is nothing to submit", name)
     for entry in listing.inside(""):
         if entry.name == PARAMETERS and entry.kind == "file":

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlevents.checks.finding import Finding
+from mlevents.package_checker import files, tree
 from mlevents.package_checker.files import check_files, list_folder
 from mlevents.package_checker.tree import check_tree, result_sets, submission_folders
 from mlevents.record import read, result_files
@@ -175,7 +176,28 @@ def test_no_more_entries_are_looked_at_than_allowed(tmp_path):
         (tmp_path / f"file_{number}").write_text("")
     listing = list_folder(tmp_path, most=10)
     assert len(listing.entries) == 10
-    assert brief(check_files(listing)) == [("error", "tree-size")]
+    assert brief(check_files(listing)) == [("error", "tree-size")] and listing.cut
+    assert not list_folder(tmp_path, most=30).cut
+
+
+def test_of_a_listing_that_was_cut_nothing_is_said_to_be_missing(package, monkeypatch):
+    for number in range(30):
+        (package / f"cache_{number}").write_text("")
+    monkeypatch.setattr(tree, "list_folder", lambda folder: list_folder(folder, most=30))
+    assert brief(checked(package)) == [("error", "tree-size")]
+
+
+def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeypatch):
+    def scandir(path):
+        if path == package / "systems":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    real = os.scandir
+    monkeypatch.setattr(files.os, "scandir", scandir)
+    findings = checked(package)
+    assert ("error", "unreadable") in brief(findings)
+    assert not any("empty" in finding.message for finding in findings)
 
 
 def test_of_very_many_findings_of_one_rule_a_hundred_are_told_and_the_rest_counted(package):

@@ -15,6 +15,8 @@ from mlevents.rounds import default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
+from timedrun.stdio import progress
+from timedrun.submission.announced_runs import ledger_findings
 from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
@@ -74,7 +76,7 @@ class Score:
     folder: str = ""  # of the logs, relative to the path passed to `score`
 
 
-def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
+def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: bool = False) -> list[Score]:
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
     In the layout <ORG>/results/<system>/<benchmark>/result_N.txt names come from the folders, elsewhere from the logs;
@@ -83,6 +85,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
     Args:
         ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
             of the benchmark and of the date of each set's first log.
+        show_progress: write the progress of many sets to a terminal.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -107,7 +110,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
             windows=not is_packaged(folder, [benchmark]),
             folder=os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else "",
         )
-        for folder, files in folders.items()
+        for folder, files in progress(folders.items(), "sets scored", shown=show_progress)
         for (submitter, system, benchmark), summaries in sets_of(
             folder, [summarize(read(file)) for file in files]
         ).items()
@@ -177,6 +180,7 @@ def score_set(
     scale = factor or 1.0
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
+    notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]
     disturbed = {names[i]: "; ".join(load) for i in selected.chosen if (load := summaries[i].disturbances)}
     quiet = None
     if disturbed and rules and reason is None:

@@ -16,7 +16,7 @@ UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."
 FORMULA_PREFIXES: Final = ("=", "+", "-", "@")
 DEMONSTRATION: Final = "A demonstration used data other than its benchmark's: do not compare it with MLPerf results."
-MAX_NAME_WIDTH: Final = 32  # characters of a name in the table; the details show all of it
+NAME_WIDTH: Final = 32  # characters of a longer name in the table; the details show all of it
 
 
 def label(one: Score) -> str:
@@ -53,10 +53,12 @@ def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
     """
     several = len({one.submitter for one in scores}) > 1
     header = ["system", "benchmark", "runs", "score", "95 % of the mean"]
-    rows = [_row(one) for one in scores]
+    systems, benchmarks = distinct([one.system for one in scores]), distinct([one.benchmark for one in scores])
+    rows = [[system, benchmark, *_row(one)] for system, benchmark, one in zip(systems, benchmarks, scores, strict=True)]
     if several:
         header = ["submitter", *header]
-        rows = [[shortened(one.submitter), *row] for one, row in zip(scores, rows, strict=True)]
+        submitters = distinct([one.submitter for one in scores])
+        rows = [[submitter, *row] for submitter, row in zip(submitters, rows, strict=True)]
     lines = columns(header, rows)
     if detailed:
         for one in scores:
@@ -141,8 +143,6 @@ def _row(one: Score) -> list[str]:
     scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
     interval = f"{one.interval[0] * scale:.3f} to {one.interval[1] * scale:.3f} {unit}" if one.interval else ""
     return [
-        shortened(one.system),
-        shortened(one.benchmark),
         f"{len(finished)} of {len(one.runs)}" + (f", {len(one.disturbances)} disturbed" if one.disturbances else ""),
         label(one),
         interval,
@@ -161,10 +161,21 @@ def _name(one: Score) -> str:
     return f"{printable(one.system)} {printable(one.benchmark)}"
 
 
-def shortened(name: str, width: int = MAX_NAME_WIDTH) -> str:
-    """Return `name` without control characters, cut to `width` characters."""
+def shortened(name: str, width: int) -> str:
+    """Return `name` without control characters, cut in its middle to `width` characters."""
     shown = printable(name)
-    return shown if len(shown) <= width else shown[: width - 3] + "..."
+    tail = (width - 3) // 2
+    return shown if len(shown) <= width else f"{shown[: width - 3 - tail]}...{shown[-tail:]}"
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return `names` shortened to `NAME_WIDTH` characters, or to as many as keep different names different."""
+    longest = max(map(len, map(printable, names)), default=0)
+    for width in range(NAME_WIDTH, max(NAME_WIDTH, longest) + 1):
+        shown = {name: shortened(name, width) for name in names}
+        if len({*shown.values()}) == len(shown):
+            break
+    return [shown[name] for name in names]
 
 
 def _cell(value: object) -> object:
