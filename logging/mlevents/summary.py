@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -30,6 +32,11 @@ SHARED: Final = (
     keys.CONFIG_NAME,
     keys.CONFIG_DIGEST,
 )
+# Keys of settings that the runs of a set have in common, besides SHARED.
+HYPER_PARAMETER: Final = re.compile(
+    "opt_|batch_size|learning_rate|gradient_accumulation|lora_|sequence_length|parallelism|precision"
+)
+MOST_HYPER_PARAMETERS: Final = 64  # of one log; published ones have up to 20
 SKETCH_SIZE: Final = 512  # hashes; logs with fewer timed events are kept whole
 
 
@@ -63,6 +70,8 @@ class RunSummary:
     shared: tuple[tuple[str, Any], ...]  # (key, value) of SHARED
     sketch: frozenset[int]  # smallest hashes of the timed events: copies, also edited ones, share most
     events: int  # number of events of the log
+    # The first value of each key of HYPER_PARAMETER that is a number or a text.
+    hyper_parameters: Mapping[str, Any] = field(default_factory=dict)
     # The last value of each part of a quality with parts (box and mask precision; FID and CLIP).
     final_parts: Mapping[str, float] = field(default_factory=dict)
     gap_minutes: float | None = None  # from the last init_stop to run_start: neither initialization nor timed
@@ -112,6 +121,7 @@ def summarize(record: RunRecord) -> RunSummary:
         shared=tuple((key, record.value(key)) for key in SHARED),
         sketch=_sketch(record),
         events=len(record.events),
+        hyper_parameters=_hyper_parameters(record),
         final_parts=record.final_parts,
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,
@@ -120,6 +130,12 @@ def summarize(record: RunRecord) -> RunSummary:
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
     )
+
+
+def _hyper_parameters(record: RunRecord) -> dict[str, Any]:
+    names = sorted(filter(HYPER_PARAMETER.search, {event.key for event in record.events}))[:MOST_HYPER_PARAMETERS]
+    first = {sys.intern(name): event.value for name in names if (event := record.first(name)) is not None}
+    return {name: value for name, value in first.items() if isinstance(value, int | float | str)}
 
 
 def _first_epoch_share(record: RunRecord) -> float | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from mlevents.checks.finding import Finding
+from mlevents.checks.finding import Finding, Level
 from mlevents.mlcommons import CheckStatus
 from mlevents.terminal_escape import printable
 from timedrun.submission.verdicts import LEVELS
@@ -98,7 +98,23 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
     return lines
 
 
-def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
+@dataclass(frozen=True)
+class FindingGroup:
+    """Errors or warnings of one rule, listed below `head`, that say the same but for numbers and names."""
+
+    head: str
+    level: Level
+    rule: str
+    members: list[tuple[CheckResult, Finding]]
+
+    @property
+    def count(self) -> str:
+        """The number of logs, sets or packages."""
+        return f"{len(self.members):,} {self.members[0][0].kind}{'s' if len(self.members) > 1 else ''}"
+
+
+def finding_groups(results: Sequence[CheckResult], by: Grouping) -> list[FindingGroup]:
+    """Return the groups of all errors and warnings, by head, level and rule, the largest first."""
     groups: dict[tuple[str, int, str, str], list[tuple[CheckResult, Finding]]] = {}
     for result in results:
         for found in result.findings:
@@ -107,16 +123,21 @@ def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterato
                 head = found.rule if by == "rule" else result.submitter
                 name = (head, LEVELS.index(found.level), found.rule, alike)
                 groups.setdefault(name, []).append((result, found))
+    ordered = sorted(groups.items(), key=lambda item: (item[0][:3], -len(item[1])))
+    return [FindingGroup(head, LEVELS[level], rule, members) for (head, level, rule, _), members in ordered]
+
+
+def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
     heading = None
-    for (head, _, rule, _), members in sorted(groups.items(), key=lambda item: (item[0][:3], -len(item[1]))):
-        if head != heading:
-            yield printable(head or "no submitter")
-            heading = head
-        first, found = members[0]
-        submitters = {one.submitter for one, _ in members}
+    for group in finding_groups(results, by):
+        if group.head != heading:
+            yield printable(group.head or "no submitter")
+            heading = group.head
+        first, found = group.members[0]
+        submitters = {one.submitter for one, _ in group.members}
         of = f" of {len(submitters)} submitters" if by == "rule" and len(submitters) > 1 else ""
-        level = found.level if by == "rule" else f"{found.level} [{rule}]"
-        yield f"  {level}: {len(members):,} {first.kind}{'s' if len(members) > 1 else ''}{of}"
+        level = group.level if by == "rule" else f"{group.level} [{group.rule}]"
+        yield f"  {level}: {group.count}{of}"
         yield from textwrap.wrap(
             printable(found.message), COLUMNS, initial_indent="    ", subsequent_indent="    ", max_lines=3
         )
