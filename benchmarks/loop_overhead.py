@@ -25,6 +25,7 @@ from mlevents.runlog import RunLog
 from timedrun.benchmark import find
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
+from timedrun.run.load_counters import LoadCounters
 from timedrun.run.progress import Progress
 from timedrun.run.timed_run import TimedRun
 from timedrun.training.optim import build_optimizer
@@ -41,6 +42,7 @@ def timed_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path
             RunLog(path),
             platform="benchmark",
             progress=Progress("benchmark", shown=False),
+            load=LoadCounters(ranks.device),
             data_folder=data_folder,
         )
         with run:

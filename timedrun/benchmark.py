@@ -130,7 +130,7 @@ class Benchmark:
 
         The name in the file is only compared: no package is imported because a file names it.
         """
-        named, moved = values.get("benchmark"), getattr(self.package, "MOVED_CONFIGS", {}).get(values.get("name"))
+        named, moved = values.get("benchmark"), getattr(self.package, "MOVED_CONFIGS", {}).get(str(values.get("name")))
         if moved:
             own = moved.partition(" ")[0]
             raise UsageError(f"{path}: config '{values['name']}' moved; use `timedrun run {own} {path}`.")

@@ -5,7 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TextIO
+import time
+from collections.abc import Collection, Iterator
+from typing import Final, TextIO, TypeVar
+
+T = TypeVar("T")
+PATIENCE: Final = 2.0  # seconds
 
 
 def open_closed() -> None:
@@ -30,6 +35,23 @@ def write(text: str, stream: TextIO | None = None) -> None:
         stream.flush()
     except (OSError, ValueError):
         abandon(stream)
+
+
+def progress(items: Collection[T], what: str, *, shown: bool) -> Iterator[T]:
+    """Yield `items`; after `PATIENCE` of work write `what` and their number to one line of a terminal's standard error.
+
+    The line is rewritten with each item and removed at the end.
+    """
+    started, written = time.monotonic(), False
+    try:
+        for number, item in enumerate(items):
+            if shown and sys.stderr.isatty() and time.monotonic() - started >= PATIENCE:
+                written = True
+                write(f"\r{what}: {number:,} of {len(items):,}\x1b[K")
+            yield item
+    finally:
+        if written:
+            write("\r\x1b[K")
 
 
 def say(text: str) -> None:

@@ -56,6 +56,8 @@ class GptRunConfig(RunConfig):
             found.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
         if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
             found.append("method alibi needs --model.implementation gpt2; leave it out.")
+        if self.data.eval_sequences < 0:
+            found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
         whole = torch.zeros(1, model.context, dtype=torch.uint8)
         try:
             stack(*self.methods).batch(whole, whole, 0.0, model.vocabulary)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from language_model.text.vocabulary import SpecialIds
+from mlevents.event import json_fault
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import StoredFile, check_content, check_size, failures, is_inside, write_file
 
@@ -109,7 +110,9 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder} contains no prepared text: {MANIFEST} is missing; nothing was read; run timedrun prepare first"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read ({error}); nothing was read; prepare the text again") from error
+        raise DataError(
+            f"{path} cannot be read ({json_fault(error)}); nothing was read; prepare the text again"
+        ) from error
     version = values.get("version") if isinstance(values, dict) else None
     if version != VERSION:
         raise DataError(

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from json import JSONDecodeError, JSONDecoder
+from json import JSONDecoder
 from sys import intern
 from typing import Any, Final, NamedTuple, TypeGuard
 
@@ -46,6 +46,18 @@ def short(value: object, longest: int = 60) -> str:
     """Return `value` as ASCII text for a message, truncated to `longest` characters."""
     text = ascii(value)
     return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def json_fault(error: Exception) -> str:
+    """Return why text could not be read as JSON, without the interpreter's names of its limits."""
+    match error:
+        case RecursionError():
+            return "nested too deeply"
+        case UnicodeDecodeError():
+            return f"byte {error.start} is not UTF-8"
+        case OSError():
+            return error.strerror or str(error)
+    return "a number has too many digits" if "int_max_str_digits" in str(error) else str(error)
 
 
 def depth(value: object) -> int:
@@ -176,10 +188,7 @@ class LogReader:
         try:
             fields, end = self._decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            cause = str(error) if isinstance(error, JSONDecodeError) else "a number has too many digits"
-            if isinstance(error, RecursionError):
-                cause = "nested too deeply"
-            self._problem("record-json", f"invalid JSON ({cause}); record skipped")
+            self._problem("record-json", f"invalid JSON ({json_fault(error)}); record skipped")
             return None, position
         if self._constants:
             names = ", ".join(sorted(set(self._constants)))

@@ -109,6 +109,7 @@ DATASET: Final = "dataset"  # training data; in a demonstration not the benchmar
 QUALITY_TARGET: Final = "quality_target"  # the target of this run
 CONFIG_NAME: Final = "config_name"
 CONFIG_DIGEST: Final = "config_digest"
+LEDGER_ENTRY: Final = "ledger_entry"  # SHA-256 of the line of the ledger that announced this run before its clock
 DATA_LOADER: Final = "data_loader"  # loader of training and evaluation samples; "memory" if they are held in memory
 DATA_STORE: Final = "data_store"  # storage format of the samples
 DATA_ORDER: Final = "data_order"  # random, or quasi_random with its blocks and window
@@ -131,6 +132,9 @@ CHECKPOINT: Final = "checkpoint"
 CLOCK_SET: Final = "clock_set"
 COLLECTIVE_TEST: Final = "collective_test"  # of all ranks, before init_stop; value: the measurements
 READ_AHEAD: Final = "read_ahead"  # bytes read into the page cache during training
+# Counters of the load beside the run, of one block; of several nodes, of the one loaded most; metadata `unknown`: what
+# could not be read, with the reason.
+MACHINE_LOAD: Final = "machine_load"
 
 # Names inside the values of `tracked_stats` and `cold_start`.
 THROUGHPUT: Final = "throughput"  # samples per second, training only

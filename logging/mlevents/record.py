@@ -15,7 +15,15 @@ from typing import Any, Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding
-from mlevents.evaluations import Checkpoint, checkpoints, evaluated_offline, first_passing, progress_of, quality_of
+from mlevents.evaluations import (
+    PROGRESS,
+    Checkpoint,
+    checkpoints,
+    evaluated_offline,
+    first_passing,
+    progress_of,
+    quality_of,
+)
 from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
 from mlevents.rounds import BENCHMARK_DATASET, RULESETS
 
@@ -157,6 +165,22 @@ class RunRecord:
             return None
         found = checkpoints(self.timed, rules)
         return first_passing(found, rules) or next(reversed(found), None)
+
+    @property
+    def converged_at(self) -> dict[str, float]:
+        """The progress of the last evaluation, or of the checkpoint that reached the target, by metadata name.
+
+        Rounded to 3 digits, as in MLCommons' check of reference convergence; empty without an evaluation.
+        """
+        rules = _NEWEST.get(self.benchmark or "")
+        reached = self._stopped_at
+        if reached is None and rules is not None and rules.parts and not rules.parts_in_one_event:
+            reached = first_passing(checkpoints(self.timed, rules), rules)
+        for event in reversed(self.timed):
+            at = progress_of(event, rules) if event.key == keys.EVAL_ACCURACY else None
+            if at is not None and (reached is None or reached.progress == at):
+                return {name: round(n, 3) for name in PROGRESS if is_number(n := event.metadata.get(name))}
+        return {}
 
     @property
     def final_quality(self) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
+from mlevents.machine_load import disturbances
 from mlevents.record import QualityPoint, RunRecord
 
 SUBMISSION: Final = (
@@ -32,11 +32,8 @@ SHARED: Final = (
     keys.CONFIG_NAME,
     keys.CONFIG_DIGEST,
 )
-# Keys of settings that the runs of a set have in common, besides SHARED.
-HYPER_PARAMETER: Final = re.compile(
-    "opt_|batch_size|learning_rate|gradient_accumulation|lora_|sequence_length|parallelism|precision"
-)
-MOST_HYPER_PARAMETERS: Final = 64  # of one log; published ones have up to 20
+# Keys of settings that reference convergence points name.
+HYPERPARAMETERS: Final = re.compile(r"opt_|^gradient_accumulation|^model_|^lora_|^num_|^max_steps|^data_train_num")
 SKETCH_SIZE: Final = 512  # hashes; logs with fewer timed events are kept whole
 
 
@@ -70,8 +67,6 @@ class RunSummary:
     shared: tuple[tuple[str, Any], ...]  # (key, value) of SHARED
     sketch: frozenset[int]  # smallest hashes of the timed events: copies, also edited ones, share most
     events: int  # number of events of the log
-    # The first value of each key of HYPER_PARAMETER that is a number or a text.
-    hyper_parameters: Mapping[str, Any] = field(default_factory=dict)
     # The last value of each part of a quality with parts (box and mask precision; FID and CLIP).
     final_parts: Mapping[str, float] = field(default_factory=dict)
     gap_minutes: float | None = None  # from the last init_stop to run_start: neither initialization nor timed
@@ -79,6 +74,11 @@ class RunSummary:
     later_throughput: float | None = None  # the median later one
     caches_dropped: bool | None = None  # value of the last cache_clear
     page_cache_resident: float | None = None  # 0..1 of the data, before the clock; a key of this project
+    ledger_entry: str | None = None  # SHA-256 of the run's announcement; a key of this project
+    # Progress of the evaluation that ended the run, by the name of its metadata.
+    converged_at: Mapping[str, float] = field(default_factory=dict)
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # values of the keys of HYPERPARAMETERS
+    disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
 
     @property
     def seed(self) -> int | None:
@@ -121,7 +121,6 @@ def summarize(record: RunRecord) -> RunSummary:
         shared=tuple((key, record.value(key)) for key in SHARED),
         sketch=_sketch(record),
         events=len(record.events),
-        hyper_parameters=_hyper_parameters(record),
         final_parts=record.final_parts,
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,
@@ -129,13 +128,15 @@ def summarize(record: RunRecord) -> RunSummary:
         later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
+        ledger_entry=record.text(keys.LEDGER_ENTRY),
+        converged_at=record.converged_at,
+        hyperparameters={
+            key: record.value(key)
+            for key in dict.fromkeys(event.key for event in record.events)
+            if HYPERPARAMETERS.search(key)
+        },
+        disturbances=disturbances(record),
     )
-
-
-def _hyper_parameters(record: RunRecord) -> dict[str, Any]:
-    names = sorted(filter(HYPER_PARAMETER.search, {event.key for event in record.events}))[:MOST_HYPER_PARAMETERS]
-    first = {sys.intern(name): event.value for name in names if (event := record.first(name)) is not None}
-    return {name: value for name, value in first.items() if isinstance(value, int | float | str)}
 
 
 def _first_epoch_share(record: RunRecord) -> float | None:

@@ -8,6 +8,7 @@ import inspect
 import json
 import math
 import re
+from datetime import datetime
 from pathlib import Path
 
 import mlperf_logging.rcp_checker
@@ -20,6 +21,7 @@ from mlevents import keys
 from mlevents.rounds import (
     BENCHMARK_DATASET,
     MLPERF_RULESETS,
+    RULESETS,
     default_ruleset,
     round_of_path,
     ruleset,
@@ -31,7 +33,7 @@ RCP = Path(mlperf_logging.rcp_checker.__file__).parent
 OWN_KEYS = {
     *("DATASET", "QUALITY_TARGET", "CONFIG_NAME", "CONFIG_DIGEST", "METHOD", "ELAPSED_MS", "RESUMED", "METRIC"),
     *("SLOW_RANK", "FAULT", "CHECKPOINT", "CLOCK_SET", "COLLECTIVE_TEST"),
-    *("TRACKED_STATS", "THROUGHPUT", "PAGE_CACHE_RESIDENT", "COLD_START", "READ_AHEAD"),
+    *("TRACKED_STATS", "THROUGHPUT", "PAGE_CACHE_RESIDENT", "COLD_START", "READ_AHEAD", "MACHINE_LOAD", "LEDGER_ENTRY"),
     *("DATA_LOADER", "DATA_STORE", "DATA_ORDER", "DATA_WORKERS", "DATA_PREFETCH"),
     *("OPEN", "CLOSED"),  # words of the rule files
 }
@@ -164,6 +166,33 @@ def test_defaults_are_the_reference_rounds_or_the_newest_and_unknown_names_list_
         ruleset("9.9.9")
     with pytest.raises(ValueError, match="resnet, ssd, .*gpt_125m"):
         default_ruleset("gnmt")
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "date", "name"),
+    [
+        ("resnet", "2022-05-15", "2.0.0"),  # days of published logs of that round
+        ("bert", "2022-10-02", "2.1.0"),
+        ("resnet", "2023-09-30", "3.1.0"),
+        ("unet3d", "2024-05-18", "4.0.0"),
+        ("stable_diffusion", "2024-10-22", "4.1.0"),
+        ("llama2_70b_lora", "2025-05-15", "5.0.0"),
+        ("llama2_70b_lora", "2025-06-01", "5.1.0"),
+        ("resnet", "2024-06-01", "2.0.0"),  # after its last round: the reference
+        ("bert", "1970-01-01", "2.1.0"),
+        ("bert", "2021-12-31", "2.1.0"),
+        ("gpt_125m", "2023-09-30", "beyond_mlperf"),
+    ],
+)
+def test_a_date_chooses_the_first_round_that_was_still_open(benchmark, date, name):
+    assert default_ruleset(benchmark, datetime.fromisoformat(f"{date}T12:00Z").timestamp() * 1e3) == name
+
+
+def test_each_round_closes_after_the_one_before_and_no_time_breaks_the_choice():
+    months = [rules.last_month for rules in RULESETS.values() if rules.name in MLPERF_RULESETS]
+    assert months == sorted(set(months)) and RULESETS["beyond_mlperf"].last_month == ""
+    for time_ms in (-1e300, 0, 1e300, math.nan, math.inf):
+        assert default_ruleset("resnet", time_ms) == "2.0.0"
 
 
 def test_the_round_is_found_from_the_name_of_a_folder():

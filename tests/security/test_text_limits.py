@@ -75,7 +75,7 @@ def test_no_title_of_a_document_takes_the_square_of_its_length(end: str, tmp_pat
     ids=["names", "marks", "bare marks", "lists", "objects", "digits"],
 )
 def test_no_record_of_a_log_takes_the_square_of_its_length(record: str) -> None:
-    reader = LogReader("log", b"")
+    reader = LogReader("log")
     with at_most(SECONDS):
         assert not list(reader.events(1, f":::MLLOG {record}".encode()))
     assert reader.problems
@@ -83,6 +83,6 @@ def test_no_record_of_a_log_takes_the_square_of_its_length(record: str) -> None:
 
 
 def test_a_line_of_unreadable_records_says_that_its_rest_was_not_read() -> None:
-    reader = LogReader("log", b"")
+    reader = LogReader("log")
     list(reader.events(1, b":::MLLOG {" * 1000))
     assert "rest of the line skipped" in reader.problems[-1].message

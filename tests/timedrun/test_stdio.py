@@ -1,11 +1,15 @@
 """A command whose standard streams are closed, or read by nobody, does its work and exits as it would otherwise."""
 
+import io
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from timedrun import stdio
 
 WRITES = """
 import sys
@@ -51,3 +55,32 @@ def test_what_nobody_reads_changes_no_exit_code(tmp_path: Path) -> None:
         assert subprocess.run(command, stdout=writing, stderr=writing).returncode == 3
     finally:
         os.close(writing)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "shown", "written"),
+    [
+        (Terminal(), True, "\rsets checked: 2 of 4\x1b[K\rsets checked: 3 of 4\x1b[K\r\x1b[K"),
+        (Terminal(), False, ""),
+        (io.StringIO(), True, ""),
+    ],
+)
+def test_progress_is_one_line_of_a_terminal_after_some_seconds_of_work(
+    monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, shown: bool, written: str
+) -> None:
+    clock = itertools.count(0.0, 0.9)  # read at the start and before each item
+    monkeypatch.setattr(stdio.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("sys.stderr", stream)
+    assert list(stdio.progress(range(4), "sets checked", shown=shown)) == [0, 1, 2, 3]
+    assert stream.getvalue() == written
+
+
+def test_short_work_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", stream := Terminal())
+    assert list(stdio.progress("ab", "sets checked", shown=True)) == ["a", "b"]
+    assert stream.getvalue() == ""

@@ -8,22 +8,29 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 from mlevents import mlcommons
 from mlevents.checks.finding import Finding
-from mlevents.checks.log_check import CheckReport, usual_ruleset
+from mlevents.checks.log_check import CheckReport
 from mlevents.checks.result_set import dropped_runs
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.tree import check_tree, submission_folders
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
 from timedrun.errors import ExitCode, UsageError
+from timedrun.stdio import progress
 from timedrun.storage.result_files import existing, require_ruleset
-from timedrun.submission.check_report import CheckResult, Kind, finding_line, summary_lines, verdict_line
+from timedrun.submission.check_report import CheckResult, Kind, result_lines, summary_lines
 from timedrun.submission.package_figures import check_figures
-from timedrun.submission.verdicts import check_logs, official_findings, ruleset_of, verdict
+from timedrun.submission.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of, verdict
+
+OF_A_CALL: Final = 200
+"""Logs that one call of MLCommons' checker gets: it takes a second to start, and tens of milliseconds a log."""
 
 
-def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: bool) -> list[CheckResult]:
+def check_paths(
+    paths: Sequence[Path], ruleset: str | None, *, run_official: bool, show_progress: bool = False
+) -> list[CheckResult]:
     """Check every log below `paths`, every folder of logs as a set, and every package; one log is in memory at a time.
     Raise UsageError if a path or ruleset does not exist, or the only path holds no result."""
     require_ruleset(ruleset)
@@ -46,7 +53,7 @@ def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: boo
     sets: list[CheckResult] = []
     dropped: set[Path] = set()
     all_reports: dict[Path, CheckReport] = {}
-    for folder, files in folders.items():
+    for folder, files in progress(folders.items(), "sets checked", shown=show_progress):
         reports, of_set = check_logs(list(files), ruleset)
         all_reports |= {report.path: report for report in reports}
         logs |= {
@@ -64,12 +71,20 @@ def check_paths(paths: Sequence[Path], ruleset: str | None, *, run_official: boo
     logs |= {path: replace(logs[path], dropped=True) for path in dropped}
     packages = [
         _check_package(folder, all_reports, dropped, ruleset, run_official)
-        for folder in dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
+        for folder in progress(
+            dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path)),
+            "packages checked",
+            shown=show_progress,
+        )
     ]
-    if run_official:  # one call per ruleset
+    if run_official:
+        parts: list[tuple[str, list[Path]]] = []
         for name in dict.fromkeys(result.ruleset for result in logs.values() if result.ruleset in MLPERF_RULESETS):
             of_round = [path for path, result in logs.items() if result.ruleset == name]
-            for path, official in zip(of_round, mlcommons.check_logs(of_round, name), strict=True):
+            parts += [(name, of_round[at : at + OF_A_CALL]) for at in range(0, len(of_round), OF_A_CALL)]
+        what = f"parts of {OF_A_CALL} logs checked by MLCommons' tools"
+        for name, part in progress(parts, what, shown=show_progress):
+            for path, official in zip(part, mlcommons.check_logs(part, name), strict=True):
                 logs[path] = _with_official(logs[path], official)
     return [*logs.values(), *sets, *packages, *missing]
 
@@ -104,7 +119,7 @@ def _check_package(
 ) -> CheckResult:
     logs = [report for path, report in reports.items() if path.is_relative_to(folder)]
     inside = {report.path: report.summary for report in logs}
-    rounds = {ruleset or usual_ruleset(summary.benchmark, path) for path, summary in inside.items() if summary.events}
+    rounds = {log.ruleset for log in of_known_benchmarks(logs)}
     chosen = max(rounds, key=list(RULESETS).index) if rounds else list(MLPERF_RULESETS)[-1]
     of_tree = [*check_tree(folder, inside, ruleset), *check_figures(folder, inside, chosen)]
     findings = [*failing(logs, "package", dropped), *of_tree]
@@ -131,18 +146,23 @@ def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResul
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     """Print verdicts and findings; exit code 1 if anything failed or a requested checker could not run."""
-    results = check_paths([Path(path) for path in arguments.paths], arguments.ruleset, run_official=arguments.official)
+    results = check_paths(
+        [Path(path) for path in arguments.paths],
+        arguments.ruleset,
+        run_official=arguments.official,
+        show_progress=not (arguments.json or arguments.quiet),
+    )
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
         many = sum(result.kind == "set" for result in results) > 1
+        root = Path(os.path.commonpath([os.path.abspath(path) for path in arguments.paths]))
         if many or arguments.by or arguments.quiet:
-            root = Path(os.path.commonpath([os.path.abspath(path) for path in arguments.paths]))
             print("\n".join(summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet)))
         else:
+            of_set = next((Path(one.path).absolute() for one in results if one.kind == "set"), root)
             for result in results:
-                print(verdict_line(result))
-                for finding in result.findings:
-                    print(f"    {finding_line(finding, result.path)}")
+                near = Path(result.path).absolute() if result.kind == "package" else of_set
+                print("\n".join(result_lines(result, near)))
     not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)
     return ExitCode.ERROR if not_run or any(result.failed for result in results) else ExitCode.OK

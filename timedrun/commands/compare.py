@@ -41,5 +41,8 @@ def report(ratio: Ratio) -> list[str]:
     if ratio.quality_slow is not None and ratio.quality_fast is not None:
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")
+    if ratio.disturbances:
+        lines += [f"disturbed: {one}" for one in ratio.disturbances]
+        lines.append(f"Without the disturbed runs: {ratio.without_disturbed}.")
     lines += [f"note: {note}" for note in ratio.notes]
     return [printable(line) for line in [*lines, NOTICE]]

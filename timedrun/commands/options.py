@@ -11,7 +11,7 @@ from pathlib import Path
 
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
-RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: that of the round's folder, else of the benchmark)"
+RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: the round of the folder, else of benchmark and date)"
 
 
 def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:

@@ -6,7 +6,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from mlevents.record import read
@@ -21,9 +21,10 @@ from timedrun.commands.child_run import run_child, run_command
 from timedrun.commands.show import print_table
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
+from timedrun.storage import ledger
 from timedrun.storage.result_files import ResultPaths, new_folder, write_json
 from timedrun.submission import plot
-from timedrun.submission.check_report import CheckResult, finding_line, verdict_line
+from timedrun.submission.check_report import CheckResult, result_lines
 from timedrun.submission.compare import compare_sets
 from timedrun.submission.packaging import package
 from timedrun.submission.scoring.score_table import NOTICE
@@ -99,6 +100,8 @@ def run_all(
     order of `names`, and whether SIGINT interrupted the race. Raise TimedrunError if a run failed; one that does not
     reach its target is a result, and the race continues."""
     finished: dict[str, list[RunSummary]] = {name: [] for name in names}
+    folder.mkdir(parents=True)
+    ledger.place(folder).touch()  # one for all sets
     interrupted = False
     for number, order in enumerate(interleaved(names, arguments.runs)):
         for name in order:
@@ -177,11 +180,16 @@ def print_report(
     header = ["config", "reached", "median", "range", f"median / {fast}", "paired ratio [95 %]", "strict", "official"]
     print_table(header, rows)
     print(NOTICE)
+    for name, runs in sets.items():
+        for run in (one for one in runs if one.disturbances):
+            print(printable(f"disturbed   {name}/{run.path.name}: {'; '.join(run.disturbances)}"))
+    for slow, ratio in ratios.items():
+        if ratio.disturbances:
+            print(f"undisturbed {slow} / {fast}: {ratio.without_disturbed}")
     for result in checked:
         if result.failed:
-            print(verdict_line(result))
             errors = [finding for finding in result.findings if finding.level == "error"]
-            print("\n".join(f"    {finding_line(finding, result.path)}" for finding in errors))
+            print("\n".join(result_lines(replace(result, findings=errors), Path.cwd())))
     print()
 
 

@@ -11,7 +11,7 @@ from mlevents import record
 from mlevents.summary import summarize
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.errors import ExitCode, UsageError
-from timedrun.storage.result_files import ResultPaths, new_folder, read_json, write_json
+from timedrun.storage.result_files import ResultPaths, new_folder, read_json, require_log, write_json
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
 from timedrun.submission.reproduction.recorded_run import (
@@ -33,6 +33,7 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
     path = Path(arguments.path)
     if not path.exists():
         raise UsageError(f"{path} does not exist; give a package, a results folder or a round of submissions.")
+    require_log(path)
     if arguments.run:
         return run_again(arguments, path)
     claims = read_claims(arguments.claims) if arguments.claims else None

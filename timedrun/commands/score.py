@@ -7,7 +7,7 @@ from pathlib import Path
 
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.atomic_file import replace_text
-from timedrun.storage.result_files import existing, require_ruleset
+from timedrun.storage.result_files import existing, require_log, require_ruleset
 from timedrun.submission.scoring import score as scores
 from timedrun.submission.scoring import score_table
 
@@ -22,7 +22,8 @@ def score(arguments: argparse.Namespace) -> ExitCode:
     for path in paths:
         if not existing(path):
             raise UsageError(f"no result_*.txt in {path}.")
-    found = scores.score(paths, ruleset=arguments.ruleset)
+        require_log(path)
+    found = scores.score(paths, ruleset=arguments.ruleset, show_progress=not arguments.json)
     if arguments.csv:
         replace_text(Path(arguments.csv), score_table.as_csv(found))
     if arguments.json:

@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import Final, Literal, NamedTuple
@@ -121,13 +122,43 @@ def busiest_share(before: ThreadTimes, after: ThreadTimes, seconds: float) -> fl
     return busiest
 
 
-def cpu_seconds() -> float:
-    """Return user plus system time of this process and its descendants, including ended ones that were waited for."""
+def cpu_seconds(children: Iterable[int] | None = None) -> float:
+    """Return user plus system time of this process and its descendants, including ended ones that were waited for.
+
+    children: the running descendants, if they are known.
+    """
     total = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    for child in psutil.Process().children(recursive=True):
+    for child in descendants() if children is None else children:
         with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(child.cpu_times()[:4])  # its own and those of its ended children
+            total += sum(psutil.Process(child).cpu_times()[:4])  # its own and those of its ended children
     return total
+
+
+def descendants(proc: Path = Path("/proc")) -> list[int]:
+    """Return the processes that this one started, those that they started, and so on.
+
+    Read from the threads' `children` (proc_tid_children(5)), which takes microseconds a thread; a kernel without it has
+    the list of all processes searched.
+    """
+    if not (proc / "thread-self" / "children").exists():
+        return [child.pid for child in psutil.Process().children(recursive=True)]
+    found: list[int] = []
+    parents = ["self"]
+    while parents:
+        process = parents.pop()
+        for task in thread_folders(process, proc):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+                children = (task / "children").read_text().split()
+                found += map(int, children)
+                parents += children
+    return found
+
+
+def thread_folders(process: str, proc: Path = Path("/proc")) -> list[Path]:
+    """Return the folder of each thread of `process`, a number or "self"; none if it has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return [Path(entry.path) for entry in os.scandir(proc / process / "task")]
+    return []
 
 
 def in_module(frame: FrameType, modules: tuple[str, ...]) -> bool:
@@ -153,8 +184,8 @@ def module_name(frame: FrameType) -> str:
 
 def _tasks() -> list[Path]:
     """Return the other threads of this process, and the first one of each child."""
-    own = [Path(entry.path) for entry in os.scandir("/proc/self/task") if int(entry.name) != threading.get_native_id()]
-    return [*own, *(Path("/proc", str(child.pid)) for child in psutil.Process().children(recursive=True))]
+    own = [task for task in thread_folders("self") if int(task.name) != threading.get_native_id()]
+    return [*own, *(Path("/proc", str(child)) for child in descendants())]
 
 
 def _any_in_state(tasks: list[Path], states: bytes) -> bool:

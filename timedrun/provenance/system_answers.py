@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mlevents.event import json_fault
 from mlevents.package_checker.system_description import KEYS, OPTIONAL_KEYS, unanswered
 from timedrun.errors import UsageError
 from timedrun.storage.result_files import read_text, write_json
@@ -85,7 +86,8 @@ def read_answers(path: Path) -> Answers:
         content = json.loads(read_text(path, LARGEST), object_pairs_hook=_once)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: cannot be read as JSON ({error}); `timedrun system --out FILE` writes a file to fill in."
+            f"{path}: cannot be read as JSON ({json_fault(error)}); `timedrun system --out FILE` writes a file to"
+            " fill in."
         ) from None
     if not isinstance(content, dict) or not isinstance(override := content.pop(OVERRIDE, {}), dict):
         raise UsageError(f'{path}: the file or its "{OVERRIDE}" is not a JSON object of keys and answers.')

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlevents import keys, record
+from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
@@ -123,7 +124,9 @@ def verdict(
     run = record.read(paths.log)
     if run.status == keys.SUCCESS and run.minutes is not None:
         minutes = f"{run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified)"
-        return Verdict(ExitCode.OK, f"target reached in {minutes}: {paths.log}", run)
+        noise = "; ".join(disturbances(run))
+        beside = f" on a machine that was not quiet ({noise})" if noise else ""
+        return Verdict(ExitCode.OK, f"target reached in {minutes}{beside}: {paths.log}", run)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
         words = f"{reason}; resume with the same command and --resume: {paths.log}"

@@ -27,6 +27,7 @@ from timedrun.distributed.watchdog import Watchdog
 from timedrun.run import page_cache
 from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
+from timedrun.run.load_counters import LoadCounters, log_load
 from timedrun.run.page_cache import PathList, ReadAhead
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo as RunInfo
@@ -61,6 +62,7 @@ class TimedRun:
         checkpoint_minutes: float = 0.0,
         resume_from: dict[str, Any] | None = None,
         watch: Watchdog | None = None,
+        load: LoadCounters | None = None,
         fault: Fault | None = None,
         check_every: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -81,6 +83,7 @@ class TimedRun:
         self.outcome: Outcome | None = None
         self.straggler = StragglerDetector(ranks)
         self._watch = watch
+        self._load = load
         self._fault = fault
         self._interval = SyncInterval(ranks.device, check_every)
         self._monotonic = monotonic
@@ -177,6 +180,8 @@ class TimedRun:
                 None: do not read ahead.
         """
         started: float | None = None
+        if self._load is not None:
+            self._load.begin()
         if self.state.is_resumed:
             self.state.restore()  # unless warm-up did
             self.state.replicas.require_same(self.position.step)
@@ -286,7 +291,9 @@ class TimedRun:
         self.log.start(keys.EVAL_START, **self._at(block.last))
         measurement = Measurement()
         yield measurement
-        value = self.ranks.broadcast(measurement.value)
+        load = self._load.block() if self._load is not None else None
+        # Rank 0's value counts; the loads of all ranks travel with it, so that they need no collective of their own.
+        (value, _), *_ = reports = self.ranks.all_gather((measurement.value, load))
         if not isinstance(value, float):
             raise ValueError(
                 f"the evaluation after {self.spec.unit} {block.last} measured {value!r}: set .value to a float"
@@ -294,6 +301,8 @@ class TimedRun:
         self.log.event(keys.EVAL_ACCURACY, value, **self._at(block.last))
         self.log.end(keys.EVAL_STOP, **self._at(block.last))
         self.log.end(keys.BLOCK_STOP, **self._span(block, block.last))
+        if loads := [load for _, load in reports if load is not None]:
+            log_load(self.log, loads, **self._at(block.last))
         self.position.evaluated = block.last
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from mlevents import keys
 from mlevents.runlog import NotResumable, RunLog
 from mlevents.terminal_escape import printable
 from timedrun import config, stdio
@@ -28,10 +29,11 @@ from timedrun.errors import ExitCode, RankLost, TimedrunError
 from timedrun.provenance import origin, system
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
+from timedrun.run.load_counters import LoadCounters
 from timedrun.run.progress import Progress
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
-from timedrun.storage import result_files
+from timedrun.storage import ledger, result_files
 from timedrun.storage.result_files import ResultPaths, write_json
 
 T = TypeVar("T")
@@ -67,7 +69,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     ranks = ProcessGroup.join(settings.device)
     stop = ShutdownRequest()
     stop.install(second_ends=LAUNCHED not in os.environ)  # the launcher ends its ranks itself
-    ending = Ending(ranks)
+    ending = Ending(ranks, options.paths)
     watch = Watchdog(ranks, ending).start()
     try:
         fault = Fault.from_environment(ranks.world_size)
@@ -78,7 +80,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # All ranks have met before there is a log, so that they can save together on a signal. Rank 0's number counts,
         # since nodes number the results of their own folders.
         number = ranks.all_gather(options.paths.number)[0]
-        options = replace(options, paths=replace(options.paths, number=number))
+        ending.paths = replace(options.paths, number=number)
+        options = replace(options, paths=ending.paths)
         platform = settings.submission.platform or platform_name(settings, ranks)
         # Before the log is changed: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
@@ -100,6 +103,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             checkpoint_minutes=options.checkpoint_minutes,
             resume_from=resume_from,
             watch=watch,
+            load=LoadCounters(ranks.device),
             fault=fault,
         )
         try:
@@ -110,14 +114,14 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
                 fault.inject_at_exit(ranks.rank)
         finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
+                ending.close(run.outcome.value)
                 ended = run.outcome is not Outcome.STOPPED
                 state = run.train_state.digest() if ended else None
                 origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
         assert run.outcome is not None  # leaving the context without an error sets it
     except BaseException as error:  # the group is not destroyed: that may wait for ranks that have ended
         reason = watch.failed(error)  # the same as before, if the run asked
-        if ending.log is not None:
-            ending.log.close(reason=reason)  # if the run had not begun; else it is closed
+        ending.close(reason)
         failure = watch.failure
         if failure is None or not is_symptom(error):
             raise
@@ -136,14 +140,22 @@ class Ending:
     """Exit of this process by the watchdog, while the main thread may hang in a collective."""
 
     ranks: ProcessGroup
+    paths: ResultPaths
     log: RunLog | None = None
     """None until it is opened."""
+
+    def close(self, reason: str) -> None:
+        """Close the log, with `reason` unless it is closed, then the run in the ledger."""
+        log, self.log = self.log, None
+        if log is not None:
+            log.close(reason=reason)
+            if self.ranks.is_first:
+                ledger.close(self.paths)
 
     def __call__(self, reason: str, code: ExitCode) -> NoReturn:
         """Close the log with `reason` and exit."""
         try:
-            if self.log is not None:
-                self.log.close(reason=reason)
+            self.close(reason)
         except Exception as error:  # a full or hanging disk must not keep a lost run alive
             stdio.write(printable(f"timedrun run: the log has no run_stop: {error}") + "\n")
         finally:
@@ -182,6 +194,7 @@ def open_log(
         try:
             if resume_from is not None:
                 result_files.hold(options.paths)
+                ledger.resume(options.paths)
                 return RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
             return claim(settings, options, ranks, platform)
         except OSError as error:
@@ -214,23 +227,33 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
     """Create the result's log, which only one process can, and write the files beside it."""
     paths = options.paths
+    source = system.provenance(ROOT)
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten
     except FileExistsError:
         reason = "another run has this number; nothing of it was changed; start again for the next one"
         raise FileExistsError(errno.EEXIST, reason, str(paths.side)) from None
+    log = None
     try:
         log = RunLog(paths.log)
+        facts = {"config_name": settings.name, "config_digest": config.digest(settings), "system": platform}
+        origins = {"commit": source["commit"], "difference": source["difference"]}
+        entry = ledger.announce(paths, benchmark=settings.benchmark, seed=settings.seed, **facts, **origins)
     except BaseException:
+        if log is not None:
+            log.close()
+            paths.log.unlink()
         paths.side.rmdir()
         raise
     status_files.report_begun(paths.number)
     try:
+        log.event(keys.LEDGER_ENTRY, entry)
         write_beside(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the files beside the log could not be written")
+        ledger.close(paths)
         raise
     return log
 

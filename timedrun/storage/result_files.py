@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlevents.event import json_fault
 from mlevents.package_checker.files import LARGEST_JSON
-from mlevents.record import result_files
+from mlevents.record import read, result_files
 from mlevents.rounds import RULESETS
 from timedrun.errors import DataFolderMissing, TimedrunError, UsageError
 from timedrun.storage.atomic_file import replace_text
@@ -132,7 +133,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise TimedrunError(f"{path}: cannot be read as JSON ({error}).") from None
+        raise TimedrunError(f"{path}: cannot be read as JSON ({json_fault(error)}).") from None
 
 
 def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
@@ -149,6 +150,12 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
         if size > longest:
             raise ValueError(f"more than {longest:,} bytes")
         return file.read(size).decode("utf-8")  # allocates as much at once
+
+
+def require_log(path: Path) -> None:
+    """Raise UsageError, in the words of `check`, if `path` is a file that holds no MLPerf log, such as an archive."""
+    if path.is_file() and not (record := read(path)).events:
+        raise UsageError(f"{path}: {record.problems[-1].message}.")
 
 
 def existing(path: Path) -> list[Path]:

@@ -8,10 +8,11 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Final, Literal
 
-from mlevents.checks.finding import Finding, Level
+from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus
 from mlevents.terminal_escape import printable
 from timedrun.submission.verdicts import LEVELS
@@ -19,6 +20,8 @@ from timedrun.submission.verdicts import LEVELS
 Kind = Literal["log", "set", "package"]
 Grouping = Literal["rule", "submitter"]
 COLUMNS: Final = 100
+MOST_WARNINGS: Final = 5  # groups of warnings of one rule that are shown
+_NAMES: Final = re.compile(r"(?<!\w)'[^']*'|\S*[/]\S*|\S+\.(?:json|txt)\b|[0-9]+(?:[.,][0-9]+)*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +58,8 @@ class CheckResult:
         return parts[parts.index("results") - 1] if "results" in parts[1:] else ""
 
 
-def verdict_line(result: CheckResult) -> str:
-    """Format the verdicts on one log, set or package as one line."""
+def result_lines(result: CheckResult, root: Path) -> list[str]:
+    """Format the verdicts on one log, set or package, and its findings below; paths below `root` are relative to it."""
     kind = " (demonstration, not a submission)" if result.demonstration else ""
     checker = f" by {result.checker}" if result.checker else ""
     own = ""
@@ -64,14 +67,32 @@ def verdict_line(result: CheckResult) -> str:
         own = f" with today's rule file, {result.own_round} with the round's own"
     strict = f"{result.strict} (dropped in its set)" if result.dropped else result.strict
     verdicts = f"strict {strict}, official {result.official}{checker}{own}, ruleset {result.ruleset}{kind}"
-    return printable(f"{result.path}: {verdicts}")
+    lines = [printable(f"{below(root, result.path)}: {verdicts}")]
+    for finding in result.findings:
+        elsewhere = below(root, finding.path) if finding.path and finding.path != result.path else None
+        place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
+        text = f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}"
+        lines += wrapped(text, "    ", "        ")
+    return lines
 
 
-def finding_line(finding: Finding, about: str) -> str:
-    """Format a finding below the verdict on `about`, naming its file if that is another one."""
-    elsewhere = finding.path if finding.path and finding.path != about else None
-    place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
-    return printable(f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}")
+def below(root: Path, path: str) -> str:
+    """Return `path` relative to `root` if it is below it, else as it is."""
+    full = os.path.abspath(path)
+    return os.path.relpath(full, root) if full.startswith(os.path.join(root, "")) else path
+
+
+def wrapped(text: str, first: str, further: str, max_lines: int | None = None) -> list[str]:
+    """Break a text into lines of at most `COLUMNS` columns, but no path."""
+    return textwrap.wrap(
+        printable(text),
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=further,
+        max_lines=max_lines,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, quiet: bool = False) -> list[str]:
@@ -79,7 +100,7 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
 
     root: paths are shown relative to it. quiet: the totals only.
     """
-    lines = [] if quiet else list(_groups(results, root, by))
+    lines = [] if quiet else list(group_lines(results, root, by))
     for kind in ("log", "set", "package"):
         some = [one for one in results if one.kind == kind]
         if some:
@@ -94,52 +115,60 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
     ):
         shown = ", ".join(f"{what or 'none'} {count:,}" for what, count in counted.most_common())
         if shown:
-            lines += textwrap.wrap(printable(f"errors by {name}: {shown}"), COLUMNS, subsequent_indent="    ")
+            lines += wrapped(f"errors by {name}: {shown}", "", "    ")
     return lines
 
 
-@dataclass(frozen=True)
-class FindingGroup:
-    """Errors or warnings of one rule, listed below `head`, that say the same but for numbers and names."""
-
-    head: str
-    level: Level
-    rule: str
-    members: list[tuple[CheckResult, Finding]]
-
-    @property
-    def count(self) -> str:
-        """The number of logs, sets or packages."""
-        return f"{len(self.members):,} {self.members[0][0].kind}{'s' if len(self.members) > 1 else ''}"
+GroupName = tuple[str, int, str, str]
+"""What a group is listed under, index of its level, rule, and message without numbers and names."""
 
 
-def finding_groups(results: Sequence[CheckResult], by: Grouping) -> list[FindingGroup]:
-    """Return the groups of all errors and warnings, by head, level and rule, the largest first."""
-    groups: dict[tuple[str, int, str, str], list[tuple[CheckResult, Finding]]] = {}
+def finding_groups(
+    results: Sequence[CheckResult], by: Grouping
+) -> list[tuple[GroupName, list[tuple[CheckResult, Finding]]]]:
+    """Return all errors and warnings in groups that say the same but for numbers and names; rules with errors first."""
+    groups: dict[GroupName, list[tuple[CheckResult, Finding]]] = {}
     for result in results:
         for found in result.findings:
             if found.level != "note" and found.rule != "log-fails":
-                alike = re.sub(r"'[^']*'|[0-9]+(?:[.,][0-9]+)*", "#", found.message)
+                alike = _NAMES.sub("#", found.message).partition(": ")[0]
                 head = found.rule if by == "rule" else result.submitter
                 name = (head, LEVELS.index(found.level), found.rule, alike)
                 groups.setdefault(name, []).append((result, found))
-    ordered = sorted(groups.items(), key=lambda item: (item[0][:3], -len(item[1])))
-    return [FindingGroup(head, LEVELS[level], rule, members) for (head, level, rule, _), members in ordered]
+    worst: dict[str, int] = {}
+    for head, level, *_ in groups:
+        worst[head] = min(level, worst.get(head, level)) if by == "rule" else 0
+    return sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:3], -len(item[1])))
 
 
-def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
-    heading = None
-    for group in finding_groups(results, by):
-        if group.head != heading:
-            yield printable(group.head or "no submitter")
-            heading = group.head
-        first, found = group.members[0]
-        submitters = {one.submitter for one, _ in group.members}
-        of = f" of {len(submitters)} submitters" if by == "rule" and len(submitters) > 1 else ""
-        level = group.level if by == "rule" else f"{group.level} [{group.rule}]"
-        yield f"  {level}: {group.count}{of}"
-        yield from textwrap.wrap(
-            printable(found.message), COLUMNS, initial_indent="    ", subsequent_indent="    ", max_lines=3
-        )
-        line = "" if found.line is None else f":{found.line}"
-        yield printable(f"    first in {os.path.relpath(found.path or first.path, root)}{line}")
+def group_lines(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
+    """Format the groups of all errors and warnings; of a rule's warnings, the largest `MOST_WARNINGS` groups."""
+    ordered = finding_groups(results, by)
+    for head, of_head in groupby(ordered, key=lambda item: item[0][0]):
+        yield printable(head or "no submitter")
+        for (_, level, rule, _), alike_ones in groupby(of_head, key=lambda item: (*item[0][:3], "")):
+            several = [members for _, members in alike_ones]
+            shown = several if LEVELS[level] == "error" else several[:MOST_WARNINGS]
+            title = LEVELS[level] if by == "rule" else f"{LEVELS[level]} [{rule}]"
+            for members in shown:
+                yield from _group(members, title, root, by)
+            if rest := sum(several[len(shown) :], []):
+                other = f"{len(several) - len(shown)} other message{'s' if len(several) - len(shown) > 1 else ''}"
+                yield f"  {title}: {count_of(rest, by)} with {other}, listed by --json"
+
+
+def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Path, by: Grouping) -> Iterator[str]:
+    first, found = members[0]
+    yield f"  {title}: {count_of(members, by)}"
+    yield from wrapped(found.message, "    ", "    ", max_lines=3)
+    line = "" if found.line is None else f":{found.line}"
+    yield printable(f"    {'first ' if len(members) > 1 else ''}in {below(root, found.path or first.path)}{line}")
+
+
+def count_of(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
+    """Return the number of findings, if it is another one, and of the logs, sets or packages that have them."""
+    places = {one.path for one, _ in members}
+    kind = f"{len(places):,} {members[0][0].kind}{'s' if len(places) > 1 else ''}"
+    submitters = {one.submitter for one, _ in members}
+    of = f" of {len(submitters)} submitters" if by == "rule" and len(submitters) > 1 else ""
+    return f"{len(members):,} in {kind}{of}" if len(members) > len(places) else f"{kind}{of}"

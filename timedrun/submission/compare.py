@@ -61,10 +61,21 @@ def compare_sets(
             raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them unpaired.")
         _refuse_unless_interleaved(slow, fast)
         failed = [failed[0] | failed[1]] * 2
-    times = [
-        [one.minutes or math.nan for i, one in enumerate(runs) if i not in out]
-        for runs, out in zip((slow, fast), failed, strict=True)
+    disturbed = [{i for i, one in enumerate(runs) if one.disturbances} for runs in (slow, fast)]
+    named = [
+        f"{_name(runs[i].path)}: {'; '.join(runs[i].disturbances)}"
+        for runs, one in zip((slow, fast), disturbed, strict=True)
+        for i in sorted(one)
     ]
+    if paired:
+        disturbed = [disturbed[0] | disturbed[1]] * 2
+    times, quiet = (
+        [
+            [one.minutes or math.nan for i, one in enumerate(runs) if i not in out]
+            for runs, out in zip((slow, fast), left_out, strict=True)
+        ]
+        for left_out in (failed, [a | b for a, b in zip(failed, disturbed, strict=True)])
+    )
     scores = [_score(one) for one in (slow, fast)]
     minutes = [one.score_minutes for one in scores]
     notes += _caveats(slow[0], fast[0])
@@ -77,6 +88,8 @@ def compare_sets(
         quality_fast=scores[1].quality,
         target=scores[0].target if scores[0].target == scores[1].target else None,
         differences=tuple(found),
+        disturbances=tuple(named),
+        undisturbed=compare(quiet[0], quiet[1], paired=paired) if named and all(quiet) else None,
         notes=tuple(notes),
     )
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, variance
 
+from mlevents.student_t import quantile
 from timedrun.errors import TimedrunError
-from timedrun.submission.scoring.student_t import quantile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,8 @@ class Ratio:
 
     `low` and `high` bound the ratio of geometric means at 95 %; None if a set has one run only. `ratio_of_scores` is
     that of MLPerf's olympic means, if both sets have one. Qualities are geometric means of the final ones.
-    `differences` were allowed by the caller; `notes` hold further caveats.
+    `differences` were allowed by the caller. `disturbances` name the runs beside which the machine was loaded, and
+    `undisturbed` is the ratio without them, if runs are left; `notes` hold further caveats.
     """
 
     ratio: float
@@ -54,6 +55,8 @@ class Ratio:
     quality_fast: float | None = None
     target: float | None = None
     differences: tuple[Difference, ...] = ()
+    disturbances: tuple[str, ...] = ()
+    undisturbed: Ratio | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -72,6 +75,15 @@ class Ratio:
         if self.high < 1:
             return f"The second set is slower than the first: {basis}.{self._but}"
         return f"These runs show no difference between the sets: {basis}; the interval includes 1.{self._but}"
+
+    @property
+    def without_disturbed(self) -> str:
+        """The ratio without the disturbed runs as text."""
+        if (rest := self.undisturbed) is None:
+            return "no ratio, no runs are left"
+        interval = f" [{rest.low:.3f}, {rest.high:.3f}]" if rest.low is not None and rest.high is not None else ""
+        runs = f"{rest.runs_slow} pairs" if rest.paired else f"{rest.runs_slow} and {rest.runs_fast} runs"
+        return f"ratio {rest.ratio:.3f}{interval}, of medians {rest.ratio_of_medians:.3f} ({runs}; unverified)"
 
     @property
     def _but(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,9 @@ from mlevents.checks.log_check import CheckReport, check, check_set
 from mlevents.checks.result_set import dropped_runs
 from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from mlevents.package_checker.tree import check_tree, result_sets
-from mlevents.rounds import Ruleset
+from mlevents.rounds import Ruleset, rulesets_of
 from mlevents.summary import RunSummary
+from timedrun.submission.announced_runs import ledger_findings
 from timedrun.submission.package_figures import check_figures
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
 
@@ -39,7 +41,8 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
     """
     reports = [check(file, ruleset) for file in files]
     logs = [replace(one, findings=[*one.findings, *config_findings(one.summary)]) for one in reports]
-    return logs, check_set([one.summary for one in logs], ruleset or ruleset_of(logs))
+    summaries = [one.summary for one in logs]
+    return logs, check_set(summaries, ruleset or ruleset_of(logs)) + ledger_findings(summaries)
 
 
 def config_findings(log: RunSummary) -> list[Finding]:
@@ -57,8 +60,14 @@ def config_findings(log: RunSummary) -> list[Finding]:
 
 
 def ruleset_of(logs: Sequence[CheckReport]) -> str:
-    """Return the ruleset of a set: that of its first log with any event."""
-    return next((log.ruleset for log in logs if log.summary.events), logs[0].ruleset)
+    """Return the ruleset of a set: that of most of its logs of known benchmarks."""
+    return Counter(log.ruleset for log in of_known_benchmarks(logs) or logs).most_common(1)[0][0]
+
+
+def of_known_benchmarks(logs: Sequence[CheckReport]) -> list[CheckReport]:
+    """Return the logs of a benchmark of any round, or else those with an event: the others have no say in a ruleset."""
+    known = [log for log in logs if rulesets_of(log.summary.benchmark or "")]
+    return known or [log for log in logs if log.summary.events]
 
 
 def check_package(folder: Path, rules: Ruleset) -> list[Finding]:

@@ -14,6 +14,7 @@ from mlevents.checks.finding import Finding
 from mlevents.checks.required_keys import check_required
 from mlevents.checks.result_set import check_set
 from mlevents.event import is_number, short
+from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord, read
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as find_ruleset
@@ -43,24 +44,26 @@ class CheckReport:
 
 
 def check(path: Path, ruleset: str | None = None) -> CheckReport:
-    """Read and check the log at `path`, by default against its benchmark's own round.
+    """Read and check the log at `path`, by default against the ruleset of `usual_ruleset`.
 
     Raises:
         FileNotFoundError, IsADirectoryError: `path` is not a file.
         ValueError: unknown ruleset.
     """
     record = read(path)
+    summary = summarize(record)
     if ruleset is None:
-        ruleset = usual_ruleset(record.benchmark, path)
-    return CheckReport(path, ruleset, summarize(record), check_record(record, ruleset))
+        ruleset = usual_ruleset(summary)
+    return CheckReport(path, ruleset, summary, check_record(record, ruleset))
 
 
-def usual_ruleset(benchmark: str | None, path: Path) -> str:
-    """Return the default ruleset of a log at `path`: that of the round whose folder contains it, else its benchmark's;
-    for a benchmark of no round the newest, whose checks report it."""
-    if of_folder := round_of_path(path.absolute()):
+def usual_ruleset(log: RunSummary) -> str:
+    """Return the default ruleset of a log: that of the round whose folder contains it, else that of its benchmark and
+    date; for a benchmark of no round the newest, whose checks report it."""
+    if of_folder := round_of_path(log.path.absolute()):
         return of_folder
-    return default_ruleset(benchmark) if benchmark and rulesets_of(benchmark) else list(MLPERF_RULESETS)[-1]
+    known = log.benchmark and rulesets_of(log.benchmark)
+    return default_ruleset(log.benchmark or "", log.started_ms) if known else list(MLPERF_RULESETS)[-1]
 
 
 def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
@@ -110,6 +113,13 @@ def _fault(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("error", "fault", message, event)
 
 
+def _machine_load(run: CheckedRun) -> Iterator[Finding]:
+    """Report other load of the machine during the run, which this project's runs log."""
+    if found := disturbances(run.record):
+        message = f"the machine was not quiet: {'; '.join(found)}; its time may be wrong, run it again"
+        yield run.finding("warning", "machine-load", message, run.record.last(keys.MACHINE_LOAD))
+
+
 def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
     if run.record.benchmark is not None and run.benchmark is None:
         known = ", ".join(run.rules.benchmarks)
@@ -148,6 +158,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _demonstration,
     _resumed,
     _fault,
+    _machine_load,
     _known_benchmark,
     _submission_order,
     metadata_checks.counts,

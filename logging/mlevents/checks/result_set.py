@@ -1,10 +1,11 @@
-"""Check a set of results: copies, repeated seeds, number of runs, and runs of another configuration."""
+"""Check a set of results: copies, repeated seeds, number of runs, runs of another configuration, convergence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
+from mlevents.checks.convergence import check_convergence
 from mlevents.checks.copies import candidate_pairs, copied, equal_quality
 from mlevents.checks.finding import Finding
 from mlevents.event import short
@@ -27,6 +28,7 @@ def check_set(summaries: Sequence[RunSummary], ruleset: str | Ruleset) -> list[F
         *_mixed(scored),
         *_copies(summaries),
         *_seeds(summaries),
+        *check_convergence(summaries, rules),
     ]
 
 

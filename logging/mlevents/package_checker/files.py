@@ -45,12 +45,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    """The sorted entries below `root`; `problems` are findings about an incomplete listing."""
+    """The sorted entries below `root`; `problems` are findings about an incomplete listing.
+
+    `children` has no key for a folder that could not be listed. `cut` is True if there are too many entries.
+    """
 
     root: Path
     entries: Mapping[str, Entry]
     children: Mapping[str, tuple[Entry, ...]]
     problems: tuple[Finding, ...] = field(default=())
+    cut: bool = False
 
     def inside(self, place: str) -> tuple[Entry, ...]:
         """Return the entries directly in the folder `place`."""
@@ -90,11 +94,12 @@ def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:
     children: dict[str, tuple[Entry, ...]] = {}
     problems: list[Finding] = []
     waiting = [""]
+    cut = False
 
     def problem(rule: str, message: str, place: str) -> None:
         problems.append(Finding(level="error", rule=rule, message=message, path=shown(root / place)))
 
-    while waiting:
+    while waiting and not cut:
         place = waiting.pop()
         if place.count("/") >= DEEPEST_FOLDER:
             problem("tree-size", f"is more than {DEEPEST_FOLDER} folders deep and was not listed", place)
@@ -104,18 +109,19 @@ def list_folder(root: Path, most: int = MOST_ENTRIES) -> Listing:
             with os.scandir(root / place) as scan:
                 for item in scan:
                     if len(entries) + len(found) >= most:
-                        problem("tree-size", f"more than {most} entries; the rest was not checked", "")
-                        waiting.clear()
+                        message = f"more than {most:,} entries, so no folders were compared; leave out caches and data"
+                        problem("tree-size", message, "")
+                        cut = True
                         break
                     found.append(_entry(item, place))
         except OSError as error:
             problem("unreadable", f"cannot be listed ({error.strerror}); its content was not checked", place)
+            continue
         found.sort(key=lambda entry: entry.place)
         children[place] = tuple(found)
         entries.update((entry.place, entry) for entry in found)
-        if len(entries) < most:
-            waiting.extend(entry.place for entry in reversed(found) if entry.kind == "folder")
-    return Listing(root, dict(sorted(entries.items())), children, tuple(problems))
+        waiting.extend(entry.place for entry in reversed(found) if entry.kind == "folder")
+    return Listing(root, dict(sorted(entries.items())), children, tuple(problems), cut)
 
 
 def _entry(item: os.DirEntry[str], parent: str) -> Entry:

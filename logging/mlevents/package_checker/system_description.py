@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
-from mlevents.event import depth, is_number, short
+from mlevents.event import depth, is_number, json_fault, short
 from mlevents.package_checker.files import shown
 from mlevents.rounds import RULESETS, Ruleset
 
@@ -153,7 +153,7 @@ def read_description(path: Path) -> SystemDescription:
     except UnicodeDecodeError as error:
         return unreadable(f"invalid UTF-8 at byte {error.start}; save it as UTF-8")
     except (ValueError, RecursionError) as error:
-        message = f"invalid JSON: {short(str(error), 100)[1:-1]}; MLCommons' tools abort at such a file"
+        message = f"invalid JSON: {short(json_fault(error), 100)[1:-1]}; MLCommons' tools abort at such a file"
         return unreadable(message, getattr(error, "lineno", None))
     if not isinstance(values, dict):
         return unreadable(f"{_kind(values)}, not a JSON object with the {len(KEYS)} keys")

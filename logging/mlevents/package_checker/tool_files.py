@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from mlevents import keys
+from mlevents.checks.convergence import Convergence
 from mlevents.checks.finding import Finding
 from mlevents.event import is_number, short
 from mlevents.package_checker.files import Listing, read_json
@@ -28,12 +29,14 @@ OPTIONS: Final = {
 }
 
 
-def check_scaling(listing: Listing, place: str, division: str | None) -> Iterator[Finding]:
+def check_scaling(listing: Listing, place: str, division: str | None, found: Convergence | None) -> Iterator[Finding]:
     """Yield findings about a scaling.json.
 
     MLCommons' summary multiplies the time by its factor in either division. rcp_checker.py writes it for closed results
-    that converge faster than the reference: the factor is the reference's mean over theirs, so above 1. The correct
-    factor is unknown without the reference convergence points.
+    that converge faster than the reference: the factor is the reference's mean over theirs, so above 1.
+
+    Args:
+        found: convergence of the set; None if there is no reference to compare with.
     """
     content = read_json(listing, place)
     factor = content.get("scaling_factor") if isinstance(content, dict) else None
@@ -48,11 +51,11 @@ def check_scaling(listing: Listing, place: str, division: str | None) -> Iterato
             f"factor {short(factor)}; MLCommons' reference convergence check writes only numbers above 1: delete it"
         )
         yield listing.finding("error", "scaling-file", message, place)
-    else:
-        message = (
-            f"multiplies the time by {factor:g}, which cannot be verified here; delete it and let MLCommons' package "
-            "checker write it"
+    elif found is None or not found.matches(factor):
+        known = (
+            f"the reference convergence points give {found.normalization:.6f}" if found else "cannot be verified here"
         )
+        message = f"multiplies the time by {factor:g}; {known}: delete it and let MLCommons' package checker write it"
         yield listing.finding("warning", "scaling-file", message, place)
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
+from mlevents.checks.convergence import convergence
 from mlevents.checks.finding import Finding, Level
+from mlevents.checks.log_check import usual_ruleset
 from mlevents.event import short
 from mlevents.package_checker.files import Listing, check_files, check_manifest, list_folder
 from mlevents.package_checker.log_agreement import check_copies, check_logs
@@ -82,6 +84,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
     """
     rules = None if ruleset is None else find_ruleset(ruleset)
     listing = list_folder(folder)
+    if listing.cut:  # what is said to be missing may be among the other entries
+        return check_files(listing)
     of_path = {os.path.abspath(path): summary for path, summary in summaries.items()}
     sets = sets_in(listing)
     logs = {
@@ -92,7 +96,8 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         for entry in listing.inside("systems")
         if entry.name.endswith(".json") and entry.kind == "file"
     }
-    known = {one.benchmark: _rules_of(one.benchmark, rules) for one in sets}
+    first = {one.benchmark: log for one in reversed(sets) for log in logs[one.place] if log.benchmark == one.benchmark}
+    known = {one.benchmark: _rules_of(one.benchmark, rules, first.get(one.benchmark)) for one in sets}
     findings = [*check_files(listing), *_top(listing), *_systems(listing, described, sets)]
     for name, system in described.items():
         asked = [known[one.benchmark] for one in sets if one.system == name]
@@ -107,7 +112,7 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         findings += _benchmark_folder(listing, one, of_benchmark, rules)
         benchmark_rules = of_benchmark.benchmarks.get(one.benchmark) if of_benchmark else None
         findings += check_results(listing, one, read, benchmark_rules)
-        findings += _tool_files(listing, one, read, description)
+        findings += _tool_files(listing, one, read, description, of_benchmark)
         findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
         if description is not None and benchmark_rules is not None:
             findings += check_throughput(read, description, benchmark_rules)
@@ -147,12 +152,12 @@ def _has_implementations(folder: Path) -> bool:
     return any("implementations" in _folders_in(benchmarks / name) for name in _folders_in(benchmarks)[:100])
 
 
-def _rules_of(benchmark: str, rules: Ruleset | None) -> Ruleset | None:
-    """Return the rules for a benchmark's folder; None if no round has the benchmark."""
+def _rules_of(benchmark: str, rules: Ruleset | None, log: RunSummary | None) -> Ruleset | None:
+    """Return the rules for a benchmark's folder, by default those of its `log`; None if no round has the benchmark."""
     if rules is not None:
         return rules
     try:
-        return find_ruleset(default_ruleset(benchmark))
+        return find_ruleset(usual_ruleset(log) if log else default_ruleset(benchmark))
     except ValueError:
         return next((one for one in reversed(RULESETS.values()) if benchmark in _names_known(one)), None)
 
@@ -170,7 +175,7 @@ def _top(listing: Listing) -> Iterator[Finding]:
         if there.get(name) != "folder":
             message = f"no folder {name}/, without which MLCommons' tools abort or find nothing"
             yield listing.finding("error", "tree-layout", message)
-        elif not listing.inside(name):
+        elif listing.children.get(name) == ():
             yield listing.finding("error", "tree-layout", "empty, so there is nothing to submit", name)
     for entry in listing.inside(""):
         if entry.name == PARAMETERS and entry.kind == "file":
@@ -251,7 +256,11 @@ def _benchmark_folder(
 
 
 def _tool_files(
-    listing: Listing, one: ResultSet, read: Sequence[RunSummary], description: SystemDescription | None
+    listing: Listing,
+    one: ResultSet,
+    read: Sequence[RunSummary],
+    description: SystemDescription | None,
+    rules: Ruleset | None,
 ) -> Iterator[Finding]:
     """Yield findings about everything in a folder of results that is not a result."""
     logged = next((summary.division for summary in read if summary.division), None)
@@ -260,7 +269,7 @@ def _tool_files(
         if entry.kind in ("link", "other") or entry.kind == "file" and is_result(entry.name):
             continue
         if entry.name == SCALING and entry.kind == "file":
-            yield from check_scaling(listing, entry.place, division)
+            yield from check_scaling(listing, entry.place, division, convergence(read, rules) if rules else None)
         elif entry.name == PARAMETERS and entry.kind == "file":
             yield from check_parameters(listing, entry.place, division)
         elif entry.name == PRIVATE_ID and entry.kind == "file":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +59,9 @@ BENCHMARK_DATASET: Final[dict[str, str]] = {
     name: benchmark.dataset for rules in RULESETS.values() for name, benchmark in rules.benchmarks.items()
 }
 
+FIRST_RUN_MS: Final = 1_640_995_200_000  # 2022-01-01: earlier logs are of rounds before v2.0, or of no real time
+LAST_TIME_MS: Final = 253_402_300_800_000  # the year 10000, which datetime lacks
+
 # The rounds of the published open-division results that these benchmarks are compared with.
 _REFERENCE: Final = {keys.RESNET: training_2_0.RULESET.name, keys.BERT: training_2_1.RULESET.name}
 
@@ -75,15 +79,23 @@ def rulesets_of(benchmark: str) -> tuple[str, ...]:
     return tuple(name for name, rules in RULESETS.items() if benchmark in rules.benchmarks)
 
 
-def default_ruleset(benchmark: str) -> str:
+def default_ruleset(benchmark: str, started_ms: float | None = None) -> str:
     """Return the name of the default ruleset of `benchmark`: the newest that has it.
 
-    For ResNet and BERT it is the round of the published results that they are compared with. Raises ValueError if the
-    benchmark is unknown.
+    For ResNet and BERT it is the round of the published results that they are compared with. For a run that started at
+    `started_ms`, milliseconds since 1970, it is the first round with the benchmark that was open then or later, if any.
+
+    Raises:
+        ValueError: the benchmark is unknown.
     """
     known = rulesets_of(benchmark)
     if not known:
         raise ValueError(f"no rules for benchmark {benchmark!r}; known: {', '.join(BENCHMARK_DATASET)}")
+    if started_ms is not None and FIRST_RUN_MS <= started_ms < LAST_TIME_MS:
+        month = datetime.fromtimestamp(started_ms / 1e3, UTC).strftime("%Y-%m")
+        for name in known:
+            if month <= RULESETS[name].last_month:
+                return name
     return _REFERENCE.get(benchmark, known[-1])
 
 

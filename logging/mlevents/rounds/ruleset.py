@@ -215,6 +215,7 @@ class Ruleset:
 
     name: str  # in MLCommons' tools: "2.0.0"
     round: str
+    last_month: str = ""  # UTC month of the submission deadline: the published logs are from then or before
     checker: str  # version of mlperf-logging that these data were compared with; "": unknown to MLCommons' tools
     status_words: tuple[str, ...]  # of the log's submission_status; (): not required in the round
     system_status_words: tuple[str, ...] = ()  # of the system description's status; (): any
@@ -272,6 +273,7 @@ def next_round(
     return replace(
         before,
         name=name,
+        last_month=changed.pop("last_month", ""),
         round=f"v{name.removesuffix('.0')}",
         required=replaced(start, names, *others, without=without),
         benchmarks=own,

@@ -64,6 +64,7 @@ CLOSED_REQUIRED: Final = (once(keys.GRADIENT_ACCUMULATION_STEPS, within(above=0)
 RULESET: Final = Ruleset(
     name="2.0.0",
     round="v2.0",
+    last_month="2022-05",
     checker=CHECKER,
     status_words=STATUS_WORDS,
     init_minutes=INIT_MINUTES,

@@ -31,4 +31,5 @@ RULESET: Final = next_round(
         ),
     ],
     defects=(EPSILON,),
+    last_month="2022-10",
 )

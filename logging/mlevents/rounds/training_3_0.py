@@ -47,4 +47,5 @@ RULESET: Final = next_round(
         GPT3,
     ],
     defects=(open_gpt3_missing("3.0.0"),),
+    last_month="2023-05",
 )

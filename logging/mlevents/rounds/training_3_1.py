@@ -42,4 +42,5 @@ RULESET: Final = next_round(
     # rcp_checker/training_3.1.0/rcps_unet3d.json counts samples where 3.0.0's counts epochs.
     benchmarks=[replace(_UNET3D, unit="samples", evaluation_interval=None), STABLE_DIFFUSION],
     defects=(training_3_0.open_gpt3_missing("3.1.0"),),
+    last_month="2023-10",
 )

@@ -94,4 +94,5 @@ RULESET: Final = next_round(
     ],
     system_status_words=SYSTEM_STATUS_WORDS,
     defects=(open_lora_unlisted("4.0.0"), open_counts_epochs("4.0.0", LLAMA2_70B_LORA)),
+    last_month="2024-05",
 )

@@ -20,4 +20,5 @@ RULESET: Final = next_round(
         training_4_0.open_lora_unlisted("4.1.0"),
         training_4_0.open_counts_epochs("4.1.0", LLAMA2_70B_LORA),
     ),
+    last_month="2024-10",
 )

@@ -28,4 +28,5 @@ RULESET: Final = next_round(
         training_4_0.open_counts_epochs("5.0.0", LLAMA2_70B_LORA),
         training_4_0.open_counts_epochs("5.0.0", LLAMA31_405B),
     ),
+    last_month="2025-05",
 )

@@ -56,4 +56,5 @@ RULESET: Final = next_round(
             keys.EPOCH_NUM,
         ),
     ),
+    last_month="2025-10",
 )

@@ -52,4 +52,5 @@ RULESET: Final = next_round(
             keys.SAMPLES_COUNT,
         ),
     ),
+    last_month="2026-05",
 )

@@ -54,4 +54,5 @@ RULESET: Final = next_round(
             keys.SAMPLES_COUNT,
         ),
     ),
+    last_month="2026-10",
 )

@@ -6,17 +6,23 @@ from pathlib import Path
 import pytest
 import torch
 
+from language_model.gpt.configs import GptRunConfig
+from language_model.gpt.prepare import prepare
 from mlevents import keys, mlcommons, record
 from mlevents.checks.log_check import check
 from mlevents.rounds import RULESETS
+from mlevents.runlog import RunLog
 from timedrun.benchmark import find
 from timedrun.config import RunConfig, SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.dry_run import SimulatedClock, write_log
 from timedrun.preflight.plan import Plan
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import TimedRun
 
 BENCHMARK = find("llama31_8b")
 CONFIG = BENCHMARK.config("closed")
+assert isinstance(CONFIG, GptRunConfig)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +49,34 @@ def test_its_log_passes_mlcommons_checker_and_the_strict_checks_of_v6_1(plan: Pl
     assert [event.metadata["samples_count"] for event in log.all(keys.BLOCK_START)] == [0, 32, 64]
     assert [event.metadata["samples_count"] for event in log.all(keys.BLOCK_STOP)] == [32, 64, 96]
     assert not [event for event in log.events if {keys.EPOCH_NUM, keys.FIRST_EPOCH_NUM} & event.metadata.keys()]
+
+
+def test_a_real_run_of_a_smaller_model_logs_what_its_dry_run_does(tmp_path: Path) -> None:
+    config = replace(
+        CONFIG,
+        model=replace(CONFIG.model, context=16),
+        data=replace(CONFIG.data, eval_sequences=8),
+        evaluation=replace(CONFIG.evaluation, target=2.8),
+    )
+    store, alone = tmp_path / "store", ProcessGroup(0, 1, 0, torch.device("cpu"))
+    prepare(config, store, decode=False, workers=1)
+    log, quiet = RunLog(tmp_path / "result_0.txt"), Progress("test", shown=False)
+    with TimedRun(config, BENCHMARK.spec, alone, log, platform="1xCPU", progress=quiet, data_folder=store) as run:
+        BENCHMARK.train(config, run)
+    real = record.read(tmp_path / "result_0.txt")
+    plan = replace(BENCHMARK.plan(config, alone, store), total=96)
+    dry = record.read(dry_run(config, plan, tmp_path / "result_1.txt"))
+    assert real.status == keys.SUCCESS and real.final_quality is not None and real.final_quality <= 2.8
+    assert len(real.quality) > 1 and real.quality[0].value > 2.8
+    logged, planned = ({event.key for event in one.events} for one in (real, dry))
+    assert logged - {keys.PAGE_CACHE_RESIDENT} == planned
+    assert real.value(keys.EVAL_SAMPLES) == dry.value(keys.EVAL_SAMPLES) == 8
+
+
+def test_a_dry_run_ends_long_before_the_longest_run(tmp_path: Path) -> None:
+    plan = BENCHMARK.plan(CONFIG, ProcessGroup(0, 1, 0, torch.device("cpu")), None)
+    log = record.read(dry_run(CONFIG, plan, tmp_path / "result_0.txt"))
+    assert (plan.total, len(log.quality), log.status) == (4_800_000, 200, keys.SUCCESS)
 
 
 def test_its_log_has_the_values_of_its_config(plan: Plan, tmp_path: Path) -> None:

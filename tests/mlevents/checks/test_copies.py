@@ -77,3 +77,19 @@ def test_each_of_many_copies_is_compared_with_the_first(summary):
     pairs = candidate_pairs([summary] * many)
     assert {b for a, b in pairs if a == 0} == set(range(1, many))
     assert len(pairs) < MOST_HOLDERS**2 / 2 + many
+
+
+@pytest.mark.parametrize("evaluations", range(1, 17))
+def test_two_logs_are_paired_as_soon_as_enough_of_their_values_are_equal(summary, evaluations):
+    def log(seed, equal):
+        values = [0.01 * (epoch + 1) + (epoch >= equal) * 1e-4 * seed for epoch in range(evaluations)]
+        quality = tuple(QualityPoint(epoch + 0.001 * seed, epoch, value) for epoch, value in enumerate(values))
+        return replace(summary, quality=quality, sketch=frozenset(), seeds=(seed,))
+
+    found = []
+    for equal in range(evaluations + 1):
+        logs = [log(1, equal), log(2, equal)]
+        if equal_quality(*logs):
+            assert candidate_pairs(logs) == [(0, 1)]
+            found.append(equal)
+    assert bool(found) == (evaluations >= 4)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlevents.checks.finding import Finding
+from mlevents.package_checker import files, tree
 from mlevents.package_checker.files import check_files, list_folder
 from mlevents.package_checker.tree import check_tree, result_sets, submission_folders
 from mlevents.record import read, result_files
@@ -93,6 +94,16 @@ def test_without_a_ruleset_each_benchmark_has_its_default(package):
     assert ("error", "benchmark-folder") in brief(checked(package, None))
 
 
+def test_the_round_of_the_logs_is_that_of_the_description(package):
+    place = package / "systems" / f"{SYSTEM}.json"
+    found = {}
+    for date_ms in (1_653_000_000_000, 1_716_000_000_000):  # May 2022: v2.0; May 2024: v4.0, of other status words
+        edit_logs(package, lambda records, date_ms=date_ms: [one.update(time_ms=date_ms) for one in records])
+        found[date_ms] = [f.message for f in checked(package, None) if f.path == str(place) and f.level == "error"]
+    before, after = found.values()
+    assert before == [] and len(after) == 1 and "in v4.0 not one of 'Available on-premise'" in after[0]
+
+
 def test_a_disagreement_is_told_once_with_the_line_of_the_log(package):
     edit_logs(package, lambda records: put(records, "submission_org", "Rival"))
     (finding,) = [one for one in checked(package) if one.level == "error"]
@@ -165,7 +176,28 @@ def test_no_more_entries_are_looked_at_than_allowed(tmp_path):
         (tmp_path / f"file_{number}").write_text("")
     listing = list_folder(tmp_path, most=10)
     assert len(listing.entries) == 10
-    assert brief(check_files(listing)) == [("error", "tree-size")]
+    assert brief(check_files(listing)) == [("error", "tree-size")] and listing.cut
+    assert not list_folder(tmp_path, most=30).cut
+
+
+def test_of_a_listing_that_was_cut_nothing_is_said_to_be_missing(package, monkeypatch):
+    for number in range(30):
+        (package / f"cache_{number}").write_text("")
+    monkeypatch.setattr(tree, "list_folder", lambda folder: list_folder(folder, most=30))
+    assert brief(checked(package)) == [("error", "tree-size")]
+
+
+def test_a_folder_that_cannot_be_listed_is_not_said_to_be_empty(package, monkeypatch):
+    def scandir(path):
+        if path == package / "systems":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    real = os.scandir
+    monkeypatch.setattr(files.os, "scandir", scandir)
+    findings = checked(package)
+    assert ("error", "unreadable") in brief(findings)
+    assert not any("empty" in finding.message for finding in findings)
 
 
 def test_of_very_many_findings_of_one_rule_a_hundred_are_told_and_the_rest_counted(package):

@@ -3,18 +3,52 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mlevents import keys
+from mlevents.record import read
+from mlevents.runlog import RunLog
+from mlevents.summary import summarize
 from timedrun.cli import main
 from timedrun.commands import race
 from timedrun.commands.child_run import run_child
-from timedrun.commands.race import interleaved
+from timedrun.commands.race import compared, interleaved, print_report
 
 
 def test_every_config_runs_once_a_round_and_no_config_is_always_first() -> None:
     assert interleaved(["a", "b", "c"], 3) == [["a", "b", "c"], ["c", "b", "a"], ["a", "b", "c"]]
+
+
+def test_the_report_names_disturbed_runs_and_gives_the_ratio_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = {name: [summarize(read(logged(tmp_path / name, number))) for number in range(3)] for name in ("a", "b")}
+    sets["b"][1] = replace(sets["b"][1], disturbances=("other processes used 61% of the machine's CPU time", "x 7%"))
+    ratios = compared(sets, "b")
+    print_report(sets, "b", ratios, [])
+    lines = capsys.readouterr().out.splitlines()
+    assert "disturbed   b/result_1.txt: other processes used 61% of the machine's CPU time; x 7%" in lines
+    assert any(line.startswith("undisturbed a / b: ratio 1.000 [1.000, 1.000]") and "2 pairs" in line for line in lines)
+    print_report(sets, "b", compared({"a": sets["a"], "b": sets["a"]}, "b"), [])
+    assert "undisturbed" not in capsys.readouterr().out
+
+
+def logged(folder: Path, number: int) -> Path:
+    """Write a run on toy data that reached its target after a minute."""
+    folder.mkdir(exist_ok=True)
+    now = [1.7e9 + number * 1000]
+    with RunLog(folder / f"result_{number}.txt", clock=lambda: now[0], durable=False) as log:
+        log.event(keys.SUBMISSION_BENCHMARK, "resnet")
+        log.event(keys.DATASET, "toy")
+        log.event(keys.QUALITY_TARGET, 0.5)
+        log.start(keys.RUN_START)
+        now[0] += 60
+        log.event(keys.EVAL_ACCURACY, 0.5 + number / 10, epoch_num=1)
+        log.end(keys.RUN_STOP, status=keys.SUCCESS)
+    return folder / f"result_{number}.txt"
 
 
 @pytest.mark.processes

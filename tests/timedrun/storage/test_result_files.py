@@ -1,5 +1,6 @@
 """A result belongs to one run: of several launches at once one gets it, and nobody writes one that is being written."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -11,10 +12,14 @@ import torch
 
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import TimedrunError
+from timedrun.provenance.system_answers import read_answers
 from timedrun.run import worker
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage import result_files
 from timedrun.storage.result_files import ResultPaths
+from timedrun.submission.packaging.described_system import json_object
+from timedrun.submission.reproduction.claims import read_claims
 
 ONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 
@@ -82,3 +87,30 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
     assert result_files.read_text(path, longest=5) == "12345"
     with pytest.raises(ValueError, match="more than 4 bytes"):
         result_files.read_text(path, longest=4)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "a number has too many digits"),
+        (b'{"a": "\xff"}', "byte 7 is not UTF-8"),
+        (b'{"a": }', "Expecting value: line 1 column 7"),
+    ],
+    ids=["deep", "digits", "bytes", "syntax"],
+)
+@pytest.mark.parametrize(
+    "reader",
+    [result_files.read_json, read_answers, read_claims, lambda path: json_object(path, {path: path.read_bytes()})],
+    ids=["config", "answers", "claims", "package"],
+)
+def test_unreadable_json_is_described_without_the_interpreters_limits(
+    tmp_path: Path, reader: Callable[[Path], object], content: bytes, why: str
+) -> None:
+    path = tmp_path / "some.json"
+    path.write_bytes(content)
+    if reader is read_claims and why.startswith("a number"):
+        why = "not a list of claims"  # which keep numbers as text
+    with pytest.raises(TimedrunError, match=re.escape(why)) as raised:
+        reader(path)
+    assert not re.search("recursion|set_int|codec", str(raised.value))

@@ -44,7 +44,7 @@ def write_run() -> WriteRun:
     ) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"result_{number}.txt"
-        begin = 1.7e9 + number * 1e5 if start is None else start
+        begin = 1.8e9 + number * 1e5 if start is None else start
         now = [begin - 5.0]
         facts: dict[str, Any] = {
             keys.SUBMISSION_BENCHMARK: benchmark,

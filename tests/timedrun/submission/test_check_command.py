@@ -1,5 +1,6 @@
 """`timedrun check`: JSON, verdicts and exit codes."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -122,6 +123,31 @@ def test_an_empty_first_log_does_not_determine_the_ruleset(
     assert found[str(folder / "result_0.txt")]["strict"] == "fail"
 
 
+def test_a_log_of_an_unknown_benchmark_fails_alone_and_does_not_determine_the_ruleset(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "Example" / "results" / "1xCPU-baseline" / "resnet"
+    for number in range(5):
+        write_run(folder, number, minutes=10 + number, **({"benchmark": "restnet"} if number == 0 else {}))
+    (tmp_path / "Example" / "systems").mkdir()
+    found = {one["path"]: one for one in checked(capsys, "--no-official", tmp_path)[1]}
+    assert found[str(folder)]["ruleset"] == found[str(tmp_path / "Example")]["ruleset"] == "2.0.0"
+    assert "several-rounds" not in {one["rule"] for one in found[str(tmp_path / "Example")]["findings"]}
+    assert "benchmark-known" in {one["rule"] for one in found[str(folder / "result_0.txt")]["findings"]}
+    assert all(found[str(folder / f"result_{number}.txt")]["strict"] == "pass" for number in range(1, 5))
+
+
+@pytest.mark.parametrize("verb", [["check", "--no-official"], ["score"], ["reproduce"], ["reproduce", "--run"]])
+def test_an_archive_is_refused_with_the_same_words_by_all_verbs(
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "package.tar.gz").write_bytes(gzip.compress(b"package"))
+    assert main([*verb, str(tmp_path / "package.tar.gz")]) in (1, 2)
+    assert "the file is an archive: unpack it first; counted as a failed run" in " ".join(
+        "".join(capsys.readouterr()).split()
+    )
+
+
 def test_a_set_or_package_with_a_failing_log_fails(
     tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,7 +175,7 @@ def test_a_run_that_a_score_may_drop_does_not_fail_its_set(
     assert (code, [one["strict"] for one in found]) == (0, ["pass"] * 4 + ["fail", "pass"])
     assert [one["dropped"] for one in found] == [False] * 4 + [True, False]
     assert main(["check", "--no-official", str(results)]) == 0
-    assert f"{last}: strict fail (dropped in its set)" in capsys.readouterr().out
+    assert f"\n{last.name}: strict fail (dropped in its set)" in capsys.readouterr().out
     assert main(["check", "--no-official", str(last)]) == 1
 
 
@@ -170,7 +196,7 @@ def test_several_sets_are_summarized(results: Path, write_run: WriteRun, capsys:
     assert main(["check", "--no-official", str(results), str(results.parent / "short")]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-4:-2] == ["logs: 7 pass, 0 fail", "sets: 1 pass, 1 fail"]
-    assert "    first in short" in lines and not any("result_0.txt: strict" in line for line in lines)
+    assert "    in short" in lines and not any("result_0.txt: strict" in line for line in lines)
     assert main(["check", "--no-official", "--quiet", str(results)]) == 0
     assert capsys.readouterr().out.splitlines() == ["logs: 5 pass, 0 fail", "sets: 1 pass, 0 fail"]
 

@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from mlevents.checks.finding import Finding, Level
-from timedrun.submission.check_report import COLUMNS, CheckResult, Grouping, Kind, summary_lines
+from timedrun.submission.check_report import (
+    COLUMNS,
+    MOST_WARNINGS,
+    CheckResult,
+    Grouping,
+    Kind,
+    result_lines,
+    summary_lines,
+)
 
 ROOT = Path("/rounds/v9.9")
 
@@ -40,7 +48,28 @@ def test_findings_that_differ_in_numbers_and_names_are_one_group() -> None:
         "    seed 1 is 'a'",
         "    first in A/results/s/b/result_0.txt:7",
     ]
+    assert lines.index("seed") < lines.index("pairs")  # errors first
     assert max(map(len, lines)) <= COLUMNS and not any("init-gap" in line or "3 s" in line for line in lines)
+
+
+def test_findings_in_one_package_are_counted_and_messages_of_one_rule_are_limited() -> None:
+    copies = [
+        ("error", "copied-log", f"is identical to results/s/b{n}/result_0.txt; a result counts once") for n in "12"
+    ]
+    keys = [("warning", "one-occurrence", f"key_{letter} is logged 8 times") for letter in "abcdefg"]
+    lines = summary_lines([one("A", *copies, *keys, kind="package")], ROOT, "rule")  # type: ignore[arg-type]
+    assert lines[lines.index("copied-log") + 1] == "  error: 2 in 1 package"
+    assert sum("is logged 8 times" in line for line in lines) == MOST_WARNINGS
+    assert "  warning: 2 in 1 package with 2 other messages, listed by --json" in lines
+
+
+def test_one_result_is_told_with_paths_relative_to_its_folder_and_wrapped_messages() -> None:
+    result = one("A/results/s/b/result_0.txt", ("error", "seed", "seed 1 is " + "word-" * 10 + " word" * 30))
+    first, *rest = result_lines(result, ROOT / "A/results/s/b")
+    assert first == "result_0.txt: strict fail, official not run, ruleset 5.1.0"
+    assert rest[0].startswith("    error [seed] line 7: seed 1 is word-word-") and len(rest) == 3
+    assert max(map(len, rest)) <= COLUMNS and all(line.startswith("        ") for line in rest[1:])
+    assert result_lines(result, Path("/elsewhere"))[0].startswith(f"{result.path}: strict")
 
 
 def test_groups_may_be_by_submitter() -> None:

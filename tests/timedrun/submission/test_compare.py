@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from mlevents.record import read, result_files
 from mlevents.summary import RunSummary, summarize
+from timedrun.cli import main
 from timedrun.submission.compare import compare_sets
 from timedrun.submission.speedup_ratio import NotComparable, Ratio, compare
 
@@ -55,6 +57,31 @@ def test_sentences_say_what_was_found() -> None:
     assert "no difference" in sentence(0.9, 2.5)
     assert "no interval" in sentence(None, None)
     assert all("unverified" in sentence(*bounds) for bounds in ((1.5, 2.5), (0.5, 0.9), (0.9, 2.5), (None, None)))
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_ratio_is_given_with_and_without_disturbed_runs(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str], paired: bool
+) -> None:
+    load = {"capacity_seconds": 20.0, "busy_seconds": 12.4, "own_seconds": 0.2}
+    for name, minutes, disturbed in (("slow", 8.0, 0), ("fast", 2.0, 2)):
+        for number in range(5):
+            times = (4 if number == disturbed else 1) * (1 + number / 1000)
+            start = 1.7e9 + number * 1e5 + (5e4 if name == "fast" else 0)
+            noisy = load if number == disturbed else None
+            write_run(tmp_path / name, number, minutes=minutes * times, start=start, machine_load=noisy)
+    option = ["--paired"] if paired else []
+    assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    text = "result_{}.txt: other processes used 61% of the machine's CPU time"
+    assert found["disturbances"] == [f"slow/{text.format(0)}", f"fast/{text.format(2)}"]
+    quiet = found["undisturbed"]
+    assert (quiet["ratio"], quiet["low"], quiet["high"]) == pytest.approx((4.0, 4.0, 4.0), rel=0.01)
+    assert found["low"] < 3.0
+    assert (quiet["runs_slow"], quiet["runs_fast"]) == ((3, 3) if paired else (4, 4))
+    assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option]) == 0
+    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Without the disturbed runs"))
+    assert f"ratio {quiet['ratio']:.3f} [" in said and ("3 pairs" if paired else "4 and 4 runs") in said
 
 
 @pytest.mark.parametrize("bad", [[math.nan], [0.0], [-1.0], [math.inf]])

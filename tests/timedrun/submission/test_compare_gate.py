@@ -104,7 +104,7 @@ def test_targets_and_data_may_be_allowed_and_benchmarks_never(tmp_path: Path, wr
 @pytest.mark.parametrize("paired", [True, False])
 def test_one_failed_run_is_left_out_and_noted(tmp_path: Path, write_run: WriteRun, paired: bool) -> None:
     for number in range(5):
-        start = 1.7e9 + number * 1e5
+        start = 1.8e9 + number * 1e5
         status = "aborted" if number == 2 else "success"
         write_run(tmp_path / "a", number, minutes=10 + number, start=start)
         write_run(tmp_path / "b", number, minutes=(10 + number) / 2, start=start + 5e4, status=status)
@@ -113,7 +113,7 @@ def test_one_failed_run_is_left_out_and_noted(tmp_path: Path, write_run: WriteRu
     assert any("b/result_2.txt was aborted; it is left out" in note for note in found.notes)
     assert found.ratio_of_scores == pytest.approx(12 / ((5.5 + 6.5 + 7) / 3))
     (tmp_path / "b" / "result_3.txt").unlink()
-    write_run(tmp_path / "b", 3, minutes=3, start=1.7e9 + 3.5e5, status="aborted")
+    write_run(tmp_path / "b", 3, minutes=3, start=1.8e9 + 3.5e5, status="aborted")
     with pytest.raises(NotComparable, match="b/result_2.txt was aborted; b/result_3.txt was aborted"):
         compare_sets(runs(tmp_path / "a"), runs(tmp_path / "b"), paired=paired)
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from mlevents import keys
 from mlevents.checks.copies import candidate_pairs, copied
 from mlevents.checks.finding import Finding
 from mlevents.event import short
@@ -25,7 +26,7 @@ NAMED: Final = 5  # logs that a finding names
 def kept(log: RunSummary) -> RunSummary:
     """Return the part of a summary that `shared_logs` needs, a tenth of it."""
     smallest = frozenset(heapq.nsmallest(KEPT_HASHES, log.sketch))
-    return replace(log, sketch=smallest, shared=(), hyper_parameters={}, final_parts={})
+    return replace(log, sketch=smallest, shared=(), hyperparameters={}, final_parts={})
 
 
 def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
@@ -73,11 +74,12 @@ def two_settings(runs: Sequence[RunSummary], dropped: Mapping[RunSummary, str]) 
     """
     differing: list[str] = []
     others: dict[RunSummary, None] = {}
-    for key in sorted({key for run in runs for key in run.hyper_parameters}):
+    settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]
+    for key in sorted({key for one in settings for key in one}):
         groups: dict[Any, list[RunSummary]] = defaultdict(list)
-        for run in runs:
-            if key in run.hyper_parameters:
-                groups[run.hyper_parameters[key]].append(run)
+        for run, one in zip(runs, settings, strict=True):
+            if isinstance(one.get(key), int | float | str):
+                groups[one[key]].append(run)
         if len(groups) > 1:
             (value, most), *rest = sorted(groups.items(), key=lambda item: -len(item[1]))
             parts = [f"{short(value)} in {len(most)} logs"]

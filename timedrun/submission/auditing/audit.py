@@ -20,7 +20,7 @@ from timedrun.submission.auditing.across_sets import kept, shared_logs, two_sett
 from timedrun.submission.auditing.published_scores import PublishedScore
 from timedrun.submission.check_report import CheckResult, Kind
 from timedrun.submission.scoring.run_set import SetName, is_packaged, sets_of
-from timedrun.submission.scoring.score import Score, ruleset_of_round, score_set
+from timedrun.submission.scoring.score import Score, score_set, usual_ruleset
 from timedrun.submission.verdicts import check_logs, ruleset_of, verdict
 
 RESULTS: Final = 'training_rules.adoc, "Benchmark Results"'
@@ -158,7 +158,7 @@ def _submitter(
                     submitter=submitter,
                     system=system,
                     benchmark=benchmark,
-                    ruleset=ruleset or ruleset_of_round(place, benchmark),
+                    ruleset=ruleset or usual_ruleset(place, benchmark, members[0]),
                     windows=not is_packaged(place, [benchmark]),
                     folder=str(place.relative_to(folder.parent)),
                 ),

@@ -10,7 +10,7 @@ from typing import Final
 from mlevents.terminal_escape import printable
 from timedrun.submission.auditing.audit import TOPICS, Audit
 from timedrun.submission.auditing.audit_report import about, score_row, totals
-from timedrun.submission.check_report import FindingGroup
+from timedrun.submission.check_report import CheckResult, count_of, finding_groups
 from timedrun.submission.scoring.score_table import NOTICE
 
 LISTED: Final = 200
@@ -41,10 +41,9 @@ def _lines(audit: Audit) -> Iterator[str]:
     yield f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
     yield from _table((), totals(audit).items())
     yield "<h2>Facts</h2>"
-    groups = {topic: about(audit, topic) for topic in TOPICS}
     yield from _table((), ((topic.title, f"{len(audit.findings(topic))}") for topic in TOPICS), numbers=(1,))
-    for topic, found in groups.items():
-        if found:
+    for topic in TOPICS:
+        if found := about(audit, topic):
             yield f"<h2>{_text(topic.title)}</h2>"
             if topic.source:
                 yield f'<p class="source">{_text(topic.source)}</p>'
@@ -69,17 +68,17 @@ def _lines(audit: Audit) -> Iterator[str]:
     yield f"<p>{_text(NOTICE)}</p>\n</body>\n</html>"
 
 
-def _groups(groups: Sequence[FindingGroup]) -> Iterator[str]:
-    for group in groups:
-        _, found = group.members[0]
-        level = f'<span class="{group.level}">{group.level}</span> [{_text(group.rule)}]'
-        yield f"<details><summary>{level} {group.count}: {_text(found.message)}</summary>\n<ul>"
-        for result, one in group.members[:LISTED]:
+def _groups(results: Sequence[CheckResult]) -> Iterator[str]:
+    for _, members in finding_groups(results, "rule"):
+        _, first = members[0]
+        level = f'<span class="{first.level}">{first.level}</span> [{_text(first.rule)}]'
+        yield f"<details><summary>{level} {count_of(members, 'rule')}: {_text(first.message)}</summary>\n<ul>"
+        for result, one in members[:LISTED]:
             place = f"{one.path or result.path}{'' if one.line is None else f', line {one.line}'}"
-            message = f": {_text(one.message)}" if one.message != found.message else ""
+            message = f": {_text(one.message)}" if one.message != first.message else ""
             yield f"<li><code>{_text(place)}</code>{message}</li>"
-        if len(group.members) > LISTED:
-            yield f"<li>and {len(group.members) - LISTED:,} more</li>"
+        if len(members) > LISTED:
+            yield f"<li>and {len(members) - LISTED:,} more</li>"
         yield "</ul></details>"
 
 

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Final
 
 from mlevents.terminal_escape import printable
 from timedrun.submission.auditing.audit import TOPICS, Audit, AuditedSet, Topic
-from timedrun.submission.check_report import COLUMNS, CheckResult, FindingGroup, finding_groups
+from timedrun.submission.check_report import CheckResult, finding_groups, group_lines, wrapped
 from timedrun.submission.scoring.score_table import NOTICE, columns, shortened
-from timedrun.submission.verdicts import LEVELS
 
-LISTED: Final = 20
-"""Largest number of groups of findings of one topic that the text lists; JSON and HTML have all."""
+LISTED: Final = 5
+"""Largest number of findings of one group that the text lists for a topic; JSON and HTML have all."""
 
 
-def about(audit: Audit, topic: Topic | None) -> list[FindingGroup]:
-    """Return the groups of findings about a topic, or about none of them; errors and large groups first."""
+def about(audit: Audit, topic: Topic | None) -> list[CheckResult]:
+    """Return the results with only their findings about a topic, or about none of them."""
     others = {rule for one in TOPICS for rule in one.rules}
     chosen: list[CheckResult] = []
     for result in audit.results:
         found = [one for one in result.findings if (one.rule in topic.rules if topic else one.rule not in others)]
         if found:
             chosen.append(replace(result, findings=found))
-    return sorted(finding_groups(chosen, "rule"), key=lambda group: (LEVELS.index(group.level), -len(group.members)))
+    return chosen
 
 
 def totals(audit: Audit) -> dict[str, str]:
@@ -55,13 +54,13 @@ def as_text(audit: Audit) -> str:
     lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
     lines += ["findings", *(f"  {len(audit.findings(topic)):>5}  {topic.title}" for topic in TOPICS)]
     others = about(audit, None)
-    errors = sum(len(group.members) for group in others if group.level == "error")
+    errors = sum(found.level == "error" for one in others for found in one.findings)
     lines += [f"  {errors:>5}  Other errors", ""]
     for topic in TOPICS:
-        if groups := about(audit, topic):
-            lines += [f"{topic.title}{f' ({topic.source})' if topic.source else ''}", *_listed(groups), ""]
-    if others:
-        lines += ["Other errors and warnings", *_listed(others), ""]
+        if results := about(audit, topic):
+            lines += [f"{topic.title}{f' ({topic.source})' if topic.source else ''}", *_listed(results), ""]
+    if listed := list(group_lines(others, Path(), "rule")):
+        lines += ["Other errors and warnings", *listed, ""]
     lines += [*score_lines(audit.sets), "", NOTICE, ""]
     return "\n".join(lines)
 
@@ -75,7 +74,7 @@ def score_lines(sets: Sequence[AuditedSet]) -> Iterator[str]:
     for one in sets:
         if one.score.reason:
             name = f"{one.score.submitter} {one.score.system} {one.score.benchmark}"
-            yield from textwrap.wrap(printable(f"{name}: no score: {one.score.reason}."), COLUMNS)
+            yield from wrapped(f"{name}: no score: {one.score.reason}.", "", "  ")
 
 
 def score_row(one: AuditedSet) -> list[str]:
@@ -118,20 +117,11 @@ def as_json(audit: Audit) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _listed(groups: Sequence[FindingGroup]) -> Iterator[str]:
-    for group in groups[:LISTED]:
-        first, found = group.members[0]
-        place = f"{found.path or first.path}{'' if found.line is None else f':{found.line}'}"
-        count = f"{group.count}, first " if len(group.members) > 1 else ""
-        yield from _wrapped(f"{group.level} [{group.rule}] {count}{place}", "  ")
-        yield from _wrapped(found.message, "      ")
-    if len(groups) > LISTED:
-        yield f"  and {len(groups) - LISTED} groups more"
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    further = f"{indent}  "
-    shown = printable(text)
-    return textwrap.wrap(
-        shown, COLUMNS, initial_indent=indent, subsequent_indent=further, max_lines=6, break_on_hyphens=False
-    )
+def _listed(results: Sequence[CheckResult]) -> Iterator[str]:
+    for _, members in finding_groups(results, "rule"):
+        for result, found in members[:LISTED]:
+            place = f"{found.path or result.path}{'' if found.line is None else f':{found.line}'}"
+            yield from wrapped(f"{found.level} [{found.rule}] {place}", "  ", "    ")
+            yield from wrapped(found.message, "      ", "      ")
+        if len(members) > LISTED:
+            yield f"  and {len(members) - LISTED:,} more of these, listed by --json and --html"

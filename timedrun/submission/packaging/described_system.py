@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents import keys
+from mlevents.event import json_fault
 from mlevents.package_checker.system_description import KEYS
 from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.packaging.safe_files import PackageError
@@ -25,7 +26,7 @@ def json_object(path: Path, contents: dict[Path, bytes]) -> dict[str, Any]:
     try:
         found = json.loads(contents[path])
     except (ValueError, RecursionError) as error:
-        raise PackageError(f"{path}: cannot be read as JSON ({error}).") from None
+        raise PackageError(f"{path}: cannot be read as JSON ({json_fault(error)}).") from None
     if not isinstance(found, dict):
         raise PackageError(f"{path}: not a JSON object.")
     return found

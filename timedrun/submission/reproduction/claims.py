@@ -9,6 +9,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
+from mlevents.event import json_fault
 from mlevents.package_checker.files import MANIFEST
 from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_text
@@ -158,4 +159,4 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(read_text(path), parse_float=str, parse_int=str, parse_constant=str)
     except (OSError, ValueError, RecursionError) as error:
-        raise ClaimError(f"{path}: cannot be read as JSON ({error}); nothing was compared.") from None
+        raise ClaimError(f"{path}: cannot be read as JSON ({json_fault(error)}); nothing was compared.") from None

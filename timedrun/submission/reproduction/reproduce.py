@@ -139,11 +139,15 @@ def compared(scores: Sequence[Score], claims: Sequence[Claim]) -> list[Figure]:
 
 
 def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple[ClaimStatus, str]:
-    """Compare `recomputed` with `claimed`, rounded or truncated to its digits; return the status and a description.
+    """Compare `recomputed` with `claimed`, rounded or truncated to its last digit; return the status and a description.
+
+    "1e3" has its last digit at the thousands, "110" at the ones; 0, however it is written, agrees with 0 only.
     Raise ClaimError, which begins with `what`, if `claimed` is not a number."""
     places = decimals(claimed, what)
     step = Decimal(1).scaleb(-places)
     value, wanted = Decimal(repr(recomputed)), Decimal(claimed)
+    if wanted == 0 != value:  # has no significant digit, so nothing rounds to it
+        return "differs", f"differs by {value:+.{min(max(places, 3), 6)}f}"
     wanted = wanted.quantize(step, ROUND_HALF_EVEN)
     if wanted in (value.quantize(step, ROUND_HALF_UP), value.quantize(step, ROUND_HALF_EVEN)):
         return "reproduced", "reproduced"

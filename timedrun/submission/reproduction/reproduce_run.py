@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 
 from mlevents.record import read
 from mlevents.run_status import reached, rules_of
+from mlevents.student_t import quantile
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.scoring.olympic import as_summarized
-from timedrun.submission.scoring.score import ruleset_of_round
-from timedrun.submission.scoring.student_t import quantile
+from timedrun.submission.scoring.score import usual_ruleset
 from timedrun.submission.speedup_ratio import Ratio, compare
 
 TIME_TOLERANCE: Final = 0.05
@@ -287,7 +287,7 @@ def _not_recorded(original: RecordedRun) -> dict[str, dict[str, list[Any]]]:
 
 
 def _round(run: RunSummary) -> str | None:
-    return ruleset_of_round(run.path.resolve().parent, run.benchmark or "")
+    return usual_ruleset(run.path.resolve().parent, run.benchmark or "", run)
 
 
 def _interval(run: RunSummary) -> float:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from mlevents.rounds import BenchmarkRules
+from mlevents.student_t import quantile
 from mlevents.summary import RunSummary
-from timedrun.submission.scoring.student_t import quantile
 
 Times = Sequence[float | None]
 """Times to train of runs; None for one that did not reach its target."""

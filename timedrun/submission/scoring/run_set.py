@@ -12,7 +12,7 @@ from mlevents.record import natural, read
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary, summarize
 from timedrun.errors import UsageError
-from timedrun.storage.result_files import existing
+from timedrun.storage.result_files import existing, require_log
 
 UNKNOWN: Final = "unknown"
 
@@ -49,6 +49,7 @@ def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[Run
 def only_set(path: Path) -> list[RunSummary]:
     """Return the runs of the only set at `path`; raise UsageError if it does not exist, or holds no or several sets."""
     folders: dict[Path, list[RunSummary]] = {}
+    require_log(path)
     for file in existing(path):
         folders.setdefault(file.parent, []).append(summarize(read(file)))
     sets = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +9,15 @@ from pathlib import Path
 from statistics import StatisticsError, fmean, geometric_mean, median, stdev
 
 from mlevents import keys
-from mlevents.event import is_number
+from mlevents.checks.convergence import Convergence, convergence, scaling_factor
 from mlevents.record import read, result_files
-from mlevents.rounds import BenchmarkRules, round_of_path, rulesets_of
+from mlevents.rounds import default_ruleset, round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
-from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, select_runs
+from timedrun.stdio import progress
+from timedrun.submission.announced_runs import ledger_findings
+from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
 
@@ -27,7 +28,8 @@ class Score:
 
     `runs`, `files`, `progress` and `energies` (joules) are in the natural order of the files; all but `files` are None
     for a run that did not end in success at its target. Statistics after `reason` are over the successful runs, of the
-    `window` only if there is one, and None if there are too few. Shares are mean parts of the time to train, 0..1.
+    `window` only if there is one, and None if there are too few; they and the score, but not `runs`, are multiplied by
+    `scaling_factor`. Shares are mean parts of the time to train, 0..1.
     """
 
     submitter: str
@@ -64,22 +66,26 @@ class Score:
     slowest: list[str]  # dropped files, including failed runs
     window: list[str] | None = None  # files that were scored, if there are more runs than a submission has
     windows: int | None = None  # number of windows of consecutive runs that `window` was chosen from
-    scaling_factor: float | None = None  # of scaling.json, by which a closed score is multiplied
+    # Of a closed set that converges faster than the reference: of scaling.json, else of the convergence points.
+    scaling_factor: float | None = None
+    disturbances: dict[str, str] = field(default_factory=dict)  # by other load of the machine, by file name
+    undisturbed_minutes: float | None = None  # the score of the undisturbed runs alone, if some were disturbed
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
     folder: str = ""  # of the logs, relative to the path passed to `score`
 
 
-def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
+def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: bool = False) -> list[Score]:
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
     In the layout <ORG>/results/<system>/<benchmark>/result_N.txt names come from the folders, elsewhere from the logs;
     files of one folder with the same names are a set. One log is in memory at a time.
 
     Args:
-        ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else the
-            benchmark's own.
+        ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
+            of the benchmark and of the date of each set's first log.
+        show_progress: write the progress of many sets to a terminal.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -100,11 +106,11 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None) -> list[Score]:
             submitter=submitter,
             system=system,
             benchmark=benchmark,
-            ruleset=ruleset or ruleset_of_round(folder, benchmark),
+            ruleset=ruleset or usual_ruleset(folder, benchmark, summaries[0]),
             windows=not is_packaged(folder, [benchmark]),
             folder=os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else "",
         )
-        for folder, files in folders.items()
+        for folder, files in progress(folders.items(), "sets scored", shown=show_progress)
         for (submitter, system, benchmark), summaries in sets_of(
             folder, [summarize(read(file)) for file in files]
         ).items()
@@ -154,9 +160,12 @@ def score_set(
         reason = copied(summaries, ruleset, notes)
     division = _joined(one.division for one in summaries)
     folder_of_logs = summaries[0].path.parent
+    converged = None
+    if division == keys.CLOSED and ruleset is not None:
+        converged = convergence([summaries[i] for i in selected.chosen], rules_named(ruleset))
     factor = None
     try:
-        factor = scaling_factor(folder_of_logs, division, notes)
+        factor = _scaling(folder_of_logs, division, converged, notes)
     except ValueError as error:
         reason = reason or str(error)
     reason = reason or selected.reason
@@ -165,9 +174,17 @@ def score_set(
     succeeded = [summaries[i] for i in selected.chosen if not why[i]]
     times = [time for i in selected.chosen if (time := runs[i]) is not None]
     interval = mean_interval(times)
-    notes += _remarks(succeeded, division, interval, rules if not demonstration else None)
+    notes += _remarks(succeeded, interval)
+    if division == keys.CLOSED and rules and not demonstration and converged is None:
+        notes.append("this score does not check that a closed result converges no faster than the reference")
+    scale = factor or 1.0
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
+    notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]
+    disturbed = {names[i]: "; ".join(load) for i in selected.chosen if (load := summaries[i].disturbances)}
+    quiet = None
+    if disturbed and rules and reason is None:
+        quiet = olympic([runs[i] for i in selected.chosen if names[i] not in disturbed], rules.dropped)
     dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
     resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
@@ -183,12 +200,12 @@ def score_set(
         target=next((found for one in (*finished, *summaries) if (found := target(one, ruleset)) is not None), None),
         runs=runs,
         runs_needed=rules.runs if rules and not demonstration else None,
-        score_minutes=None if scored.minutes is None else scored.minutes * (factor or 1.0),
+        score_minutes=None if scored.minutes is None else scored.minutes * scale,
         reason=reason,
-        mean=fmean(times) if times else None,
-        median=median(times) if times else None,
-        deviation=stdev(times) if len(times) > 1 else None,
-        interval=interval,
+        mean=fmean(times) * scale if times else None,
+        median=median(times) * scale if times else None,
+        deviation=stdev(times) * scale if len(times) > 1 else None,
+        interval=(interval[0] * scale, interval[1] * scale) if interval else None,
         progress=[
             None if failed or not one.quality else one.quality[-1].progress
             for one, failed in zip(summaries, why, strict=True)
@@ -210,42 +227,46 @@ def score_set(
         window=None if selected.windows is None else [names[i] for i in selected.chosen],
         windows=selected.windows,
         scaling_factor=factor,
+        disturbances=disturbed,
+        undisturbed_minutes=None if quiet is None else quiet[0] * scale,
         energies=energies,
-        energy_joules=sum(joules) / len(joules) * (factor or 1.0) if joules and not reason else None,
+        energy_joules=sum(joules) / len(joules) * scale if joules and not reason else None,
         notes=notes,
         folder=folder,
     )
 
 
-def scaling_factor(folder: Path, division: str, notes: list[str]) -> float | None:
-    """Return the factor of scaling.json in `folder` for a closed result, None if there is no such file.
+def _scaling(folder: Path, division: str, found: Convergence | None, notes: list[str]) -> float | None:
+    """Return the factor of a closed score: of scaling.json in `folder`, else by the reference convergence points; None
+    for a score that is not scaled. Raise ValueError if the file holds no factor.
 
-    MLCommons' package checker writes it for closed results that converge faster than the reference
-    (training_rules.adoc, "Reference Convergence Points"). The summarizer scales open scores too, for which there is no
-    rule: a note says that the file is ignored. Raise ValueError if the file holds no factor.
+    The file goes first as in MLCommons' summarizer, whose scores of open sets it scales, too: no rule allows that.
     """
-    file = folder / "scaling.json"
-    if not file.is_file():
-        return None
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        raise ValueError("its scaling.json cannot be read as JSON") from None
-    factor = content.get("scaling_factor") if isinstance(content, dict) else None
-    if not is_number(factor) or factor <= 0:
-        raise ValueError("its scaling.json holds no scaling_factor above 0")
+    given = scaling_factor(folder)
     if division != keys.CLOSED:
-        notes.append(f"scaling.json ({factor:g}) is ignored: the rules scale closed results only")
+        if given is not None:
+            notes.append(f"scaling.json ({given:g}) is ignored: the rules scale closed results only")
         return None
-    notes.append(f"the score is multiplied by the scaling_factor {float(factor)} of scaling.json")
-    return float(factor)
+    if given is not None:
+        notes.append(f"the score is multiplied by the scaling_factor {given} of scaling.json")
+        if found is not None and not found.matches(given):
+            notes.append(f"scaling.json contradicts the reference: {found}, a factor of {found.normalization:.6f}")
+        return given
+    if found is not None and found.outcome == "scaled":
+        notes.append(f"{found}: the score, its spread and its interval are multiplied by {found.factor:.6f}")
+        return found.factor
+    if found is not None and found.outcome != "as slow":
+        notes.append(f"{found}: {'a closed result may not' if found.outcome == 'too fast' else 'not compared'}")
+    return None
 
 
-def ruleset_of_round(folder: Path, benchmark: str) -> str | None:
-    """Return the ruleset of the round that a parent folder of the logs names; None if none does or it lacks the
-    benchmark."""
-    found = round_of_path(folder)
-    return found if found in rulesets_of(benchmark) else None
+def usual_ruleset(folder: Path, benchmark: str, log: RunSummary) -> str | None:
+    """Return the ruleset of the round that a parent folder of the logs names, else of the benchmark and the date of
+    `log`; None if no round has the benchmark."""
+    known, found = rulesets_of(benchmark), round_of_path(folder)
+    if found in known:
+        return found
+    return default_ruleset(benchmark, log.started_ms) if known else None
 
 
 def _joined(values: Iterable[str | None], otherwise: str = UNKNOWN) -> str:
@@ -268,12 +289,7 @@ def _geometric_mean(values: Iterable[float | None], notes: list[str]) -> float |
         return None
 
 
-def _remarks(
-    succeeded: Sequence[RunSummary],
-    division: str,
-    interval: tuple[float, float] | None,
-    rules: BenchmarkRules | None,
-) -> list[str]:
+def _remarks(succeeded: Sequence[RunSummary], interval: tuple[float, float] | None) -> list[str]:
     remarks = [
         f"{one.path.name} was stopped and resumed; its clock included the interruption"
         for one in succeeded
@@ -281,6 +297,4 @@ def _remarks(
     ]
     if interval and interval[0] == 0:
         remarks.append("the runs are too few and vary too much to bound their mean from below")
-    if division == keys.CLOSED and rules is not None:
-        remarks.append("this score does not check that a closed result converges no faster than the reference")
     return remarks

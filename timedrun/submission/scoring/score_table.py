@@ -16,16 +16,17 @@ UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."
 FORMULA_PREFIXES: Final = ("=", "+", "-", "@")
 DEMONSTRATION: Final = "A demonstration used data other than its benchmark's: do not compare it with MLPerf results."
-MAX_NAME_WIDTH: Final = 32  # characters of a name in the table; the details show all of it
+NAME_WIDTH: Final = 32  # characters of a longer name in the table; the details show all of it
 
 
 def label(one: Score) -> str:
     """Format a score in minutes, as MLPerf does, below one also in seconds, always marked as unverified."""
     kind = f"{UNVERIFIED}, demonstration" if one.demonstration else UNVERIFIED
-    if (minutes := one.score_minutes) is None:
+    if one.scaling_factor is not None:
+        kind += f", scaled by {one.scaling_factor:.4f}"
+    if one.score_minutes is None:
         return f"no score ({kind})"
-    time = f"{minutes:.3f} min" if minutes >= 1 else f"{minutes:.4f} min, {minutes * 60:.2f} s"
-    return f"{time} ({kind})"
+    return f"{_time(one.score_minutes)} ({kind})"
 
 
 def as_json(scores: Sequence[Score]) -> str:
@@ -52,10 +53,12 @@ def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
     """
     several = len({one.submitter for one in scores}) > 1
     header = ["system", "benchmark", "runs", "score", "95 % of the mean"]
-    rows = [_row(one) for one in scores]
+    systems, benchmarks = distinct([one.system for one in scores]), distinct([one.benchmark for one in scores])
+    rows = [[system, benchmark, *_row(one)] for system, benchmark, one in zip(systems, benchmarks, scores, strict=True)]
     if several:
         header = ["submitter", *header]
-        rows = [[shortened(one.submitter), *row] for one, row in zip(scores, rows, strict=True)]
+        submitters = distinct([one.submitter for one in scores])
+        rows = [[submitter, *row] for submitter, row in zip(submitters, rows, strict=True)]
     lines = columns(header, rows)
     if detailed:
         for one in scores:
@@ -96,6 +99,12 @@ def details(one: Score) -> list[str]:
         line("dropped", ", ".join([*dropped, *(f"{printable(name)} (slowest)" for name in one.slowest)]))
     for name, why in one.failures.items():
         line("failed", f"{printable(name)} {printable(why)}")
+    for name, why in one.disturbances.items():
+        line("load", f"{printable(name)}: {why}")
+    if one.disturbances and one.score_minutes is not None:
+        count = len(one.window or one.runs) - len(one.disturbances)
+        quiet = f"{_time(one.undisturbed_minutes)} ({UNVERIFIED})" if one.undisturbed_minutes else "no score"
+        line("quiet", f"{quiet} of the {count} undisturbed runs alone" if count else "no run was undisturbed")
     if one.mean is not None and one.median is not None:
         spread = f", standard deviation {one.deviation * scale:.3f}" if one.deviation is not None else ""
         line("spread", f"mean {one.mean * scale:.3f}, median {one.median * scale:.3f}{spread} {unit}")
@@ -125,14 +134,16 @@ def details(one: Score) -> list[str]:
     return lines
 
 
+def _time(minutes: float) -> str:
+    return f"{minutes:.3f} min" if minutes >= 1 else f"{minutes:.4f} min, {minutes * 60:.2f} s"
+
+
 def _row(one: Score) -> list[str]:
     finished = [time for time in one.runs if time is not None]
     scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
     interval = f"{one.interval[0] * scale:.3f} to {one.interval[1] * scale:.3f} {unit}" if one.interval else ""
     return [
-        shortened(one.system),
-        shortened(one.benchmark),
-        f"{len(finished)} of {len(one.runs)}",
+        f"{len(finished)} of {len(one.runs)}" + (f", {len(one.disturbances)} disturbed" if one.disturbances else ""),
         label(one),
         interval,
     ]
@@ -150,10 +161,21 @@ def _name(one: Score) -> str:
     return f"{printable(one.system)} {printable(one.benchmark)}"
 
 
-def shortened(name: str, width: int = MAX_NAME_WIDTH) -> str:
-    """Return `name` without control characters, cut to `width` characters."""
+def shortened(name: str, width: int) -> str:
+    """Return `name` without control characters, cut in its middle to `width` characters."""
     shown = printable(name)
-    return shown if len(shown) <= width else shown[: width - 3] + "..."
+    tail = (width - 3) // 2
+    return shown if len(shown) <= width else f"{shown[: width - 3 - tail]}...{shown[-tail:]}"
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return `names` shortened to `NAME_WIDTH` characters, or to as many as keep different names different."""
+    longest = max(map(len, map(printable, names)), default=0)
+    for width in range(NAME_WIDTH, max(NAME_WIDTH, longest) + 1):
+        shown = {name: shortened(name, width) for name in names}
+        if len({*shown.values()}) == len(shown):
+            break
+    return [shown[name] for name in names]
 
 
 def _cell(value: object) -> object:

@@ -195,6 +195,16 @@ def test_a_task_outside_mlperf_is_packaged_without_mlcommons_checker(
     assert "no round of MLPerf has the task gpt_125m" in (report.folder / "README.md").read_text()
 
 
+def test_a_package_of_a_retired_benchmark_names_its_last_round_and_the_release_of_the_checker(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    for ruleset in ("2.0.0", "4.0.0"):
+        report = _package([make_set(tmp_path / f"set{ruleset}")], tmp_path / ruleset, source, ruleset=ruleset)
+        text = (report.folder / "README.md").read_text()
+        assert "retired resnet; its last round is v4.0." in text and "not adopted" in text
+        assert f". training {ruleset}`" in text and f"`mlperf-logging=={rules_named(ruleset).checker}`" in text
+
+
 @pytest.mark.processes
 def test_the_runs_are_repeated_from_the_unpacked_archive_alone(tmp_path: Path) -> None:
     root = Path(__file__).parents[4]

@@ -5,9 +5,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from timedrun.submission.reproduction.claims import Claim, read_claims
 from timedrun.submission.reproduction.reproduce import Figure, agreement, reproduce
@@ -68,10 +71,28 @@ def make_manifest(folder: Path) -> Path:
         (0.125, "0.13", "reproduced"),
         (0.125, "0.12", "reproduced"),
         (1234.5, "1.2e3", "reproduced"),
+        (110.5, "110", "reproduced"),
+        (110.5, "111", "reproduced"),
+        (110.5, "110.50", "reproduced"),
+        (0.055, "0", "differs by +0.055"),
+        (0.055, "0.0", "differs by +0.055"),
+        (0.055, "0e3", "differs by +0.055"),
+        (0.055, "0.06", "reproduced"),
+        (0.0, "0.0", "reproduced"),
     ],
 )
 def test_claims_are_compared_to_their_own_digits(value: float, claim: str, verdict: str) -> None:
     assert verdict in agreement(value, claim)[1]
+
+
+@given(value=st.floats(1e-6, 1e9), digits=st.integers(1, 9), off=st.integers(2, 1000))
+def test_a_claim_agrees_if_its_last_digit_does(value: float, digits: int, off: int) -> None:
+    exact = Decimal(repr(value))
+    step = Decimal(1).scaleb(max(exact.adjusted() - digits + 1, -9))
+    claim = exact.quantize(step)
+    assert agreement(value, str(claim))[0] == ("reproduced" if claim else "differs")
+    for other in (claim + off * step, claim - off * step):
+        assert agreement(value, str(other.quantize(step)))[0] == "differs"
 
 
 def test_every_claim_and_unclaimed_score_has_a_figure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-START = 1_700_000_000_000.0
+START = 1_800_000_000_000.0
 
 
 def write_power(path: Path, events: list[tuple[str, float, object]]) -> None:

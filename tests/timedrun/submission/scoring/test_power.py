@@ -70,7 +70,7 @@ def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, 
         # The fastest and the slowest run draw far more: their energy must not count.
         watts = 1e6 if number in (0, 4) else 100.0
         write_run(tmp_path, number, minutes=minutes)
-        begin = (1.7e9 + number * 1e5) * 1000
+        begin = (1.8e9 + number * 1e5) * 1000
         write_power(tmp_path / "power" / f"result_{number}" / "node_0.txt", steady(watts, 301, begin))
     (one,) = scores.score([tmp_path])
     assert one.energy_joules == pytest.approx(100 * 180) and one.energies[1] == pytest.approx(100 * 120)

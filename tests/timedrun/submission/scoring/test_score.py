@@ -51,6 +51,25 @@ def test_statistics_are_those_of_the_finished_runs(tmp_path: Path, write_run: Wr
     assert (one.submitter, one.system, one.dataset) == ("Example", "1xCPU-baseline", "imagenet")
 
 
+def test_disturbed_runs_are_named_and_the_score_is_given_without_them(tmp_path: Path, write_run: WriteRun) -> None:
+    load = {"capacity_seconds": 20.0, "busy_seconds": 12.4, "own_seconds": 0.2}
+    for number, minutes in enumerate([1, 2, 3, 4, 50]):
+        write_run(tmp_path, number, minutes=minutes, machine_load=load if number in (3, 4) else None)
+    (one,) = scores.score([tmp_path])
+    text = "other processes used 61% of the machine's CPU time"
+    assert one.disturbances == {"result_3.txt": text, "result_4.txt": text}
+    assert one.score_minutes == pytest.approx(3.0) and one.undisturbed_minutes == pytest.approx(2.0)
+    shown = score_table.table([one], detailed=True)
+    assert "5 of 5, 2 disturbed" in shown and f"  load     result_3.txt: {text}\n" in shown
+    assert "  quiet    2.000 min (unverified) of the 3 undisturbed runs alone\n" in shown
+    write_run(tmp_path / "few", 0, machine_load=load)
+    for number in range(1, 5):
+        write_run(tmp_path / "few", number, minutes=10 + number, machine_load=load if number > 2 else None)
+    (few,) = scores.score([tmp_path / "few"])
+    assert few.score_minutes is not None and few.undisturbed_minutes is None
+    assert "no score of the 2 undisturbed runs alone" in score_table.table([few], detailed=True)
+
+
 def test_cache_states_are_the_least_favourable_of_the_runs(tmp_path: Path, write_run: WriteRun) -> None:
     for number, share in enumerate([0.0, 0.5, None]):
         write_run(tmp_path, number, dataset="toy", quality_target=0.7, **{keys.PAGE_CACHE_RESIDENT: share})

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from timedrun import stdio
 from timedrun.cli import main
+from timedrun.submission.scoring.score_table import distinct
 
 WriteRun = Callable[..., Path]
 
@@ -59,3 +62,32 @@ def test_missing_paths_and_rulesets_are_refused(sets: Path, tmp_path: Path, caps
         assert main(["score", *words]) == 2
     err = capsys.readouterr().err
     assert "nowhere" in err and "no result_*.txt in" in err and "9.9.9" in err
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [
+            "HPE-Cray-XD670-Gen11-H100-SXM5-80GB_n1_pytorch_24.04",
+            "HPE-Cray-XD670-Gen11-H100-SXM5-80GB_n2_pytorch_24.04",
+        ],
+        ["x" * 50 + "1", "x" * 50 + "2", "1" + "x" * 50, "x" * 25 + "3" + "x" * 25, "short", "short"],
+        [],
+    ],
+)
+def test_no_two_names_of_a_table_look_alike(names: list[str]) -> None:
+    shown = distinct(names)
+    assert len(set(shown)) == len(set(names)) and len(shown) == len(names)
+    assert max(map(len, shown), default=0) <= max(map(len, names), default=0)
+    assert distinct(["a" * 10, "b" * 60]) == ["a" * 10, "b" * 15 + "..." + "b" * 14]
+
+
+def test_progress_is_shown_on_a_terminal_only_and_never_with_json(
+    sets: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stdio, "PATIENCE", 0.0)
+    for terminal, words in ((True, []), (True, ["--json"]), (False, [])):
+        for command in (["score"], ["check", "--no-official"]):
+            monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)  # noqa: B023
+            main([*command, str(sets), *words])
+            assert (" of 2" in capsys.readouterr().err) == (terminal and not words)

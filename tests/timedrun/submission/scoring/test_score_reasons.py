@@ -15,7 +15,7 @@ from mlevents.rounds import ruleset
 from mlevents.run_status import failure
 from mlevents.summary import summarize
 from timedrun.submission.scoring.score import score
-from timedrun.submission.scoring.score_table import as_csv, as_json, table
+from timedrun.submission.scoring.score_table import as_csv, as_json, label, table
 
 WriteRun = Callable[..., Path]
 MINUTES = (10.0, 11.0, 12.5, 13.0, 14.5)
@@ -148,15 +148,37 @@ def test_an_invalid_scaling_file_prevents_a_score(tmp_path: Path, write_run: Wri
     assert one.score_minutes is None and one.reason == f"its scaling.json {why}"
 
 
-def test_a_closed_result_is_scaled_and_its_convergence_left_to_the_checkers(
+def test_a_scaling_file_that_contradicts_the_reference_scales_the_score_and_is_noted(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
     folder = written(tmp_path, write_run, submission_division="closed")
     (folder / "scaling.json").write_text(json.dumps({"scaling_factor": 2}))
     (one,) = score([folder])
-    assert one.score_minutes == pytest.approx(2 * (11 + 12.5 + 13) / 3) and one.mean == pytest.approx(12.2)
+    assert one.score_minutes == pytest.approx(2 * (11 + 12.5 + 13) / 3) and one.mean == pytest.approx(24.4)
     assert any("multiplied by the scaling_factor 2" in note for note in one.notes)
-    assert any("converges no faster than the reference" in note for note in one.notes)
+    assert any("contradicts the reference" in note and "a factor of 11.666667" in note for note in one.notes)
+
+
+def test_a_closed_score_faster_than_the_reference_is_scaled_with_its_spread_and_interval(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    qualities = [0.01 * epoch for epoch in range(35)]
+    runs = {"global_batch_size": 3264, "qualities": (*qualities[:-1], 0.76)}
+    folders = [written(tmp_path / name, write_run, submission_division=name, **runs) for name in ("open", "closed")]
+    plain, scaled = score(folders)
+    factor = scaled.scaling_factor or 0
+    assert factor == pytest.approx(1.0043956) and plain.scaling_factor is None and plain.runs == scaled.runs
+    for name in ("score_minutes", "mean", "median", "deviation"):
+        assert getattr(scaled, name) == pytest.approx(factor * getattr(plain, name))
+    assert scaled.interval == pytest.approx([factor * bound for bound in plain.interval or ()])
+    assert "scaled by 1.0044" in label(scaled)
+    assert any("its interval are multiplied by 1.004396" in note for note in scaled.notes)
+
+
+def test_a_closed_score_of_a_benchmark_without_reference_points_says_so(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = written(tmp_path, write_run, benchmark="minigo", submission_division="closed")
+    (one,) = score([folder])
+    assert any("does not check that a closed result converges no faster" in note for note in one.notes)
 
 
 def test_too_few_and_scattered_runs_are_remarked(tmp_path: Path, write_run: WriteRun) -> None:

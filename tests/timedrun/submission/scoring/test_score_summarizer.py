@@ -123,7 +123,7 @@ def both(tmp_path_factory: pytest.TempPathFactory, write_run: WriteRun) -> Both:
     measured = package.add("measured")
     watts = random.Random(3)
     for number in range(5):
-        begin = (1.7e9 + number * 1e5) * 1000
+        begin = (1.8e9 + number * 1e5) * 1000
         power = measured / "power" / f"result_{number}"
         for node in range(2):
             readings = [

@@ -18,7 +18,7 @@ def written(folder: Path, write_run: WriteRun, **change: object) -> Path:
     """Runs whose files' numbers go against the order of their starts."""
     for order, minutes in enumerate(MINUTES):
         number = len(MINUTES) - 1 - order
-        write_run(folder, number, minutes=minutes, start=1.7e9 + order * 1e5, **change)
+        write_run(folder, number, minutes=minutes, start=1.8e9 + order * 1e5, **change)
     return folder
 
 
@@ -46,7 +46,7 @@ def test_failed_runs_may_sink_the_median_window(tmp_path: Path, write_run: Write
     folder = written(tmp_path, write_run)
     for number in (3, 4):
         (folder / f"result_{number}.txt").unlink()
-        write_run(folder, number, minutes=40 + number, start=1.7e9 + (6 - number) * 1e5, status="aborted")
+        write_run(folder, number, minutes=40 + number, start=1.8e9 + (6 - number) * 1e5, status="aborted")
     (one,) = score([folder])
     assert one.score_minutes is None and one.windows == 3
     assert one.reason == (

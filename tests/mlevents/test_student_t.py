@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from timedrun.submission.scoring.student_t import quantile
+from mlevents.student_t import quantile
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])

@@ -1,0 +1,175 @@
+"""Check that a set of results converges no faster than the reference (training_rules.adoc, "Reference Convergence
+Points")."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from mlevents import keys
+from mlevents.checks.finding import Finding, Level
+from mlevents.evaluations import PROGRESS
+from mlevents.event import is_number, short
+from mlevents.rounds import Ruleset
+from mlevents.rounds.convergence_points import ConvergencePoint, all_points, olympic_mean, point_at
+from mlevents.run_status import failure
+from mlevents.summary import RunSummary
+
+UNITS: Final = {"epoch": "epochs"}
+MOST_DIFFERENCES: Final = 8
+ALIASES: Final = {"optimizer": "opt_name", "epsilon": "opt_epsilon"}  # names of points that logs do not use
+
+Outcome = Literal["as slow", "scaled", "too fast", "missing point"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convergence:
+    """Convergence of a set against the reference, in the benchmark's unit.
+
+    `outcome` is "scaled" for a mean between the point's minimum and its mean: the rules then multiply the score by
+    `factor`. It is "missing point" for a batch size above all points, or below all and faster than the smallest.
+    """
+
+    batch_size: int
+    mean: float  # olympic
+    point: ConvergencePoint | None
+    unit: str
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.point is None:
+            return "missing point"
+        if self.mean < self.point.minimum:
+            return "too fast" if self.point.batch_size == self.batch_size else "missing point"
+        return "scaled" if self.mean < self.point.mean else "as slow"
+
+    @property
+    def factor(self) -> float:
+        """Factor by which MLCommons' package checker scales the score: above 1 if `outcome` is "scaled", else 1."""
+        return self.normalization if self.outcome == "scaled" else 1.0
+
+    @property
+    def normalization(self) -> float:
+        """The point's mean over the set's, at least 1. Reviewers also scaled sets by it that failed the check."""
+        return max(1.0, self.point.mean / self.mean) if self.point is not None else 1.0
+
+    def matches(self, factor: float | None) -> bool:
+        """Return True if a published scaling factor is `normalization`; reviewers rounded it to 6 digits."""
+        return factor is not None and math.isclose(factor, self.normalization, rel_tol=1e-5)
+
+    def __str__(self) -> str:
+        ours = f"converges in {number(self.mean)} {self.unit}"
+        if self.point is None:
+            return f"{ours}; no reference convergence point covers batch {self.batch_size}"
+        needs = f"the reference needs {number(self.point.mean)} (at least {number(self.point.minimum)})"
+        smallest = "" if self.point.batch_size == self.batch_size else ", its smallest"
+        return f"{ours}; {needs} at batch {self.point.batch_size}{smallest}"
+
+
+def number(value: float) -> str:
+    """Format a number of epochs or samples with four significant digits or more."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+def convergence(runs: Sequence[RunSummary], rules: Ruleset) -> Convergence | None:
+    """Compare a set with the reference; None if the rules do not judge it.
+
+    They judge a whole set of the benchmark's own data, of which no more runs failed than a score may drop, with one
+    batch size, in a round with points.
+    """
+    benchmark = rules.benchmarks.get(runs[0].benchmark or "") if runs else None
+    if benchmark is None or len(runs) != benchmark.runs or not all_points(rules.name, benchmark.name):
+        return None
+    if any(run.is_demonstration or run.benchmark != benchmark.name for run in runs if run.events):
+        return None
+    ended = [run for run in runs if failure(run, rules.name) is None]
+    batches = {run.global_batch_size for run in ended}
+    batch = batches.pop() if len(batches) == 1 else None
+    units = (benchmark.progress, *PROGRESS)
+    progress = [at for run in ended if (at := next((run.converged_at[u] for u in units if u in run.converged_at), 0))]
+    if batch is None or len(progress) < len(ended) or len(runs) - len(ended) > benchmark.dropped:
+        return None
+    mean = olympic_mean([*progress, *[math.inf] * (len(runs) - len(ended))], benchmark.dropped)
+    point = point_at(rules, benchmark.name, batch)
+    return Convergence(batch_size=batch, mean=mean, point=point, unit=UNITS.get(benchmark.unit, benchmark.unit))
+
+
+def check_convergence(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
+    """Report how a set converges against the reference: an error if it is closed, too fast and not scaled for it."""
+    found = convergence(runs, rules)
+    if found is None:
+        return
+    faster = found.normalization > 1
+    settings = differing_settings(runs, found.point) if faster else ""
+    why = f"; settings other than the reference's: {settings}" if settings else ""
+    if {run.division for run in runs if run.events} != {keys.CLOSED}:
+        yield Finding(level="note", rule="convergence", message=f"{found}{why}")
+    elif faster and found.outcome != "scaled":
+        # Reviewers accepted such results in v3.1, scaled to the reference's mean.
+        scaled = False
+        with suppress(ValueError):  # an invalid file prevents the score
+            scaled = found.matches(scaling_factor(runs[0].path.parent))
+        message = f"{found}; a closed result may not converge faster"
+        message += ", but its scaling.json makes up for it" if scaled else ""
+        level: Level = "error" if found.outcome == "too fast" and not scaled else "warning"
+        yield Finding(level=level, rule="convergence", message=f"{message}{why}")
+    elif found.outcome == "scaled":
+        message = f"{found}: the score is multiplied by {found.factor:.6f}{why}"
+        yield Finding(level="note", rule="convergence", message=message)
+    elif found.outcome == "missing point":
+        message = f"{found}; submit reference runs at that batch"
+        yield Finding(level="warning", rule="convergence", message=message)
+
+
+def scaling_factor(folder: Path) -> float | None:
+    """Return the factor of scaling.json in `folder`, None if there is no such file.
+
+    MLCommons' package checker writes it for closed results that converge faster than the reference. Raises ValueError
+    if the file holds no factor above 0.
+    """
+    file = folder / "scaling.json"
+    if not file.is_file():
+        return None
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        raise ValueError("its scaling.json cannot be read as JSON") from None
+    factor = content.get("scaling_factor") if isinstance(content, dict) else None
+    if not is_number(factor) or factor <= 0:
+        raise ValueError("its scaling.json holds no scaling_factor above 0")
+    return float(factor)
+
+
+def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | None) -> str:
+    """Return the logged hyper-parameters of a set faster than the reference that differ from those of `point`, as text.
+
+    A number between those of the two points of an interpolated one does not differ. Submitters write an optimizer's
+    name before a key (lars_opt_momentum for opt_momentum).
+    """
+    logged = next((run.hyperparameters for run in runs if run.hyperparameters), {})
+    found = []
+    for name in sorted({name for one in (point.hyperparameters if point else ()) for name in one}):
+        wanted = [one[name] for one in point.hyperparameters if name in one] if point else []
+        value = _logged(logged, ALIASES.get(name, name))
+        if value is not None and not _matches(value, wanted):
+            found.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")
+    more = f" and {len(found) - MOST_DIFFERENCES} more" if len(found) > MOST_DIFFERENCES else ""
+    return ", ".join(found[:MOST_DIFFERENCES]) + more
+
+
+def _logged(logged: Mapping[str, Any], name: str) -> Any:
+    if name in logged:
+        return logged[name]
+    return next((value for key, value in sorted(logged.items()) if key.endswith(f"_{name}")), None)
+
+
+def _matches(value: Any, wanted: Sequence[Any]) -> bool:
+    if is_number(value) and all(is_number(one) for one in wanted):
+        slack = 1e-6 * max(abs(value), *map(abs, wanted))
+        return bool(min(wanted) - slack <= value <= max(wanted) + slack)
+    return any(str(value).lower() == str(one).lower() for one in wanted)

@@ -1,0 +1,238 @@
+"""Counters of the load beside a run: from the kernel's files, by block, and unknown with a reason."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from mlevents import keys, record
+from mlevents.runlog import RunLog
+from tests.timedrun.distributed.thread_ranks import CPU
+from tests.timedrun.run.killed_run import MakeRun, Program
+from timedrun.distributed.stall_detector import descendants
+from timedrun.run import load_counters
+from timedrun.run.load_counters import LoadCounters, Reading, log_load
+
+
+class Machine:
+    """A simulated kernel: files of /proc and of control groups, and a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc, self.cgroup = folder / "proc", folder / "cgroup"
+        self.now = 100.0
+        self.own = 50.0
+
+    def write(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def thread(self, number: int, waited: float, process: str = "self", children: str = "") -> None:
+        folder = self.proc / process / "task" / str(number)
+        self.write(folder / "schedstat", f"1000000000 {int(waited * 1e9)} 7\n")
+        self.write(folder / "children", children)
+
+    def stat(self, *, user: int, idle: int, steal: int = 0) -> None:
+        """Write the CPU times, in hundredths of a second."""
+        self.write(self.proc / "stat", f"cpu  {user} 10 20 {idle} 30 0 5 {steal} 0 0\n")
+
+    def pressure(self, microseconds: int, file: str = "proc/pressure/memory") -> None:
+        text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\nfull avg10=0.00 total=7\n"
+        self.write(self.proc.parent / file, text)
+
+    def groups(self, lines: str, **throttled: int) -> None:
+        """Write the process's control groups and the `nr_throttled` of each group's file, by its folder."""
+        self.write(self.proc / "self" / "cgroup", lines)
+        for folder, count in throttled.items():
+            text = f"usage_usec 1\nnr_periods 100\nnr_throttled {count}\n" if count >= 0 else "usage_usec 1\n"
+            self.write(self.cgroup / folder.replace("__", "/") / "cpu.stat", text)
+
+    def counters(self) -> LoadCounters:
+        return LoadCounters(CPU, lambda: self.now, proc=self.proc, cgroup=self.cgroup)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found = Machine(tmp_path)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(found.proc))
+    monkeypatch.setattr(load_counters, "cpu_seconds", lambda children: found.own)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    found.write(found.proc / "thread-self" / "children", "")
+    found.stat(user=1000, idle=500)
+    found.thread(1, 1.0)
+    found.pressure(1_000_000)
+    found.groups("0::/\n", unified=-1)
+    return found
+
+
+def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -> None:
+    counters = machine.counters()
+    counters.begin()
+    machine.now, machine.own = 110.0, 56.0
+    machine.stat(user=2800, idle=600, steal=50)
+    machine.thread(1, 1.5, children="77")
+    machine.thread(2, 0.25)  # started since
+    machine.thread(77, 2.0, process="77")
+    machine.pressure(1_250_000)
+    _, found = counters.block()
+    assert found == pytest.approx(
+        {
+            "seconds": 10.0,
+            "capacity_seconds": 20.0,
+            "busy_seconds": 18.0,
+            "stolen_seconds": 0.5,
+            "own_seconds": 6.0,
+            "waited_seconds": 2.75,
+            "periods": 0,
+            "throttled_periods": 0,
+            "memory_stalled_seconds": 0.25,
+        }
+    )
+    (machine.proc / "self" / "task" / "2" / "schedstat").unlink()
+    (machine.proc / "self" / "task" / "2" / "children").unlink()
+    (machine.proc / "self" / "task" / "2").rmdir()  # an ended thread takes nothing back
+    machine.thread(1, 1.75, children="77")
+    assert counters.block()[1]["waited_seconds"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("lines", "throttled"),
+    [
+        ("0::/pod/box\n", {"pod__box": 3, "pod": 2, ".": -1}),
+        ("4:memory:/other\n2:cpu,cpuacct:/pod/box\n0::/\n", {"cpu__pod__box": 3, "cpu__pod": 2, "cpu": 0, "cpu__x": 9}),
+        ("2:cpu:/host/path/not/shown\n", {"cpu": 5}),
+    ],
+    ids=["version 2", "version 1", "version 1 in a container"],
+)
+def test_throttling_is_that_of_the_runs_control_group_and_of_those_above(
+    machine: Machine, lines: str, throttled: dict[str, int]
+) -> None:
+    machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
+    counters = machine.counters()
+    counters.begin()
+    machine.groups(lines, **throttled)
+    assert counters.block()[1]["throttled_periods"] == 5
+
+
+def test_memory_pressure_is_the_control_groups_own_if_it_has_one(machine: Machine) -> None:
+    machine.groups("0::/box\n", box=-1)
+    machine.pressure(0, "cgroup/box/memory.pressure")
+    counters = machine.counters()
+    counters.begin()
+    machine.pressure(400_000, "cgroup/box/memory.pressure")
+    assert counters.block()[1]["memory_stalled_seconds"] == pytest.approx(0.4)
+
+
+def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_path: Path, machine: Machine) -> None:
+    for folder in ("self", "pressure"):
+        (machine.proc / folder).rename(tmp_path / folder)
+    counters = machine.counters()
+    counters.begin()
+    machine.stat(user=1100, idle=500)
+    (machine.proc / "stat").rename(tmp_path / "stat")  # fails from here on
+    reports = [counters.block()]
+    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
+        log_load(log, reports, epoch_num=2)
+    (event,) = record.read(tmp_path / "result_0.txt").all(keys.MACHINE_LOAD)
+    assert event.value == {"seconds": 0.0, "capacity_seconds": 0.0, "own_seconds": 0.0}
+    assert event.metadata["epoch_num"] == 2
+    assert event.metadata["unknown"] == {
+        "busy_seconds": "FileNotFoundError: No such file or directory",
+        "stolen_seconds": "FileNotFoundError: No such file or directory",
+        "waited_seconds": "OSError: the kernel does not account for waits of threads (schedstat)",
+        "periods": "FileNotFoundError: No such file or directory",
+        "throttled_periods": "FileNotFoundError: No such file or directory",
+        "memory_stalled_seconds": "FileNotFoundError: No such file or directory",
+    }
+
+
+def test_this_systems_own_counters_are_read() -> None:
+    counters = LoadCounters(CPU)
+    counters.begin()
+    sum(range(2_000_000))
+    _, found = counters.block()
+    seconds, own = found["seconds"], found["own_seconds"]
+    assert isinstance(seconds, float) and isinstance(own, float)
+    assert 0 < own <= seconds * (os.cpu_count() or 1)
+
+
+def test_descendants_are_those_of_the_list_of_all_processes(tmp_path: Path) -> None:
+    script = "import subprocess, sys, time; subprocess.Popen(['sleep', '30']); print(flush=True); time.sleep(30)"
+    with psutil.Popen([sys.executable, "-c", script], stdout=-1) as child:
+        child.stdout.readline()
+        try:
+            expected = {one.pid for one in psutil.Process().children(recursive=True)}
+            assert len(expected) >= 2
+            assert set(descendants()) == set(descendants(tmp_path)) == expected
+        finally:
+            for one in (*child.children(), child):
+                one.kill()
+
+
+def test_a_gpus_clock_heat_and_other_processes_are_nvmls(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowed = iter([5e9, 7e9])
+    library = types.SimpleNamespace(
+        NVML_PERF_POLICY_THERMAL=1,
+        NVML_CLOCK_SM=1,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda uuid: {b"GPU-abc": "handle"}[uuid],
+        nvmlDeviceGetViolationStatus=lambda handle, policy: types.SimpleNamespace(violationTime=next(slowed)),
+        nvmlDeviceGetClockInfo=lambda handle, kind: 1200,
+        nvmlDeviceGetComputeRunningProcesses=lambda handle: ["own", "another"],
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="abc"))
+    counters = LoadCounters(torch.device("cuda", 0))
+    counters.begin()
+    _, found = counters.block()
+    assert [found[name] for name in ("gpu_slowed_seconds", "gpu_sm_mhz", "gpu_shared_blocks")] == [2.0, 1200, 1.0]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    counters = LoadCounters(torch.device("cuda", 0))
+    counters.begin()
+    assert "ModuleNotFoundError" in str(counters.block()[1]["gpu_sm_mhz"])
+
+
+def test_the_ranks_of_a_machine_are_one_run_and_the_most_loaded_machine_is_logged(tmp_path: Path) -> None:
+    def reading(own: float, waited: float | str = 0.0) -> Reading:
+        machine = {"seconds": 10.0, "capacity_seconds": 20.0, "busy_seconds": 12.0, "stolen_seconds": 0.0}
+        return machine | {"own_seconds": own, "waited_seconds": waited}
+
+    reports = [("a", reading(6.0, 1.0)), ("b", reading(2.0)), ("a", reading(6.0, 2.0)), ("b", reading(1.0))]
+    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
+        log_load(log, reports)
+        log_load(log, [*reports[::2], ("a", reading(0.0, "OSError: gone"))])
+    two, one = record.read(tmp_path / "result_0.txt").all(keys.MACHINE_LOAD)
+    assert (two.metadata["node"], two.metadata["nodes"], two.value["own_seconds"]) == (1, 2, 3.0)
+    assert "nodes" not in one.metadata and one.metadata["unknown"] == {"waited_seconds": "OSError: gone"}
+    assert one.value["own_seconds"] == 12.0
+
+
+def test_a_run_logs_the_load_of_every_block_before_it_stops(
+    make_run: MakeRun, tmp_path: Path, machine: Machine
+) -> None:
+    with make_run(load=machine.counters()) as run:
+        Program().train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert [event.metadata["epoch_num"] for event in log.all(keys.MACHINE_LOAD)] == [2, 4]
+    assert log.status == keys.SUCCESS and all(event in log.timed for event in log.all(keys.MACHINE_LOAD))
+
+
+def test_readings_that_fail_in_any_way_do_not_end_a_run(
+    make_run: MakeRun, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> float:
+        raise RuntimeError("no such counter")
+
+    monkeypatch.setattr(load_counters, "cpu_seconds", fail)
+    monkeypatch.setattr(load_counters, "thread_times", fail)
+    with make_run(load=machine.counters()) as run:
+        Program().train(run)
+    log = record.read(tmp_path / "result_0.txt")
+    assert log.status == keys.SUCCESS
+    unknown = log.all(keys.MACHINE_LOAD)[0].metadata["unknown"]
+    assert unknown == dict.fromkeys(("own_seconds", "waited_seconds"), "RuntimeError: no such counter")

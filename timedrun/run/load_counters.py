@@ -1,0 +1,187 @@
+"""Counters of the load beside a run: CPU time of others, waits for a core, throttling, memory pressure, GPUs.
+
+The kernel integrates them, so they are read when the clock starts and at the end of each block: no thread samples.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import torch
+
+from mlevents import keys
+from mlevents.machine_load import shares
+from mlevents.runlog import RunLog, Scalar
+from timedrun.distributed.stall_detector import ThreadTimes, cpu_seconds, descendants, thread_folders, thread_times
+from timedrun.run.clock_check import boot_id
+
+Reading = dict[str, float | str]
+"""Counters by name; in place of one that could not be read, the reason."""
+Probe = Callable[[], Sequence[float]]
+GAUGES: Final = ("gpu_sm_mhz", "gpu_shared_blocks")
+"""Values at the end of a block: the driver does not integrate them."""
+OF_RANKS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+    **dict.fromkeys(("own_seconds", "waited_seconds"), sum),
+    **dict.fromkeys(("gpu_slowed_seconds", "gpu_shared_blocks"), max),
+    "gpu_sm_mhz": min,
+}
+"""Counters that differ between the ranks of a machine, and how its value follows from theirs."""
+
+
+class LoadCounters:
+    """Counters of this rank and of its machine. One that cannot be read is unknown and never ends the run."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        proc: Path = Path("/proc"),
+        cgroup: Path = Path("/sys/fs/cgroup"),
+    ) -> None:
+        self._monotonic, self._proc, self._cgroup = monotonic, proc, cgroup
+        self._boot, self._processors = boot_id(), os.cpu_count() or 1
+        self._children: list[int] = []
+        self._threads: ThreadTimes = {}
+        self._waited = 0.0
+        self._before: Reading = {}
+        self._probes: dict[tuple[str, ...], Probe] = {
+            ("seconds", "capacity_seconds"): self._time,
+            ("busy_seconds",): busy_seconds,
+            ("stolen_seconds",): lambda: (psutil.cpu_times().steal,),
+            ("own_seconds",): self._own_seconds,
+            ("waited_seconds",): self._waited_seconds,
+            ("periods", "throttled_periods"): self._throttling,
+            ("memory_stalled_seconds",): self._memory_pressure,
+        }
+        if device.type == "cuda":
+            self._device = device
+            self._probes["gpu_slowed_seconds", *GAUGES] = self._gpu
+
+    def begin(self) -> None:
+        """Read the counters from which the next block counts."""
+        self._before = self._read()
+
+    def block(self) -> tuple[str, Reading]:
+        """Return the identity of this machine's boot and the counters since the last call."""
+        before, self._before = self._before, self._read()
+        found: Reading = {}
+        for name, now in self._before.items():
+            then = 0.0 if name in GAUGES else before.get(name, "not read at the start of the clock")
+            found[name] = then if isinstance(then, str) else now if isinstance(now, str) else now - then
+        return self._boot, found
+
+    def _read(self) -> Reading:
+        found: Reading = {}
+        for names, probe in self._probes.items():
+            try:
+                found.update(zip(names, probe(), strict=True))
+            except Exception as error:  # no reading may end the run
+                found |= dict.fromkeys(names, _reason(error))
+        return found
+
+    def _time(self) -> Sequence[float]:
+        now = self._monotonic()
+        return now, now * self._processors
+
+    def _own_seconds(self) -> Sequence[float]:
+        self._children = descendants(self._proc)
+        return (cpu_seconds(self._children),)
+
+    def _waited_seconds(self) -> Sequence[float]:
+        processes = ["self", *map(str, self._children)]
+        times = thread_times([task for one in processes for task in thread_folders(one, self._proc)])
+        if not times:
+            raise OSError("the kernel does not account for waits of threads (schedstat)")
+        before, self._threads = self._threads, times
+        self._waited += sum(max(0.0, waited - before.get(task, (0.0, 0.0))[1]) for task, (_, waited) in times.items())
+        return (self._waited,)
+
+    def _group_files(self, name: str) -> Iterator[Path]:
+        """Yield the files `name` of this process's control groups (version 2, and version 1's with the controller cpu)
+        and of those above, as far as they are visible; the innermost first."""
+        for line in (self._proc / "self" / "cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or "cpu" in controllers.split(","):
+                for mount in ("cpu",) if controllers else ("", "unified"):
+                    own = self._cgroup / mount / path.lstrip("/") / name
+                    groups = (own.parent, *own.parent.parents)
+                    files = (one / name for one in groups if one.is_relative_to(self._cgroup / mount))
+                    yield from filter(Path.is_file, files)
+
+    @cached_property
+    def _limits(self) -> list[Path]:
+        if not (files := list(self._group_files("cpu.stat"))):
+            raise FileNotFoundError("no control group of this process has a visible cpu.stat")
+        return [file for file in files if "nr_throttled " in file.read_text()]  # the root group has no limit
+
+    def _throttling(self) -> Sequence[float]:
+        stats = [dict(line.split() for line in file.read_text().splitlines()) for file in self._limits]
+        return tuple(sum(int(one[name]) for one in stats) for name in ("nr_periods", "nr_throttled"))
+
+    @cached_property
+    def _pressure_file(self) -> Path:
+        return next(self._group_files("memory.pressure"), self._proc / "pressure" / "memory")
+
+    def _memory_pressure(self) -> Sequence[float]:
+        """Return the time in which a task of the control group, else of the machine, stalled (psi.rst)."""
+        return (int(self._pressure_file.read_text().splitlines()[0].rpartition("total=")[2]) / 1e6,)
+
+    @cached_property
+    def _nvml(self) -> tuple[Any, Any]:
+        import pynvml as nvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+        nvml.nvmlInit()
+        uuid = torch.cuda.get_device_properties(self._device).uuid
+        return nvml, nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+
+    def _gpu(self) -> Sequence[float]:
+        """Return seconds slowed by heat, SM clock, and 1 for a GPU with other processes, from NVIDIA's management
+        library (extra `gpu`). Written by its documentation; it has run on a simulated library only."""
+        nvml, handle = self._nvml
+        slowed = nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL).violationTime / 1e9
+        clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+        # The run has one process on each GPU, which in a container may have another number here.
+        return slowed, clock, float(len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)) > 1)
+
+
+def busy_seconds() -> Sequence[float]:
+    """Return the CPU time that all processes and the kernel used on this machine since its boot."""
+    used = psutil.cpu_times()
+    return (sum(getattr(used, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq")),)
+
+
+def log_load(log: RunLog, reports: Sequence[tuple[str, Reading]], **metadata: Scalar) -> None:
+    """Log the load of the machine that was loaded most, from the `block` of every rank. Unknown counters are named with
+    their reasons."""
+    machines: dict[str, list[Reading]] = {}
+    for boot, reading in reports:
+        machines.setdefault(boot, []).append(reading)
+    loads = [_of_machine(readings) for readings in machines.values()]
+    known = [{name: round(one, 6) for name, one in load.items() if not isinstance(one, str)} for load in loads]
+    worst = max(range(len(loads)), key=lambda number: max(shares([known[number]]).values(), default=0.0))
+    if unknown := {name: one for name, one in loads[worst].items() if isinstance(one, str)}:
+        metadata["unknown"] = unknown
+    if len(loads) > 1:
+        metadata |= {"node": worst, "nodes": len(loads)}
+    log.event(keys.MACHINE_LOAD, known[worst], **metadata)
+
+
+def _of_machine(ranks: Sequence[Reading]) -> Reading:
+    found = dict(ranks[0])
+    for name, of_ranks in OF_RANKS.items():
+        values = [rank[name] for rank in ranks if name in rank]
+        if values:
+            reason = next((one for one in values if isinstance(one, str)), None)
+            found[name] = reason or of_ranks([float(one) for one in values])
+    return found
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
