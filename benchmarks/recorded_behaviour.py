@@ -38,7 +38,7 @@ MEASURED = {"throughput", "first_throughput", "later_throughput", "bytes_per_sec
 `share` is that of the cold start in a run's time."""
 PLACES = {"file", "lineno"}
 """Metadata that says which source line logged an event: not behaviour."""
-MEASURED_EVENTS = {"page_cache_resident", "machine_load"}
+MEASURED_EVENTS = {"page_cache_resident", "machine_load", "ledger_entry"}
 """Events whose whole value is measured; their metadata (files, bytes) is kept."""
 
 BERT = "--max-samples 160 --schedule.steps 10 --schedule.warmup-steps 2 --evaluation.first 80 --evaluation.every 80"

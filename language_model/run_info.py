@@ -9,6 +9,9 @@ import torch
 from language_model.build import Parts, build
 from language_model.configs import BertRunConfig
 from language_model.datasets import declared, facts
+from language_model.tensorflow_checkpoint.initial_checkpoint import mlperf_name
+from language_model.weights import shapes
+from mlevents import keys
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.plan import Plan, facts_or_declared
@@ -20,6 +23,7 @@ from timedrun.training.schedule import StepSchedule
 
 def run_info(config: BertRunConfig, parts: Parts) -> RunInfo:
     """Return the metadata that the log records before the clock starts."""
+    closed = config.submission.division == keys.CLOSED
     return {
         "train_samples": parts.facts.train_samples,
         "eval_samples": parts.facts.eval_samples,
@@ -37,6 +41,7 @@ def run_info(config: BertRunConfig, parts: Parts) -> RunInfo:
             *(method.name for method in config.methods),
             *config.effective_speed_ups(parts.ranks, parts.attention),
         ],
+        "initialized_tensors": [mlperf_name(name) for name in shapes(config.architecture)] if closed else [],
     }
 
 
@@ -54,12 +59,19 @@ def optimization(
     batch: BatchPlan,
 ) -> dict[str, str | int | float | bool]:
     """Return the hyper-parameters of the optimization under MLPerf's names, where it has them."""
+    closed_bert: dict[str, str | int | float | bool] = {}
+    if config.optimizer.kind == "lamb":  # training_2.1.0/closed_bert.yaml; opt_epsilon was the round's own name
+        closed_bert = {keys.NUM_WARMUP_STEPS: schedule.warmup_steps, keys.START_WARMUP_STEP: 0}
+        closed_bert["opt_epsilon"] = config.optimizer.epsilon
+        if schedule.kind == "polynomial":
+            closed_bert["opt_lamb_learning_rate_decay_poly_power"] = schedule.power
     return {
         "gradient_accumulation_steps": batch.accumulation,
         "micro_batch_size": batch.micro,
         **optimizer_info(config.optimizer, optimizer),
         "opt_learning_rate_warmup_steps": schedule.warmup_steps,
         "opt_learning_rate_training_steps": schedule.steps,
+        **closed_bert,
         "model_parameters": sum(p.numel() for group in optimizer.param_groups for p in group["params"]),
         **precision_info(config.precision, optimizer, attention=True, tf32=torch.backends.cuda.matmul.allow_tf32),
     }

@@ -21,10 +21,10 @@ from timedrun.methods import REGISTRY, Method
 class OptimizerConfig:
     """Optimizer and its hyper-parameters; the learning rate of a step is `peak_lr` times the schedule's factor."""
 
-    kind: Literal["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "muon"]
+    kind: Literal["decoupled_sgd", "sgd", "decoupled_adamw", "adamw", "lamb", "muon"]
     peak_lr: float
     momentum: float = 0.9
-    """adamw kinds: beta 1."""
+    """adamw kinds and lamb: beta 1."""
     nesterov: bool = False
     weight_decay: float = 0.0
     """Decoupled kinds: shrinkage per step at peak rate. Others: as in torch."""

@@ -109,6 +109,7 @@ DATASET: Final = "dataset"  # training data; in a demonstration not the benchmar
 QUALITY_TARGET: Final = "quality_target"  # the target of this run
 CONFIG_NAME: Final = "config_name"
 CONFIG_DIGEST: Final = "config_digest"
+LEDGER_ENTRY: Final = "ledger_entry"  # SHA-256 of the line of the ledger that announced this run before its clock
 DATA_LOADER: Final = "data_loader"  # loader of training and evaluation samples; "memory" if they are held in memory
 DATA_STORE: Final = "data_store"  # storage format of the samples
 DATA_ORDER: Final = "data_order"  # random, or quasi_random with its blocks and window

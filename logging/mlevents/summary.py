@@ -74,6 +74,7 @@ class RunSummary:
     later_throughput: float | None = None  # the median later one
     caches_dropped: bool | None = None  # value of the last cache_clear
     page_cache_resident: float | None = None  # 0..1 of the data, before the clock; a key of this project
+    ledger_entry: str | None = None  # SHA-256 of the run's announcement; a key of this project
     # Progress of the evaluation that ended the run, by the name of its metadata.
     converged_at: Mapping[str, float] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # values of the keys of HYPERPARAMETERS
@@ -127,6 +128,7 @@ def summarize(record: RunRecord) -> RunSummary:
         later_throughput=1 / median(1 / one for one in pace[1:]) if pace[1:] else None,
         caches_dropped=cleared in (True, 1) if isinstance(cleared, bool | int) else None,
         page_cache_resident=float(resident) if is_number(resident) and 0 <= resident <= 1 else None,
+        ledger_entry=record.text(keys.LEDGER_ENTRY),
         converged_at=record.converged_at,
         hyperparameters={
             key: record.value(key)

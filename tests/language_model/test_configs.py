@@ -1,7 +1,10 @@
 """Published hyper-parameters, and the equality of baseline and methods in all but speed settings."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
+import mlperf_logging
 import pytest
 import torch
 
@@ -9,18 +12,24 @@ from language_model.configs import (
     ALL_SPEED_UPS,
     BertRunConfig,
     topics_baseline,
+    topics_lamb,
     topics_methods,
     wikipedia_baseline,
+    wikipedia_lamb,
     wikipedia_methods,
     wikipedia_small_baseline,
     wikipedia_small_methods,
 )
 from language_model.settings import SpeedUps
+from mlevents import keys
+from mlevents.mlcommons import check_logs
+from mlevents.record import read
 from mlevents.rounds import ruleset
 from timedrun.benchmark import find
-from timedrun.config import difference, dump, load
+from timedrun.config import SubmissionConfig, difference, dump, load
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import BlurPool
+from timedrun.preflight.dry_run import write_set
 
 
 def test_the_baseline_is_mlperf_v2_1s_open_baseline() -> None:
@@ -66,6 +75,39 @@ def test_methods_differ_in_speed_settings_only(baseline: BertRunConfig, methods:
     assert not baseline.problems() and not methods.problems()
 
 
+def test_lamb_is_that_of_the_reference_convergence_points() -> None:
+    config = wikipedia_lamb()
+    optimizer = config.optimizer
+    assert (optimizer.kind, optimizer.peak_lr, optimizer.weight_decay) == ("lamb", 4.25e-4, 0.01)
+    assert (optimizer.momentum, optimizer.beta2, optimizer.epsilon) == (0.9, 0.999, 1e-6)
+    assert (config.global_batch, config.schedule.steps, config.schedule.factor(3350)) == (448, 6700, 0.5)
+    # training_rules.adoc, "Evaluation": floor(0.05 * (230.23 * batch + 3,000,000), 25,000), none skipped
+    assert config.evaluation.first == config.evaluation.every == 0.05 * (230.23 * 448 + 3e6) // 25_000 * 25_000
+    assert not config.problems() and not topics_lamb().problems()
+
+
+def test_a_closed_log_has_all_keys_of_mlcommons_checkers_and_lacks_only_the_next_sentence_heads_tensors(
+    tmp_path: Path,
+) -> None:
+    closed = replace(topics_lamb(), submission=SubmissionConfig(division="closed"))
+    closed = replace(closed, evaluation=replace(closed.evaluation, target=0.72))
+    closed = replace(closed, architecture=replace(closed.architecture, layers=24, hidden=4, intermediate=4, heads=1))
+    benchmark, ranks = find("language_model"), ProcessGroup(0, 1, 0, torch.device("cpu"))
+    plan = benchmark.plan(closed, ranks, None)
+    (log,) = write_set(benchmark, closed, plan, tmp_path / "set", runs=1, ranks=ranks, platform="box")
+    (verdict,) = check_logs([log], "5.0.0")  # the last round of BERT
+    assert verdict.verdict == "pass", verdict.messages
+    rule = Path(str(mlperf_logging.__path__[0]), "compliance_checker", "training_2.1.0", "closed_bert.yaml").read_text()
+    tensors = {event.metadata["tensor"] for event in read(log).all(keys.WEIGHTS_INITIALIZATION)}
+    lacking = set(re.findall('"((?:bert|cls)/[^"]*)"', rule)) - tensors
+    assert len(tensors) == 394
+    assert lacking == {f"bert/pooler/dense/{name}" for name in ("kernel", "bias")} | {
+        f"cls/seq_relationship/output_{name}" for name in ("weights", "bias")
+    }
+    (verdict,) = check_logs([log], "2.1.0")
+    assert verdict.verdict == "fail" and all("initialized_tensors" in message for message in verdict.messages)
+
+
 def test_every_config_can_be_dumped_and_loaded_and_names_its_benchmark() -> None:
     benchmark = find("language_model")
     for name in benchmark.config_names:
@@ -77,6 +119,8 @@ def test_every_config_can_be_dumped_and_loaded_and_names_its_benchmark() -> None
 @pytest.mark.parametrize(
     "config, words",
     [
+        (replace(wikipedia_lamb(), implementation="timedrun", speed=SpeedUps(fused_qkv=True)), "no-fused-qkv"),
+        (replace(wikipedia_lamb(), submission=SubmissionConfig(division="closed")), "pooler and a next-sentence loss"),
         (replace(topics_baseline(), speed=SpeedUps(unpadding=True)), "transformers' model has no unpadding"),
         (
             replace(topics_baseline(), speed=SpeedUps(attention="varlen")),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from timedrun.submission.packaging import package_docs
+from timedrun.submission.packaging import package_scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(path for pattern in ("scripts/*.sh", "scripts/*.sbatch", ".ci/run") for path in ROOT.glob(pattern))
@@ -80,9 +80,9 @@ def test_the_scripts_of_a_package_quote_every_expansion(tmp_path: Path) -> None:
     one: object = Set
     (tmp_path / "pyproject.toml").write_text('[project.optional-dependencies]\nvision = ["pillow>=10"]\n')
     scripts = [
-        package_docs.setup_script(tmp_path, "pillow==11\n"),
-        package_docs.datasets_script(one),  # type: ignore[arg-type]
-        package_docs.run_script(one),  # type: ignore[arg-type]
+        package_scripts.setup_script(tmp_path, "pillow==11\n"),
+        package_scripts.datasets_script(one),  # type: ignore[arg-type]
+        package_scripts.run_script(one),  # type: ignore[arg-type]
     ]
     assert all(script.count('"$') + script.count('"${') > 1 for script in scripts)
     assert not [expansion for script in scripts for expansion in unquoted(script)]

@@ -35,8 +35,11 @@ def result(folder: Path, number: int = 0) -> RunRecord:
 
 
 def course(run: RunRecord) -> list[object]:
-    """Events of a run without times, speed and state of the page cache."""
-    measured = (keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT, keys.COLLECTIVE_TEST)
+    """Events of a run without times, speed, state of the page cache and place in the ledger."""
+    measured = (
+        *(keys.TRACKED_STATS, keys.COLD_START, keys.PAGE_CACHE_RESIDENT, keys.COLLECTIVE_TEST, keys.MACHINE_LOAD),
+        keys.LEDGER_ENTRY,  # of its time
+    )
     return [
         (event.key, None if event.key in measured else event.value, event.metadata.get("epoch_num"))
         for event in run.events
@@ -68,7 +71,10 @@ def test_two_ranks_give_the_same_results_under_timedruns_launcher_and_torchrun(t
     theirs = timedrun("run", *SMOKE, "--results", tmp_path / "theirs", program=launcher)
     assert theirs.returncode == 0, theirs.stderr
     assert course(result(tmp_path / "own")) == course(result(tmp_path / "theirs"))
-    assert len(result(tmp_path / "own").all(keys.RUN_START)) == 1
+    run = result(tmp_path / "own")
+    assert len(run.all(keys.RUN_START)) == 1
+    assert len(run.all(keys.MACHINE_LOAD)) == len(run.all(keys.EVAL_ACCURACY))
+    assert all("nodes" not in event.metadata for event in run.all(keys.MACHINE_LOAD))  # both ranks are on one machine
 
 
 @pytest.mark.processes

@@ -21,6 +21,7 @@ from timedrun.commands.child_run import run_child, run_command
 from timedrun.commands.show import print_table
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run.worker import ROOT
+from timedrun.storage import ledger
 from timedrun.storage.result_files import ResultPaths, new_folder, write_json
 from timedrun.submission import plot
 from timedrun.submission.check_report import CheckResult, result_lines
@@ -99,6 +100,8 @@ def run_all(
     order of `names`, and whether SIGINT interrupted the race. Raise TimedrunError if a run failed; one that does not
     reach its target is a result, and the race continues."""
     finished: dict[str, list[RunSummary]] = {name: [] for name in names}
+    folder.mkdir(parents=True)
+    ledger.place(folder).touch()  # one for all sets
     interrupted = False
     for number, order in enumerate(interleaved(names, arguments.runs)):
         for name in order:

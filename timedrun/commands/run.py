@@ -22,7 +22,7 @@ from timedrun.preflight import checks
 from timedrun.run import launch
 from timedrun.run.rank import run_rank
 from timedrun.run.worker import LaunchOptions, execute
-from timedrun.storage import result_files
+from timedrun.storage import ledger, result_files
 
 
 def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:
@@ -108,6 +108,8 @@ def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
 def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, as_json: bool) -> ExitCode:
     """Print the verdict on a run and return its exit code."""
     code, words, run = verdict
+    announced = ledger.find(paths.folder)
+    head = ledger.parse(announced.read_bytes()).head if announced else None
     if as_json:
         found = {
             "result": str(paths.log),
@@ -115,13 +117,15 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
             "minutes": run.minutes if run and code == ExitCode.OK else None,
             "quality": run.final_quality if run else None,
             "demonstration": run.is_demonstration if run else None,
+            "ledger_head": head,
             "verified": False,
             "exit_code": int(code),
             "words": words,
         }
         stdio.write(json.dumps(found, indent=2) + "\n", sys.stdout)
     else:
-        stdio.write(printable(words) + "\n", sys.stderr if code else sys.stdout)
+        lines = [words, *([f"ledger head {head}: {announced}"] if head else [])]
+        stdio.write("".join(f"{printable(line)}\n" for line in lines), sys.stderr if code else sys.stdout)
     return code
 
 

@@ -27,7 +27,7 @@ from timedrun.storage.result_files import ResultPaths
 from timedrun.training.batch_plan import BatchPlan
 
 LEAST_FREE_BYTES = 64 * 2**20  # for a log and its side files, with a margin; checkpoints come on top
-OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "muon": 2}
+OPTIMIZER_COPIES = {"sgd": 1, "decoupled_sgd": 1, "adamw": 2, "decoupled_adamw": 2, "lamb": 2, "muon": 2}
 """Numbers that an optimizer keeps for each parameter; muon: at most."""
 
 MOST_THREADS = 1024  # of a rank; far above it OpenMP ends the process when it cannot start its threads

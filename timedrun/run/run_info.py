@@ -21,6 +21,8 @@ class RunInfo(TypedDict):
     eval_samples: int
     hyperparameters: Mapping[str, Scalar]
     methods: NotRequired[Sequence[str]]
+    initialized_tensors: NotRequired[Sequence[str]]
+    """MLPerf's names of the model's tensors, which rounds up to v2.1 require in the closed division."""
 
 
 def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform: str) -> None:
@@ -52,6 +54,8 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         **info["hyperparameters"],
     }.items():
         log.event(key, value)
+    for tensor in info.get("initialized_tensors", ()):
+        log.event(keys.WEIGHTS_INITIALIZATION, tensor=tensor)
     for method in info.get("methods", ()):
         log.event(keys.METHOD, method)
 
@@ -62,7 +66,7 @@ def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, S
     found: dict[str, Scalar] = {
         keys.OPT_NAME: config.kind,
         keys.OPT_BASE_LR: optimizer.param_groups[0]["initial_lr"],
-        keys.OPT_WEIGHT_DECAY: config.weight_decay,
+        keys.OPT_LAMB_WEIGHT_DECAY if config.kind == "lamb" else keys.OPT_WEIGHT_DECAY: config.weight_decay,
     }
     for group in optimizer.param_groups:
         rule = group.get("rule", config.kind)
@@ -74,6 +78,7 @@ def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, S
         if "betas" in group:
             kind = "lamb" if rule == "lamb" else "adamw"
             beta_1, beta_2 = group["betas"]
+            found |= {keys.OPT_GRADIENT_CLIP_NORM: group["max_grad_norm"]} if rule == "lamb" else {}
             found |= {f"opt_{kind}_beta_1": beta_1, f"opt_{kind}_beta_2": beta_2, f"opt_{kind}_epsilon": group["eps"]}
         else:
             found["opt_other_momentum" if config.kind == "muon" else "sgd_opt_momentum"] = group["momentum"]

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from mlevents import keys
 from mlevents.runlog import NotResumable, RunLog
 from mlevents.terminal_escape import printable
 from timedrun import config, stdio
@@ -32,7 +33,7 @@ from timedrun.run.load_counters import LoadCounters
 from timedrun.run.progress import Progress
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
-from timedrun.storage import result_files
+from timedrun.storage import ledger, result_files
 from timedrun.storage.result_files import ResultPaths, write_json
 
 T = TypeVar("T")
@@ -112,14 +113,14 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
                 fault.inject_at_exit(ranks.rank)
         finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
+                ending.close(run.outcome.value)
                 ended = run.outcome is not Outcome.STOPPED
                 state = run.train_state.digest() if ended else None
                 origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
         assert run.outcome is not None  # leaving the context without an error sets it
     except BaseException as error:  # the group is not destroyed: that may wait for ranks that have ended
         reason = watch.failed(error)  # the same as before, if the run asked
-        if ending.log is not None:
-            ending.log.close(reason=reason)  # if the run had not begun; else it is closed
+        ending.close(reason)
         failure = watch.failure
         if failure is None or not is_symptom(error):
             raise
@@ -141,11 +142,18 @@ class Ending:
     log: RunLog | None = None
     """None until it is opened."""
 
+    def close(self, reason: str) -> None:
+        """Close the log, with `reason` unless it is closed, then the run in the ledger."""
+        log, self.log = self.log, None
+        if log is not None:
+            log.close(reason=reason)
+            if log.path is not None:
+                ledger.close(log.path)
+
     def __call__(self, reason: str, code: ExitCode) -> NoReturn:
         """Close the log with `reason` and exit."""
         try:
-            if self.log is not None:
-                self.log.close(reason=reason)
+            self.close(reason)
         except Exception as error:  # a full or hanging disk must not keep a lost run alive
             stdio.write(printable(f"timedrun run: the log has no run_stop: {error}") + "\n")
         finally:
@@ -184,6 +192,7 @@ def open_log(
         try:
             if resume_from is not None:
                 result_files.hold(options.paths)
+                ledger.resume(options.paths.log)
                 return RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
             return claim(settings, options, ranks, platform)
         except OSError as error:
@@ -222,17 +231,26 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     except FileExistsError:
         reason = "another run has this number; nothing of it was changed; start again for the next one"
         raise FileExistsError(errno.EEXIST, reason, str(paths.side)) from None
+    log = None
     try:
         log = RunLog(paths.log)
+        facts = {"benchmark": settings.benchmark, "config_name": settings.name, "system": platform}
+        code, digest = system.provenance(ROOT), config.digest(settings)
+        entry = ledger.announce(paths.log, config_digest=digest, seed=settings.seed, **facts, **code)
     except BaseException:
+        if log is not None:
+            log.close()
+            paths.log.unlink()
         paths.side.rmdir()
         raise
     status_files.report_begun(paths.number)
     try:
+        log.event(keys.LEDGER_ENTRY, entry)
         write_beside(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the files beside the log could not be written")
+        ledger.close(paths.log)
         raise
     return log
 

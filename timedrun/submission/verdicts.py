@@ -15,6 +15,7 @@ from mlevents.mlcommons import CheckStatus, OfficialVerdict
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.rounds import Ruleset, rulesets_of
 from mlevents.summary import RunSummary
+from timedrun.submission.announced_runs import ledger_findings
 from timedrun.submission.package_figures import check_figures
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
 
@@ -40,7 +41,8 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
     """
     reports = [check(file, ruleset) for file in files]
     logs = [replace(one, findings=[*one.findings, *config_findings(one.summary)]) for one in reports]
-    return logs, check_set([one.summary for one in logs], ruleset or ruleset_of(logs))
+    summaries = [one.summary for one in logs]
+    return logs, check_set(summaries, ruleset or ruleset_of(logs)) + ledger_findings(summaries)
 
 
 def config_findings(log: RunSummary) -> list[Finding]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from timedrun.config import OptimizerConfig
+from timedrun.training.lamb import Lamb
 
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Group = dict[str, Any]
@@ -261,6 +262,13 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay / lr, fused=True)
     elif config.kind == "decoupled_adamw":
         optimizer = DecoupledAdamW(params, lr, betas, config.epsilon, decay)
+    elif config.kind == "lamb":
+        matrices, others = ([p for p in params if (p.dim() > 1) is wanted] for wanted in (True, False))
+        kinds: list[Group] = [
+            {"params": matrices},
+            {"params": others, "weight_decay": 0.0},
+        ]  # MLPerf: none of norms and biases
+        optimizer = Lamb([kind for kind in kinds if kind["params"]], lr, betas, config.epsilon, decay)
     elif config.kind == "adamw":
         optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=fused or on_cuda)
     else:

@@ -120,7 +120,9 @@ def test_two_nodes_train_like_two_ranks_of_one_and_only_the_first_writes_results
     options = ("--schedule.epochs", "3", "--evaluation.target", "0.999")
     linked_nodes.start(*options)
     assert linked_nodes.codes() == [ExitCode.TARGET_NOT_REACHED] * 2, linked_nodes.output(0) + linked_nodes.output(1)
-    assert sorted(path.name for path in (folder / "node0" / "results").iterdir()) == ["result_0.txt", "run_0"]
+    assert sorted(path.name for path in (folder / "node0" / "results").glob("[!.]*")) == [
+        *("ledger.jsonl", "result_0.txt", "run_0")
+    ]
     assert not list((folder / "node1").glob("results/*"))
     one = [sys.executable, *RUN, "--results", str(folder / "one"), "--ranks", "2", *options]
     done = subprocess.run(one, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)

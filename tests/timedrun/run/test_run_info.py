@@ -52,6 +52,13 @@ def test_an_optimizer_logs_its_own_hyperparameters_and_no_others(kind: Any, own:
     assert found == shared | own and set(shared) == SHARED
 
 
+def test_lamb_logs_its_keys_of_the_closed_division_and_no_general_decay() -> None:
+    found = optimizer_info(replace(CONFIG, kind="lamb"), build_optimizer(replace(CONFIG, kind="lamb"), nn.Linear(2, 2)))
+    own = {constants.OPT_LAMB_BETA_1: 0.7, constants.OPT_LAMB_BETA_2: 0.98, constants.OPT_LAMB_EPSILON: 1e-6}
+    shared = {constants.OPT_NAME: "lamb", constants.OPT_BASE_LR: 0.5, constants.OPT_LAMB_WEIGHT_DECAY: 0.1}
+    assert found == shared | own | {constants.OPT_GRADIENT_CLIP_NORM: 1.0}
+
+
 def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters() -> None:
     config = shakespeare_modern()
     optimizer = build_gpt_optimizer(config.optimizer, build_model(config.model, seed=1), adam_beta1=0.6)

@@ -17,10 +17,11 @@ from mlevents.rounds import ruleset as rules_named
 from timedrun.errors import UsageError
 from timedrun.provenance.system import provenance
 from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
+from timedrun.storage.ledger import parse
 from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
-from timedrun.submission.packaging.package_docs import IMPLEMENTATION
 from timedrun.submission.packaging.package_layout import write_manifest, write_tree
+from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder, open_results
 from timedrun.submission.packaging.safe_files import PackageError, safe_name
 from timedrun.submission.scoring.score import Score
@@ -282,6 +283,9 @@ def _notes(one: ResultFolder, source: Path) -> list[str]:
         notes.append(f"{one.folder}: no score: {one.score.reason}.")
     if one.left_out:
         notes.append(f"{one.folder}: not packaged, outside of the median window: {', '.join(one.left_out)}.")
+    notes += [f"{one.folder}: {text}." for text in one.announced]
+    if one.ledger is not None:
+        notes.append(f"{one.folder}: ledger head {parse(one.ledger).head}: publish or send it before the results.")
     if needed := open_keys(one.description)[0]:
         notes.append(
             f"{one.system}: a submission would need answers for {', '.join(needed)}: fill in the file of `timedrun "

@@ -1,26 +1,22 @@
-"""Texts of a package: README files and the scripts that repeat its runs."""
+"""Texts of a package: README files and the description of an implementation."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import json
-import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mlevents import keys
-from mlevents.rounds import Ruleset
+from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
 from mlevents.terminal_escape import printable
+from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
 from timedrun.submission.scoring.score_table import columns, table
 
-IMPLEMENTATION = "timedrun"
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
-NOT_FOR_RUNNING = ("dev", "report")
-"""Extras of pyproject.toml that runs do not use."""
 
 
 def package_readme(
@@ -51,8 +47,9 @@ def package_readme(
             "has neither received nor reviewed it."
         )
     official = (
-        f"MLCommons' own check of this folder: `python -m mlperf_logging.package_checker . training {rules.name}` "
-        f"(mlperf-logging\n{rules.checker}); it may write into the folder it checks, so run it on a copy."
+        f"MLCommons' own check of this folder: `python -m mlperf_logging.package_checker . training {rules.name}` with "
+        f"the release\n`mlperf-logging=={rules.checker}`; it may write into the folder it checks, so run it on a copy."
+        f"{''.join(map(_retired, benchmarks))}"
         if rules.checker
         else "MLCommons' tools have no rules for this benchmark."
     )
@@ -69,7 +66,7 @@ def package_readme(
 - `benchmarks/<benchmark>/implementations/<system>/`: config of every run, environment, scripts that repeat the runs.
 - `benchmarks/<benchmark>/implementations/{IMPLEMENTATION}/`: the source code. {_source_text(provenance)}
 - `manifest.json`: metadata, the verdicts of the checkers and the SHA-256 of every file.
-{_left_out(sets)}
+{_left_out(sets)}{_announced(sets)}
 {official}
 
 ## Settings
@@ -105,60 +102,6 @@ The code of data preparation, model, initialisation, optimizer and evaluation is
 
 {chr(10).join(f"- `{name}`: {text}" for name, text in index.items() if text)}
 """
-
-
-def setup_script(source: Path, environment: str) -> str:
-    """Return setup.sh, which installs the packaged source with the extras whose requirements the runs had."""
-    project = source / "pyproject.toml"
-    if project.is_file():
-        extras = _extras(project, environment)
-        wanted = f'"$here/../{IMPLEMENTATION}{extras and f"[{extras}]"}"'
-    else:
-        wanted = f'"{IMPLEMENTATION}"'
-    return _script(
-        "One-time set-up: installs the source of these runs, and its requirements in the versions of the runs.",
-        f'python -m pip install --constraint "$here/constraints.txt" {wanted}',
-    )
-
-
-def constraints(environment: str) -> str:
-    """Return constraints.txt for pip: the version of every distribution in environment.txt but timedrun's own.
-
-    Local versions are cut off: `torch==2.13.0` is met by 2.13.0+cpu and 2.13.0+cu130, by whatever the machine needs.
-    """
-    pins = [line.partition("+")[0] for line in environment.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line)]
-    kept = [pin for pin in pins if not pin.startswith(f"{IMPLEMENTATION}==")]
-    return "\n".join(["# Versions of the packaged runs, from environment.txt.", *kept, ""])
-
-
-def datasets_script(one: ResultFolder) -> str:
-    """Return init_datasets.sh, which checks or indexes the dataset."""
-    config = f'"$here/runs/{one.paths[0].side.name}/config.json"'
-    return _script(
-        "One-time check or indexing of the dataset; the first argument is its folder, if it needs one.",
-        _PATH,
-        f'python -m timedrun prepare {one.package_name} {config} ${{1:+--data-folder "$1"}}',
-    )
-
-
-def run_script(one: ResultFolder) -> str:
-    """Return run_and_time.sh, which repeats every run from its own config, in order."""
-    numbers = " ".join(str(run.number) for run in one.paths)
-    threads = f" --threads {one.threads}" if one.threads else ""
-    return _script(
-        "Repeats the runs of this system, each from the config of the run that it repeats.",
-        _PATH,
-        ': "${1:?usage: run_and_time.sh NEW_FOLDER [DATA_FOLDER]}"',
-        'mkdir -p "$1"',
-        'out="$(cd "$1" && pwd)"',
-        'data="${2:+$(cd "$2" && pwd)}"',
-        'cd "$here"  # runs record their command: relative paths name no folder of this machine',
-        f"for number in {numbers}; do",
-        "    # Exit status 3: the target was not reached; continue with the next run.",
-        f'    python -m timedrun run {one.package_name} "runs/run_$number/config.json" --ranks {one.ranks}{threads} \\',
-        '        --results "$out" --number "$number" ${data:+--data-folder "$data"} || test $? -eq 3',
-        "done",
-    )
 
 
 def implementation_description(one: ResultFolder, provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,22 +157,26 @@ def origin(one: ResultFolder) -> dict[str, Any]:
     }
 
 
-_PATH = (
-    "export PYTHONDONTWRITEBYTECODE=1  # keep the package unchanged\n"
-    f'export PYTHONPATH="$here/../{IMPLEMENTATION}:$here/../{IMPLEMENTATION}/logging${{PYTHONPATH:+:$PYTHONPATH}}"'
-)
-
-
-def _script(purpose: str, *lines: str) -> str:
-    here = 'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"'
-    return "\n".join(["#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", here, *lines, ""])
-
-
 def _source_text(provenance: Mapping[str, Any]) -> str:
     if provenance["commit"] == "unknown":
         return "Its commit is unknown."
     changed = " with local changes, which the packaged files include" if provenance["dirty"] else ""
     return f"Packaged from commit {provenance['commit']}{changed}."
+
+
+def _retired(benchmark: str) -> str:
+    """Return the state of a benchmark that MLPerf's newest round no longer has, as a paragraph; "" if it has it."""
+    newest = list(MLPERF_RULESETS)[-1]
+    rounds = [name for name in rulesets_of(benchmark) if name in MLPERF_RULESETS]
+    if not rounds or rounds[-1] == newest:
+        return ""
+    last = MLPERF_RULESETS[rounds[-1]]
+    return (
+        f"\n\nMLPerf Training has retired {benchmark}; its last round is {last.round}. A division for retired "
+        "benchmarks was\nproposed (mlcommons/training issue 847) and not adopted for v6.0. The proposal asks for the "
+        "rules of the closed\ndivision and the checkers of the last round: `timedrun package --ruleset "
+        f"{last.name}`."
+    )
 
 
 def _left_out(sets: Sequence[ResultFolder]) -> str:
@@ -241,6 +188,11 @@ def _left_out(sets: Sequence[ResultFolder]) -> str:
         if one.left_out
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _announced(sets: Sequence[ResultFolder]) -> str:
+    unknown = "no ledger of announced runs: how many there were is not known"
+    return "".join(f"- {one.system}, {one.benchmark}: {'; '.join(one.announced) or unknown}.\n" for one in sets)
 
 
 def _settings(one: ResultFolder) -> str:
@@ -276,20 +228,3 @@ def _docstring(file: Path) -> str:
     except (SyntaxError, ValueError):
         return ""
     return text.partition("\n")[0]
-
-
-def _extras(project: Path, environment: str) -> str:
-    """Return the extras of pyproject.toml whose requirements were all installed for the runs."""
-    installed = {_normal(line.partition("==")[0]) for line in environment.splitlines() if "==" in line}
-    optional = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}).get("optional-dependencies", {})
-    return ",".join(
-        extra
-        for extra, requirements in optional.items()
-        if extra not in NOT_FOR_RUNNING and {_normal(requirement) for requirement in requirements} <= installed
-    )
-
-
-def _normal(requirement: str) -> str:
-    """Return a requirement's name, normalised by PEP 503."""
-    name = re.match(r"[A-Za-z0-9._-]*", requirement.strip())
-    return re.sub(r"[-_.]+", "-", name.group() if name else "").lower()

@@ -13,9 +13,10 @@ from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.files import MANIFEST
 from mlevents.rounds import Ruleset
 from timedrun.provenance.system import provenance
-from timedrun.submission.packaging import package_docs
+from timedrun.storage.ledger import LEDGER
+from timedrun.submission.packaging import package_docs, package_scripts
 from timedrun.submission.packaging.archive import digests
-from timedrun.submission.packaging.package_docs import IMPLEMENTATION
+from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import ResultFolder
 from timedrun.submission.packaging.safe_files import (
     copy,
@@ -70,6 +71,8 @@ def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapp
     """Write the settings, environment and scripts with which one system ran the packaged `source`."""
     environment = one.contents[one.paths[0].environment]
     write(folder / one.paths[0].environment.name, environment)
+    if one.ledger is not None:
+        write(folder / LEDGER, one.ledger)
     for run in one.paths:
         files = [run.config]
         if one.contents[run.environment] != environment:
@@ -81,10 +84,10 @@ def _write_system(folder: Path, one: ResultFolder, source: Path, made_from: Mapp
     modules = sorted((source / one.package_name.replace(".", "/")).glob("*.py"))
     _text(folder / "README.md", package_docs.system_readme(one, source, modules, made_from))
     installed = environment.decode(errors="replace")
-    _text(folder / "setup.sh", package_docs.setup_script(source, installed))
-    _text(folder / "constraints.txt", package_docs.constraints(installed))
-    _text(folder / "init_datasets.sh", package_docs.datasets_script(one))
-    _text(folder / "run_and_time.sh", package_docs.run_script(one))
+    _text(folder / "setup.sh", package_scripts.setup_script(source, installed))
+    _text(folder / "constraints.txt", package_scripts.constraints(installed))
+    _text(folder / "init_datasets.sh", package_scripts.datasets_script(one))
+    _text(folder / "run_and_time.sh", package_scripts.run_script(one))
     _json(folder / f"{one.system}_{IMPLEMENTATION}.json", package_docs.implementation_description(one, made_from))
 
 

@@ -18,6 +18,7 @@ from timedrun.benchmark import find
 from timedrun.config import differing, dump
 from timedrun.errors import UsageError
 from timedrun.storage.result_files import ResultPaths
+from timedrun.submission.announced_runs import find_ledger, ledger_findings
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object
 from timedrun.submission.packaging.safe_files import (
     PackageError,
@@ -50,6 +51,8 @@ class ResultFolder:
     power: list[Path]  # readings: power/result_N/node_0.txt
     score: Score
     left_out: list[str]  # names of logs that are not packaged, if there are more runs than a submission has
+    ledger: bytes | None  # in which its runs were announced; all of it, since parts would not show that none is missing
+    announced: list[str]  # which of the announced runs these are, and what contradicts the ledger
     notes: list[str]
 
     @property
@@ -130,6 +133,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
             raise PackageError(f"{run.config}: 'benchmark' is not the import name of a package.")
         if config["benchmark"] != configs[0]["benchmark"]:
             raise PackageError(f"{run.config}: of {config['benchmark']}, others are of {configs[0]['benchmark']}.")
+    path = find_ledger(folder) if any(record.first(keys.LEDGER_ENTRY) for record in records) else None
     descriptions = [agreed_description(run.system, logged, contents) for run in paths]
     provenances = [json_object(run.provenance, contents) if run.provenance in contents else {} for run in paths]
     opened = ResultFolder(
@@ -147,6 +151,8 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         power=_power(folder, records),
         score=score,
         left_out=left_out,
+        ledger=content(path) if path else None,
+        announced=[one.message for one in ledger_findings([summarize(record) for record in records])] if path else [],
         notes=differences(paths, descriptions, contents),
     )
     for key, text in (("data", "digests of their data"), ("image_digest", "container images")):

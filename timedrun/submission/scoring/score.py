@@ -16,6 +16,7 @@ from mlevents.rounds import ruleset as rules_named
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
 from timedrun.stdio import progress
+from timedrun.submission.announced_runs import ledger_findings
 from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
@@ -179,6 +180,7 @@ def score_set(
     scale = factor or 1.0
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
+    notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]
     disturbed = {names[i]: "; ".join(load) for i in selected.chosen if (load := summaries[i].disturbances)}
     quiet = None
     if disturbed and rules and reason is None:

@@ -156,6 +156,7 @@ def test_the_median_window_of_more_runs_is_packaged(tmp_path: Path, make_set: Ma
     kept = [f"result_{n}.txt" for n in range(1, 6)]  # windows 0-4, 1-5, 2-6 have the means 12, 13, 14
     assert sorted(path.name for path in (report.folder / "results/1xCPU-baseline/resnet").iterdir()) == kept
     assert report.official.verdict == "pass" and report.scores[0].score_minutes == pytest.approx(13.0)
+    assert not [one for one in report.findings if one.rule == "figures"]
     (runs,) = _json(report.folder / "manifest.json")["runs"]
     assert runs["results"] == kept and runs["left_out"] == ["result_0.txt", "result_6.txt"]
     for text in ((report.folder / "README.md").read_text(), report.text):
@@ -193,6 +194,16 @@ def test_a_task_outside_mlperf_is_packaged_without_mlcommons_checker(
     assert report.official.verdict == "not run" and "have no rules" in report.official.messages[0]
     assert report.passed == (report.strict == "pass")
     assert "no round of MLPerf has the task gpt_125m" in (report.folder / "README.md").read_text()
+
+
+def test_a_package_of_a_retired_benchmark_names_its_last_round_and_the_release_of_the_checker(
+    tmp_path: Path, make_set: MakeSet, source: Path
+) -> None:
+    for ruleset in ("2.0.0", "4.0.0"):
+        report = _package([make_set(tmp_path / f"set{ruleset}")], tmp_path / ruleset, source, ruleset=ruleset)
+        text = (report.folder / "README.md").read_text()
+        assert "retired resnet; its last round is v4.0." in text and "not adopted" in text
+        assert f". training {ruleset}`" in text and f"`mlperf-logging=={rules_named(ruleset).checker}`" in text
 
 
 @pytest.mark.processes

@@ -1,0 +1,95 @@
+"""Scripts of a package that install its source, check its data and repeat its runs."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from timedrun.submission.packaging.result_folder import ResultFolder
+
+IMPLEMENTATION = "timedrun"
+NOT_FOR_RUNNING = ("dev", "report")
+"""Extras of pyproject.toml that runs do not use."""
+
+
+def setup_script(source: Path, environment: str) -> str:
+    """Return setup.sh, which installs the packaged source with the extras whose requirements the runs had."""
+    project = source / "pyproject.toml"
+    if project.is_file():
+        extras = _extras(project, environment)
+        wanted = f'"$here/../{IMPLEMENTATION}{extras and f"[{extras}]"}"'
+    else:
+        wanted = f'"{IMPLEMENTATION}"'
+    return _script(
+        "One-time set-up: installs the source of these runs, and its requirements in the versions of the runs.",
+        f'python -m pip install --constraint "$here/constraints.txt" {wanted}',
+    )
+
+
+def constraints(environment: str) -> str:
+    """Return constraints.txt for pip: the version of every distribution in environment.txt but timedrun's own.
+
+    Local versions are cut off: `torch==2.13.0` is met by 2.13.0+cpu and 2.13.0+cu130, by whatever the machine needs.
+    """
+    pins = [line.partition("+")[0] for line in environment.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line)]
+    kept = [pin for pin in pins if not pin.startswith(f"{IMPLEMENTATION}==")]
+    return "\n".join(["# Versions of the packaged runs, from environment.txt.", *kept, ""])
+
+
+def datasets_script(one: ResultFolder) -> str:
+    """Return init_datasets.sh, which checks or indexes the dataset."""
+    config = f'"$here/runs/{one.paths[0].side.name}/config.json"'
+    return _script(
+        "One-time check or indexing of the dataset; the first argument is its folder, if it needs one.",
+        _PATH,
+        f'python -m timedrun prepare {one.package_name} {config} ${{1:+--data-folder "$1"}}',
+    )
+
+
+def run_script(one: ResultFolder) -> str:
+    """Return run_and_time.sh, which repeats every run from its own config, in order."""
+    numbers = " ".join(str(run.number) for run in one.paths)
+    threads = f" --threads {one.threads}" if one.threads else ""
+    return _script(
+        "Repeats the runs of this system, each from the config of the run that it repeats.",
+        _PATH,
+        ': "${1:?usage: run_and_time.sh NEW_FOLDER [DATA_FOLDER]}"',
+        'mkdir -p "$1"',
+        'out="$(cd "$1" && pwd)"',
+        'data="${2:+$(cd "$2" && pwd)}"',
+        'cd "$here"  # runs record their command: relative paths name no folder of this machine',
+        f"for number in {numbers}; do",
+        "    # Exit status 3: the target was not reached; continue with the next run.",
+        f'    python -m timedrun run {one.package_name} "runs/run_$number/config.json" --ranks {one.ranks}{threads} \\',
+        '        --results "$out" --number "$number" ${data:+--data-folder "$data"} || test $? -eq 3',
+        "done",
+    )
+
+
+_PATH = (
+    "export PYTHONDONTWRITEBYTECODE=1  # keep the package unchanged\n"
+    f'export PYTHONPATH="$here/../{IMPLEMENTATION}:$here/../{IMPLEMENTATION}/logging${{PYTHONPATH:+:$PYTHONPATH}}"'
+)
+
+
+def _script(purpose: str, *lines: str) -> str:
+    here = 'here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"'
+    return "\n".join(["#!/usr/bin/env bash", f"# {purpose}", "set -euo pipefail", here, *lines, ""])
+
+
+def _extras(project: Path, environment: str) -> str:
+    """Return the extras of pyproject.toml whose requirements were all installed for the runs."""
+    installed = {_normal(line.partition("==")[0]) for line in environment.splitlines() if "==" in line}
+    optional = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {}).get("optional-dependencies", {})
+    return ",".join(
+        extra
+        for extra, requirements in optional.items()
+        if extra not in NOT_FOR_RUNNING and {_normal(requirement) for requirement in requirements} <= installed
+    )
+
+
+def _normal(requirement: str) -> str:
+    """Return a requirement's name, normalised by PEP 503."""
+    name = re.match(r"[A-Za-z0-9._-]*", requirement.strip())
+    return re.sub(r"[-_.]+", "-", name.group() if name else "").lower()
