@@ -121,6 +121,13 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
 
 
+def add_audit(parser: ArgumentParser) -> None:
+    parser.add_argument("round", metavar="ROUND", help="folder of a round: SUBMITTER/{results,systems} each")
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    _add_paths(parser, "--published", "published scores: CSV files of MLCommons' result_summarizer")
+    _add_path(parser, "--html", "also write the audit to FILE as one page")
+
+
 def add_forecast(parser: ArgumentParser) -> None:
     parser.description = (
         "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"

@@ -11,6 +11,7 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks.check_context import TRAINED, CheckedRun
 from mlevents.checks.finding import Finding, Level
+from mlevents.checks.timed_region import FIRST_ROUND_MS
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
 from mlevents.event import Event, is_number, short
 
@@ -51,6 +52,20 @@ def time_steps(run: CheckedRun) -> Iterator[Finding]:
         message = f"time steps back {len(steps)} times, by up to {worst / 1e3:.3f} s (after line {before.line})"
         message += "; the wall clock was set, or several processes wrote"
         yield run.finding("warning", "time-order", message, after)
+
+
+def time_digits(run: CheckedRun) -> Iterator[Finding]:
+    """Report times in milliseconds since 1970 of a length that the log's other times do not have."""
+    middle = median_low([event.time_ms for event in run.record.events])
+    wrong = [event for event in run.record.events if not middle / 5 < event.time_ms < middle * 5]
+    if wrong and middle > FIRST_ROUND_MS:
+        digits, usual = (len(f"{abs(time):.0f}") for time in (wrong[0].time_ms, middle))
+        amiss = "a digit too many: " if digits == usual + 1 else ""
+        message = (
+            f"time_ms of {wrong[0].key} is {wrong[0].time_ms:.0f}, {amiss}the log's other times have {usual} digits"
+        )
+        more = f"; {len(wrong)} times are of another length" if len(wrong) > 1 else ""
+        yield run.finding("warning", "time-digits", message + more, wrong[0])
 
 
 def numbering(run: CheckedRun) -> Iterator[Finding]:
