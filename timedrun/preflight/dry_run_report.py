@@ -84,8 +84,8 @@ def report(
             package_findings, package_verdicts = _package(packed, folder / "package", named, rules, answers)
             findings += package_findings
             official += package_verdicts
-        simulated = [one for one in findings if one.rule != "convergence"]  # the plan does not know when a run converges
-        findings = _merged(simulated, re.escape(f"{folder}/"))
+        findings = [one for one in findings if one.rule != "convergence"]  # simulated
+        findings = _merged(findings, re.escape(f"{folder}/"))
     strict = verdict(findings)
     findings += _official_findings(official)
     verdicts = [one.verdict for one in official]
