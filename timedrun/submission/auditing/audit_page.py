@@ -23,7 +23,7 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8886; }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.wide { overflow-x: auto; } .wide td { overflow-wrap: normal; }
+.wide { overflow-x: auto; }
 summary { cursor: pointer; } details { margin: .5rem 0; } li, code { font-size: .9rem; }
 .error { color: light-dark(#a11, #f88); } .warning { color: light-dark(#850, #fc6); } .source { opacity: .75; }
 """
