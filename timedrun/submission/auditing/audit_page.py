@@ -58,13 +58,6 @@ def _lines(audit: Audit) -> Iterator[str]:
         yield f"<details><summary>{_text(submitter)}: {len(rows)} sets</summary>"
         yield from _table(header, rows, numbers=(2, 3, 4))
         yield "</details>"
-    reasons = [(*score_row(one)[:3], one.score.reason) for one in audit.sets if one.score.reason]
-    if reasons:
-        yield "<h2>Sets without score</h2>"
-        yield from _table(("submitter", "system", "benchmark", "reason"), reasons)
-    if audit.missing:
-        yield "<h2>Published scores of sets that are not here</h2>"
-        yield from _table(("submitter", "system", "benchmark"), audit.missing)
     yield f"<p>{_text(NOTICE)}</p>\n</body>\n</html>"
 
 
