@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,8 @@ from typing import Any, Final
 from mlevents.mlcommons import checker_version
 from mlevents.rounds import MLPERF_RULESETS, round_of_path
 
-Scores = dict[tuple[str, str, str], float | None]  # submitter, system, benchmark: minutes
+Name = tuple[str, str, str]  # submitter, system, benchmark
+Scores = dict[tuple[Name, int], float | None]  # minutes, by name and rank: systems of one submitter may share a name
 
 TIMEDRUN: Final = (sys.executable, "-c", "import sys; from timedrun.cli import main; sys.exit(main())")
 
@@ -60,19 +62,30 @@ def ours(tree: Path, scratch: Path, ruleset: str) -> tuple[dict[str, Spent], Sco
         command = [*TIMEDRUN, verb, str(tree), *options, "--json", "--ruleset", ruleset]
         status = spent[verb].run(command, scratch, scratch / f"{verb}.json")
         assert status in (0, 1), f"timedrun {verb} ended with {status}"
-    scores: Scores = {}
+    scores: list[tuple[Name, float | None]] = []
     for row in json.loads((scratch / "score.json").read_text()):
-        # MLCommons' table names a system as its description does.
-        description = tree / row["submitter"] / "systems" / f"{row['system']}.json"
-        system = json.loads(description.read_text())["system_name"]
-        scores[row["submitter"], system, row["benchmark"]] = row["score_minutes"]
-    return spent, scores
+        # MLCommons' table names a submitter and a system as the description does.
+        file = tree / row["submitter"] / "systems" / f"{row['system']}.json"
+        description = json.loads(file.read_text())
+        name = (description["submitter"], description["system_name"], row["benchmark"])
+        scores.append((name, row["score_minutes"]))
+    return spent, ranked(scores)
+
+
+def ranked(scores: Sequence[tuple[Name, float | None]]) -> Scores:
+    """Number the scores of each name by rising time, missing ones last."""
+    numbers: Counter[Name] = Counter()
+    found: Scores = {}
+    for name, minutes in sorted(scores, key=lambda one: math.inf if one[1] is None else one[1]):
+        found[name, numbers[name]] = minutes
+        numbers[name] += 1
+    return found
 
 
 def theirs(submitters: Sequence[Path], scratch: Path, ruleset: str) -> tuple[dict[str, Spent], Scores]:
     """Check and summarize every submitter with MLCommons' tools."""
     spent = {"package_checker": Spent(), "result_summarizer": Spent()}
-    scores: Scores = {}
+    scores: list[tuple[Name, float | None]] = []
     for submitter in submitters:
         table = scratch / f"{submitter.name}.csv"
         detailed = scratch / f"{submitter.name}_detailed.csv"
@@ -90,10 +103,10 @@ def theirs(submitters: Sequence[Path], scratch: Path, ruleset: str) -> tuple[dic
             for row in csv.DictReader(file):
                 for benchmark in MLPERF_RULESETS[ruleset].benchmarks.keys() & row.keys():
                     if row[benchmark]:
-                        scores[row["submitter"], row["system"], benchmark] = float(row[benchmark])
+                        scores.append(((row["submitter"], row["system"], benchmark), float(row[benchmark])))
         for scaling in submitter.glob("results/*/*/scaling.json"):
             scaling.unlink()  # the package checker wrote it; the next repeat starts from the same files
-    return spent, scores
+    return spent, ranked(scores)
 
 
 def differences(own: Scores, official: Scores) -> list[str]:
@@ -113,7 +126,7 @@ def differences(own: Scores, official: Scores) -> list[str]:
             why = "theirs counts a run that did not converge by its time; here it counts as the slowest"
         else:
             why = f"theirs is scaled by {theirs / ours:.6f}: faster than the reference's convergence (RCP)"
-        found.append(f"{'/'.join(key)}: ours {ours}, theirs {theirs}: {why}")
+        found.append(f"{'/'.join(key[0])}: ours {ours}, theirs {theirs}: {why}")
     return found
 
 

@@ -22,6 +22,8 @@ VERBS: Final = {
     "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
     "check": "check logs, result sets or packages, strictly and as MLCommons does",
     "score": "score result sets: time to train",
+    "audit": "check, score and compare all results of a published round",
+    "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",
     "compare": "compute the speed-up of the second result set over the first, with its interval",
     "system": "describe this machine in MLPerf's terms and list open questions",
     "package": "package result sets in MLPerf's layout",

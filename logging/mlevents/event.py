@@ -83,8 +83,6 @@ def _refused(name: str) -> float:
 
 _PLAIN: Final = JSONDecoder(parse_constant=_refused)
 _USUAL: Final = f"{MARK} {{".encode()
-# Lists, which may nest deeply, and names that a count of '":' misses: searched once a block, not once a line.
-_ODD: Final = (b"[", b"\r", b" :", b"\t:")
 _FOLLOWED: Final = ("record-alone", "text follows the record on its line, which MLCommons' checker rejects")
 
 
@@ -92,15 +90,11 @@ class LogReader:
     """Parser of the lines of one log; defects of form are collected in `problems`."""
 
     def __init__(self, path: str) -> None:
-        self._path, self._line, self._odd = path, 0, True
+        self._path, self._line = path, 0
         self.problems: list[Finding] = []
         self._constants: list[str] = []
         self._repeated: list[str] = []
         self._decoder = JSONDecoder(parse_constant=self._constant, object_pairs_hook=self._object)
-
-    def enter(self, block: bytes) -> None:
-        """Prepare for the lines of `block`, which makes `usual` faster."""
-        self._odd = any(sign in block for sign in _ODD)
 
     def _constant(self, name: str) -> float:
         self._constants.append(name)
@@ -122,7 +116,8 @@ class LogReader:
         """
         if not raw.startswith(_USUAL) or raw.find(MARK_BYTES, 1) > 0:
             return None
-        if self._odd and (raw.count(b"[") > DEEPEST or any(sign in raw for sign in _ODD[1:])):
+        # Lists may nest deeply; a count of '":' misses the other names.
+        if raw.count(b"[") > DEEPEST or b" :" in raw or b"\t:" in raw or b"\r" in raw:
             return None
         try:
             text = raw.decode("utf-8")

@@ -247,7 +247,6 @@ def read(path: Path) -> RunRecord:
             block = b"".join(lines)
             head = head or block
             digest.update(block)
-            reader.enter(block)
             for number, raw in enumerate(lines, start=before + 1):
                 event = reader.usual(number, raw.removesuffix(b"\n").removesuffix(b"\r"))
                 if event is not None:

@@ -15,6 +15,7 @@ HEAVY = ("torch", "numpy", "scipy", "pandas", "yaml", "matplotlib", "transformer
         "mlevents.mlcommons",
         "mlevents.runlog",
         "mlevents.package_checker.tree",
+        "timedrun.commands.audit",
         "timedrun.commands.check",
         "timedrun.commands.score",
         "timedrun.commands.reproduce",

@@ -17,7 +17,6 @@ from timedrun.cli import main
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import ExitCode
 from timedrun.run import worker
-from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.plot import plot_quality
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.reproduction.reproduce_run import compare_runs
@@ -121,6 +120,5 @@ def test_the_reason_that_ends_a_run_from_another_thread_is_shown_harmless(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(worker.os, "_exit", lambda code: None)
-    ending = worker.Ending(ProcessGroup(0, 1, 0, torch.device("cpu")), ResultPaths(Path("none"), 0))
-    ending(f"rank 1: DataError: a{ESCAPE}\n.jpeg", ExitCode.ERROR)
+    worker.Ending(ProcessGroup(0, 1, 0, torch.device("cpu")))(f"rank 1: DataError: a{ESCAPE}\n.jpeg", ExitCode.ERROR)
     assert harmless(capsys.readouterr().err)

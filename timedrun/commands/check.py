@@ -69,13 +69,10 @@ def check_paths(
             demonstration = any(report.demonstration for report in reports)
             sets.append(_result(folder, "set", findings, ruleset_of(reports), demonstration=demonstration))
     logs |= {path: replace(logs[path], dropped=True) for path in dropped}
+    submissions = dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
     packages = [
         _check_package(folder, all_reports, dropped, ruleset, run_official)
-        for folder in progress(
-            dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path)),
-            "packages checked",
-            shown=show_progress,
-        )
+        for folder in progress(submissions, "packages checked", shown=show_progress)
     ]
     if run_official:
         parts: list[tuple[str, list[Path]]] = []
@@ -146,12 +143,8 @@ def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResul
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     """Print verdicts and findings; exit code 1 if anything failed or a requested checker could not run."""
-    results = check_paths(
-        [Path(path) for path in arguments.paths],
-        arguments.ruleset,
-        run_official=arguments.official,
-        show_progress=not (arguments.json or arguments.quiet),
-    )
+    paths, shown = [Path(path) for path in arguments.paths], not (arguments.json or arguments.quiet)
+    results = check_paths(paths, arguments.ruleset, run_official=arguments.official, show_progress=shown)
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:

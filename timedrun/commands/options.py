@@ -121,6 +121,26 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
 
 
+def add_audit(parser: ArgumentParser) -> None:
+    parser.add_argument("round", metavar="ROUND", help="folder of a round: SUBMITTER/{results,systems} each")
+    parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
+    _add_paths(parser, "--published", "published scores: CSV files of MLCommons' result_summarizer")
+    _add_path(parser, "--html", "also write the audit to FILE as one page")
+
+
+def add_forecast(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"
+        " or scaled, and the number of runs that tells on which side of the reference their mean lies. Model: epochs or"
+        " samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
+        " of the given runs, or of the reference's own; every run converges."
+    )
+    parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of runs of your own")
+    parser.add_argument("--batch-size", type=positive, help="global batch size (default: that of the logs)")
+    parser.add_argument("--runs", type=positive, metavar="N", help="runs of a set (default: as the rules require)")
+    parser.add_argument("--ruleset", type=ruleset, help="round (default: of the logs, else the newest with points)")
+
+
 def add_compare(parser: ArgumentParser) -> None:
     parser.add_argument("first", metavar="FIRST", help="result set")
     parser.add_argument("second", metavar="SECOND", help="result set")

@@ -69,7 +69,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     ranks = ProcessGroup.join(settings.device)
     stop = ShutdownRequest()
     stop.install(second_ends=LAUNCHED not in os.environ)  # the launcher ends its ranks itself
-    ending = Ending(ranks, options.paths)
+    ending = Ending(ranks)
     watch = Watchdog(ranks, ending).start()
     try:
         fault = Fault.from_environment(ranks.world_size)
@@ -80,8 +80,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # All ranks have met before there is a log, so that they can save together on a signal. Rank 0's number counts,
         # since nodes number the results of their own folders.
         number = ranks.all_gather(options.paths.number)[0]
-        ending.paths = replace(options.paths, number=number)
-        options = replace(options, paths=ending.paths)
+        options = replace(options, paths=replace(options.paths, number=number))
         platform = settings.submission.platform or platform_name(settings, ranks)
         # Before the log is changed: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
@@ -140,7 +139,6 @@ class Ending:
     """Exit of this process by the watchdog, while the main thread may hang in a collective."""
 
     ranks: ProcessGroup
-    paths: ResultPaths
     log: RunLog | None = None
     """None until it is opened."""
 
@@ -149,8 +147,8 @@ class Ending:
         log, self.log = self.log, None
         if log is not None:
             log.close(reason=reason)
-            if self.ranks.is_first:
-                ledger.close(self.paths)
+            if log.path is not None:
+                ledger.close(log.path)
 
     def __call__(self, reason: str, code: ExitCode) -> NoReturn:
         """Close the log with `reason` and exit."""
@@ -194,7 +192,7 @@ def open_log(
         try:
             if resume_from is not None:
                 result_files.hold(options.paths)
-                ledger.resume(options.paths)
+                ledger.resume(options.paths.log)
                 return RunLog.resume(options.paths.log, keep_in=options.paths.side, **resume_from["log"])
             return claim(settings, options, ranks, platform)
         except OSError as error:
@@ -227,7 +225,6 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
     """Create the result's log, which only one process can, and write the files beside it."""
     paths = options.paths
-    source = system.provenance(ROOT)
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten
@@ -237,9 +234,9 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     log = None
     try:
         log = RunLog(paths.log)
-        facts = {"config_name": settings.name, "config_digest": config.digest(settings), "system": platform}
-        origins = {"commit": source["commit"], "difference": source["difference"]}
-        entry = ledger.announce(paths, benchmark=settings.benchmark, seed=settings.seed, **facts, **origins)
+        facts = {"benchmark": settings.benchmark, "config_name": settings.name, "system": platform}
+        code, digest = system.provenance(ROOT), config.digest(settings)
+        entry = ledger.announce(paths.log, config_digest=digest, seed=settings.seed, **facts, **code)
     except BaseException:
         if log is not None:
             log.close()
@@ -253,7 +250,7 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the files beside the log could not be written")
-        ledger.close(paths)
+        ledger.close(paths.log)
         raise
     return log
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents import keys
-from mlevents.record import read as read_log
+from mlevents.record import read
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.errors import TimedrunError
-from timedrun.storage.result_files import ResultPaths
 
 LEDGER: Final = "ledger.jsonl"
 NOT_STARTED: Final = "not started"  # status of a run that ended before its clock
@@ -26,6 +25,7 @@ FIELDS: Final[dict[str, dict[str, Any]]] = {
     "announced": {
         **dict.fromkeys(("benchmark", "config_name", "config_digest", "system", "result", "commit"), str),
         "seed": int,
+        "dirty": bool | str,
         "difference": str | None,
     },
     "resumed": {},
@@ -56,10 +56,6 @@ class Ledger:
     broken: str  # first contradiction, "" if there is none
     torn: tuple[int, ...]  # numbers of lines that a crash cut
     head: str  # SHA-256 of the last line
-
-    def of_entry(self, sha256: str | None) -> AnnouncedRun | None:
-        """Return the run that the line with this SHA-256 announced."""
-        return next((run for run in self.runs if run.entry_sha256 == sha256), None)
 
 
 def find(folder: Path, *preferred: Path) -> Path | None:
@@ -108,14 +104,14 @@ def parse(data: bytes) -> Ledger:
     return Ledger(runs=tuple(runs.values()), broken=broken, torn=tuple(torn), head=head)
 
 
-def announce(paths: ResultPaths, **facts: Any) -> str:
-    """Announce the run at `paths`, on disk when this returns; return the SHA-256 of its line.
+def announce(log: Path, **facts: Any) -> str:
+    """Announce the run that logs to `log`, on disk when this returns; return the SHA-256 of its line.
 
     Raises:
         TimedrunError: the ledger cannot be written, or its chain is broken.
     """
-    path = place(paths.folder)
-    result = Path(os.path.relpath(paths.log, path.parent)).as_posix()
+    path = place(log.parent)
+    result = Path(os.path.relpath(log, path.parent)).as_posix()
     try:
         return _append(path, {"entry": "announced", "result": result, **facts})
     except OSError as error:
@@ -125,21 +121,21 @@ def announce(paths: ResultPaths, **facts: Any) -> str:
         ) from None
 
 
-def resume(paths: ResultPaths) -> None:
-    """Note that the run at `paths` is resumed, if it was announced. Raise OSError if the ledger cannot be written."""
-    if entry := read_log(paths.log).text(keys.LEDGER_ENTRY):
-        _append(place(paths.folder), {"entry": "resumed"}, entry)
+def resume(log: Path) -> None:
+    """Note that the run of `log` is resumed, if it was announced. Raise OSError if the ledger cannot be written."""
+    if entry := read(log).text(keys.LEDGER_ENTRY):
+        _append(place(log.parent), {"entry": "resumed"}, entry)
 
 
-def close(paths: ResultPaths) -> None:
-    """Close the run at `paths`, if it was announced, with its outcome and the SHA-256 of its log. A failure is reported
-    on standard error: the result is valid as logged."""
+def close(log: Path) -> None:
+    """Close the run of the finished `log`, if it was announced, with its outcome and the SHA-256 of the log. A failure
+    is reported on standard error: the result is valid as logged."""
     try:
-        log = read_log(paths.log)
-        status = (log.status or keys.ABORTED) if log.started else NOT_STARTED
-        outcome = {"status": status, "minutes": log.minutes, "quality": log.final_quality, "sha256": log.sha256}
-        if entry := log.text(keys.LEDGER_ENTRY):
-            _append(place(paths.folder), {"entry": "closed", **outcome}, entry)
+        run = read(log)
+        status = (run.status or keys.ABORTED) if run.started else NOT_STARTED
+        outcome = {"status": status, "minutes": run.minutes, "quality": run.final_quality, "sha256": run.sha256}
+        if entry := run.text(keys.LEDGER_ENTRY):
+            _append(place(log.parent), {"entry": "closed", **outcome}, entry)
     except OSError as error:
         stdio.write(printable(f"timedrun run: the run was not closed in the ledger: {error}") + "\n")
 
@@ -154,7 +150,7 @@ def _append(path: Path, values: dict[str, Any], of_entry: str = "") -> str:
         file.seek(0)
         data = file.read()
         found = parse(data)
-        run = found.of_entry(of_entry)
+        run = next((run for run in found.runs if run.entry_sha256 == of_entry), None)
         if found.broken or (of_entry and run is None):
             reason = f"its chain is broken: {found.broken}" if found.broken else "it does not hold the announcement"
             raise OSError(errno.EINVAL, reason, str(path))

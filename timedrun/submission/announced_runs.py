@@ -33,14 +33,20 @@ def ledger_findings(summaries: Sequence[RunSummary]) -> list[Finding]:
     """Return the findings about the runs of one set, all in one folder, by its ledger.
 
     Errors: a broken chain, a log other than the one its run closed. Warnings: announced runs that are missing (unless
-    the set is the median window) or were not closed, logs that were not announced, a torn line. Otherwise a note.
+    the set is the median window) or were not closed, logs that were not announced, a torn line, a package without the
+    ledger. Otherwise a note.
     Empty for logs that no ledger knows and that do not say they were announced.
     """
     path = find_ledger(summaries[0].path.parent) if summaries else None
     if path is not None:
         return list(_compare(summaries, path, ledger.parse(path.read_bytes())))
-    message = "its runs were announced in a ledger that is not in its folder or above: their number is not known"
-    return [_finding("note", message)] if any(run.ledger_entry for run in summaries) else []
+    if not any(run.ledger_entry for run in summaries):
+        return []
+    level: Level = "warning" if is_packaged(Path(os.path.abspath(summaries[0].path.parent))) else "note"
+    message = (
+        "its runs were announced in a ledger that is not in its folder, package or above: their number is not known"
+    )
+    return [_finding(level, message)]
 
 
 def _finding(level: Level, message: str, path: Path | None = None, line: int | None = None) -> Finding:
@@ -49,8 +55,10 @@ def _finding(level: Level, message: str, path: Path | None = None, line: int | N
 
 def _compare(summaries: Sequence[RunSummary], path: Path, found: Ledger) -> Iterator[Finding]:
     at = {os.path.normpath(path.parent / run.result): run for run in found.runs}
-    runs = [found.of_entry(one.ledger_entry) or at.get(os.path.normpath(one.path)) for one in summaries]
-    chosen = [run for run in found.runs if run in runs]
+    of_entry = {run.entry_sha256: run for run in found.runs}
+    runs = [of_entry.get(one.ledger_entry or "") or at.get(os.path.normpath(one.path)) for one in summaries]
+    numbers = {run.number for run in runs if run}
+    chosen = [run for run in found.runs if run.number in numbers]
     if not chosen and not any(one.ledger_entry or one.config_digest for one in summaries):
         return  # another's logs, in a folder below a ledger
     if found.broken:
@@ -72,12 +80,16 @@ def _compare(summaries: Sequence[RunSummary], path: Path, found: Ledger) -> Iter
 
 def _sentence(summaries: Sequence[RunSummary], chosen: Sequence[AnnouncedRun], found: Ledger) -> tuple[Level, str]:
     """Return which of the runs announced with the set's config on its system the `chosen` ones are."""
-    same = [run for run in found.runs if run.kind in {one.kind for one in chosen}]
-    announced = [run for run in same if run in chosen or run.status != NOT_STARTED]
-    missing = [run for run in announced if run not in chosen]
+    kinds, numbers = {run.kind for run in chosen}, {run.number for run in chosen}
+    same = [run for run in found.runs if run.kind in kinds]
+    announced = [run for run in same if run.number in numbers or run.status != NOT_STARTED]
+    missing = [run for run in announced if run.number not in numbers]
     not_closed = [run for run in chosen if run.status is None]
     what = f"{len(announced)} run{'s' * (len(announced) > 1)} announced with this config on this system"
-    rest = f" (runs in the ledger: {len(found.runs)}, ended before the clock: {len(same) - len(announced)})"
+    early = (
+        f"; {len(same) - len(announced)} of this config ended before the clock" if len(same) > len(announced) else ""
+    )
+    rest = f" (runs in the ledger: {len(found.runs)}{early})"
     if not missing and not not_closed:
         return "note", f"{'these are all' if len(announced) > 1 else 'this is the'} {what}{rest}"
     rules, _ = rules_of(summaries[0].benchmark or "", None)

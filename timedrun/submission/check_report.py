@@ -72,7 +72,7 @@ def result_lines(result: CheckResult, root: Path) -> list[str]:
         elsewhere = below(root, finding.path) if finding.path and finding.path != result.path else None
         place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
         text = f"{finding.level} [{finding.rule}] {place + ': ' if place else ''}{finding.message}"
-        lines += _wrapped(text, "    ", "        ")
+        lines += wrapped(text, "    ", "        ")
     return lines
 
 
@@ -82,7 +82,8 @@ def below(root: Path, path: str) -> str:
     return os.path.relpath(full, root) if full.startswith(os.path.join(root, "")) else path
 
 
-def _wrapped(text: str, first: str, further: str, max_lines: int | None = None) -> list[str]:
+def wrapped(text: str, first: str, further: str, max_lines: int | None = None) -> list[str]:
+    """Break a text into lines of at most `COLUMNS` columns, but no path."""
     return textwrap.wrap(
         printable(text),
         COLUMNS,
@@ -99,7 +100,7 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
 
     root: paths are shown relative to it. quiet: the totals only.
     """
-    lines = [] if quiet else list(_groups(results, root, by))
+    lines = [] if quiet else list(group_lines(results, root, by))
     for kind in ("log", "set", "package"):
         some = [one for one in results if one.kind == kind]
         if some:
@@ -114,12 +115,19 @@ def summary_lines(results: Sequence[CheckResult], root: Path, by: Grouping, *, q
     ):
         shown = ", ".join(f"{what or 'none'} {count:,}" for what, count in counted.most_common())
         if shown:
-            lines += _wrapped(f"errors by {name}: {shown}", "", "    ")
+            lines += wrapped(f"errors by {name}: {shown}", "", "    ")
     return lines
 
 
-def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
-    groups: dict[tuple[str, int, str, str], list[tuple[CheckResult, Finding]]] = {}
+GroupName = tuple[str, int, str, str]
+"""What a group is listed under, index of its level, rule, and message without numbers and names."""
+
+
+def finding_groups(
+    results: Sequence[CheckResult], by: Grouping
+) -> list[tuple[GroupName, list[tuple[CheckResult, Finding]]]]:
+    """Return all errors and warnings in groups that say the same but for numbers and names; rules with errors first."""
+    groups: dict[GroupName, list[tuple[CheckResult, Finding]]] = {}
     for result in results:
         for found in result.findings:
             if found.level != "note" and found.rule != "log-fails":
@@ -127,10 +135,15 @@ def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterato
                 head = found.rule if by == "rule" else result.submitter
                 name = (head, LEVELS.index(found.level), found.rule, alike)
                 groups.setdefault(name, []).append((result, found))
-    worst: dict[str, int] = {}  # rules with an error come first
+    worst: dict[str, int] = {}
     for head, level, *_ in groups:
         worst[head] = min(level, worst.get(head, level)) if by == "rule" else 0
-    ordered = sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:3], -len(item[1])))
+    return sorted(groups.items(), key=lambda item: (worst[item[0][0]], item[0][:3], -len(item[1])))
+
+
+def group_lines(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterator[str]:
+    """Format the groups of all errors and warnings; of a rule's warnings, the largest `MOST_WARNINGS` groups."""
+    ordered = finding_groups(results, by)
     for head, of_head in groupby(ordered, key=lambda item: item[0][0]):
         yield printable(head or "no submitter")
         for (_, level, rule, _), alike_ones in groupby(of_head, key=lambda item: (*item[0][:3], "")):
@@ -141,18 +154,18 @@ def _groups(results: Sequence[CheckResult], root: Path, by: Grouping) -> Iterato
                 yield from _group(members, title, root, by)
             if rest := sum(several[len(shown) :], []):
                 other = f"{len(several) - len(shown)} other message{'s' if len(several) - len(shown) > 1 else ''}"
-                yield f"  {title}: {_count(rest, by)} with {other}, listed by --json"
+                yield f"  {title}: {count_of(rest, by)} with {other}, listed by --json"
 
 
 def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Path, by: Grouping) -> Iterator[str]:
     first, found = members[0]
-    yield f"  {title}: {_count(members, by)}"
-    yield from _wrapped(found.message, "    ", "    ", max_lines=3)
+    yield f"  {title}: {count_of(members, by)}"
+    yield from wrapped(found.message, "    ", "    ", max_lines=3)
     line = "" if found.line is None else f":{found.line}"
     yield printable(f"    {'first ' if len(members) > 1 else ''}in {below(root, found.path or first.path)}{line}")
 
 
-def _count(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
+def count_of(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
     """Return the number of findings, if it is another one, and of the logs, sets or packages that have them."""
     places = {one.path for one, _ in members}
     kind = f"{len(places):,} {members[0][0].kind}{'s' if len(places) > 1 else ''}"

@@ -15,7 +15,7 @@ from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.evaluations import PROGRESS
 from mlevents.event import is_number, short
-from mlevents.rounds import Ruleset
+from mlevents.rounds import BenchmarkRules, Ruleset
 from mlevents.rounds.convergence_points import ConvergencePoint, all_points, olympic_mean, point_at
 from mlevents.run_status import failure
 from mlevents.summary import RunSummary
@@ -90,13 +90,18 @@ def convergence(runs: Sequence[RunSummary], rules: Ruleset) -> Convergence | Non
     ended = [run for run in runs if failure(run, rules.name) is None]
     batches = {run.global_batch_size for run in ended}
     batch = batches.pop() if len(batches) == 1 else None
-    units = (benchmark.progress, *PROGRESS)
-    progress = [at for run in ended if (at := next((run.converged_at[u] for u in units if u in run.converged_at), 0))]
+    progress = [at for run in ended if (at := converged_at(run, benchmark)) is not None]
     if batch is None or len(progress) < len(ended) or len(runs) - len(ended) > benchmark.dropped:
         return None
     mean = olympic_mean([*progress, *[math.inf] * (len(runs) - len(ended))], benchmark.dropped)
     point = point_at(rules, benchmark.name, batch)
     return Convergence(batch_size=batch, mean=mean, point=point, unit=UNITS.get(benchmark.unit, benchmark.unit))
+
+
+def converged_at(run: RunSummary, benchmark: BenchmarkRules) -> float | None:
+    """Return the progress, in the benchmark's unit, at which `run` ended; None if it logs none above 0."""
+    names = (benchmark.progress, *PROGRESS)
+    return next((run.converged_at[name] for name in names if name in run.converged_at), None) or None
 
 
 def check_convergence(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:

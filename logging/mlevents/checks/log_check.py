@@ -177,6 +177,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     quality.target,
     quality.value_range,
     quality.evaluation_pairs,
+    sequence_checks.time_digits,
     sequence_checks.time_steps,
     timed_region.cache_clear,
     sequence_checks.numbering,

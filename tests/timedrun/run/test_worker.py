@@ -199,7 +199,5 @@ def test_a_rank_exits_although_standard_error_has_no_reader(monkeypatch: pytest.
     monkeypatch.setattr(os, "_exit", leave)
     monkeypatch.setattr(sys, "stderr", Broken())
     with pytest.raises(SystemExit) as left:
-        Ending(ProcessGroup(0, 1, 0, torch.device("cpu")), ResultPaths(Path("none"), 0))(
-            "rank 1 died", ExitCode.RANK_LOST
-        )
+        Ending(ProcessGroup(0, 1, 0, torch.device("cpu")))("rank 1 died", ExitCode.RANK_LOST)
     assert left.value.code == ExitCode.RANK_LOST

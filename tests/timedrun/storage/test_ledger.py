@@ -19,6 +19,7 @@ FACTS: dict[str, Any] = {
     "system": "box",
     "seed": 1,
     "commit": "c",
+    "dirty": False,
     "difference": None,
 }
 

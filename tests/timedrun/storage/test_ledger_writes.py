@@ -28,7 +28,7 @@ def read(folder: Path) -> ledger.Ledger:
 
 
 def announce(folder: Path, number: int) -> str:
-    return ledger.announce(ResultPaths(folder / "set", number), **FACTS)
+    return ledger.announce(folder / "set" / f"result_{number}.txt", **FACTS)
 
 
 def announce_many(folder: Path, first: int) -> None:
@@ -110,7 +110,7 @@ def test_a_close_that_fails_is_reported_and_does_not_fail_the_run(
 ) -> None:
     announced = json.dumps({"key": keys.LEDGER_ENTRY, "value": "0", "event_type": "POINT_IN_TIME", "time_ms": 1})
     (tmp_path / "result_0.txt").write_text(f':::MLLOG {announced[:-1]}, "metadata": {{}}}}\n')
-    ledger.close(ResultPaths(tmp_path, 0))
+    ledger.close(tmp_path / "result_0.txt")
     assert "was not closed in the ledger" in capsys.readouterr().err
 
 

@@ -11,7 +11,6 @@ from mlevents.summary import summarize
 from tests.timedrun.storage.test_ledger import FACTS
 from timedrun.commands.check import check_paths
 from timedrun.storage import ledger
-from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.announced_runs import ledger_findings
 from timedrun.submission.packaging.package import package
 
@@ -25,13 +24,13 @@ def announced_set(make_set: MakeSet, folder: Path, times: Sequence[float] = TIME
     (folder.parent / ledger.LEDGER).touch()
     entries = []
     for number in range(len(times)):
-        entries.append(ledger.announce(ResultPaths(folder, number), **FACTS))
+        entries.append(ledger.announce(folder / f"result_{number}.txt", **FACTS))
     make_set(folder, times=times, config_digest="d", **{keys.LEDGER_ENTRY: "0" * 64})
     for number, entry in enumerate(entries):
         log = folder / f"result_{number}.txt"
         log.write_text(log.read_text().replace("0" * 64, entry))
         if number != not_closed:
-            ledger.close(ResultPaths(folder, number))
+            ledger.close(log)
     return folder
 
 
@@ -43,7 +42,7 @@ def said(folder: Path) -> list[tuple[str, str]]:
 def test_all_the_median_window_and_any_other_selection_are_told_apart(tmp_path: Path, make_set: MakeSet) -> None:
     folder = announced_set(make_set, tmp_path / "runs" / "set")
     all_of = "7 runs announced with this config on this system"
-    held = " (runs in the ledger: 7, ended before the clock: 0)"
+    held = " (runs in the ledger: 7)"
     assert said(folder) == [("note", f"these are all {all_of}{held}")]
     # Olympic means of the windows 0-4, 1-5, 2-6: 12, 13, 13 minutes; the upper one of equal ones is the later.
     for number in (0, 6):
@@ -108,7 +107,21 @@ def test_a_package_carries_its_ledger_and_its_reader_gets_the_same_sentence(
     moved.mkdir()
     report.folder.rename(moved / "Example")
     logs = moved / "Example" / "results" / "1xCPU-baseline" / "resnet"
-    assert said(logs) == [("note", f"{sentence} (runs in the ledger: 7, ended before the clock: 0)")]
+    assert said(logs) == [("note", f"{sentence} (runs in the ledger: 7)")]
     log = logs / "result_2.txt"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if keys.LEDGER_ENTRY not in line))
     assert ("error", "the ledger announced no run of result_2.txt") in said(logs)
+    next((moved / "Example").rglob(ledger.LEDGER)).unlink()
+    assert [level for level, _ in said(logs)] == ["warning"]
+
+
+def test_a_run_that_ended_before_its_clock_is_counted_apart(tmp_path: Path, make_set: MakeSet) -> None:
+    folder = announced_set(make_set, tmp_path / "runs" / "set")
+    early = folder / "result_9.txt"
+    entry = ledger.announce(early, **FACTS)
+    early.write_text((folder / "result_0.txt").read_text().split("run_start")[0].rpartition("\n")[0] + "\n")
+    early.write_text(early.read_text().replace(read(folder / "result_0.txt").value(keys.LEDGER_ENTRY), entry))
+    ledger.close(early)
+    early.unlink()
+    rest = "(runs in the ledger: 8; 1 of this config ended before the clock)"
+    assert said(folder) == [("note", f"these are all 7 runs announced with this config on this system {rest}")]

@@ -94,6 +94,16 @@ def test_a_malformed_manifest_is_an_error_and_no_crash(made: Path, scores: objec
     assert any("score_minutes" in message for message in messages(made))
 
 
+def test_hostile_figures_and_empty_sets_are_findings_and_no_crash(made: Path) -> None:
+    hostile = [10**400, -(10**400), float("nan"), float("inf"), {"a": 1}]
+    deep = json.loads("[" * 500 + "]" * 500)
+    resealed(made, lambda m: m["scores"][0].update(mean=10**400, runs=hostile, median=deep, quality=float("nan")))
+    (made / "results" / SYSTEM / "bert").mkdir()
+    (made / "results" / "other" / "no_benchmark").mkdir(parents=True)
+    found = messages(made)
+    assert all(any(message.startswith(field) for message in found) for field in ("mean", "runs", "median", "quality"))
+
+
 def test_a_changed_digest_and_a_replaced_log_are_found(made: Path, write_run: Callable[..., Path]) -> None:
     resealed(made, lambda manifest: manifest["files"].update({RESULT: "0" * 64}))
     assert "was changed after packaging" in messages(made, "manifest")[0]
@@ -109,6 +119,11 @@ def test_a_package_without_its_manifest_is_an_error_and_one_made_by_hand_a_warni
     for source in made.glob("benchmarks/*/implementations/timedrun"):
         source.rename(source.with_name("code"))
     assert not messages(made, "manifest") and "no manifest.json" in messages(made, "manifest", "warning")[0]
+
+
+def test_a_manifest_that_states_no_figures_is_as_none(made: Path) -> None:
+    resealed(made, lambda manifest: manifest.pop("scores"))
+    assert "no manifest.json with scores" in messages(made, "manifest")[0]
 
 
 def test_packages_of_other_tools_need_no_manifest(published: Path) -> None:

@@ -67,11 +67,12 @@ def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], be
     """Return in which shared setting the runs differ and so are not one set, or None if they agree.
 
     Args:
-        finished: runs that reached their target; a run that failed early may lack some settings.
+        finished: runs that reached their target; if there are any, only they are compared, since a score drops the
+            others, or there is none.
         benchmark: name of the benchmark by their folder.
     """
     for what, of in _SHARED.items():
-        logged = [of(one) for one in finished] + [v for one in summaries if (v := of(one)) is not None]
+        logged = [of(one) for one in finished] or [v for one in summaries if (v := of(one)) is not None]
         values = list(dict.fromkeys(short(value).strip("'") for value in logged))
         if len(values) > 1:
             return f"its runs differ in {what} ({', '.join(values)})"

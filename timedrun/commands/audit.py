@@ -1,0 +1,27 @@
+"""`timedrun audit`: the whole of a published round in one report."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from timedrun.errors import ExitCode, UsageError
+from timedrun.storage.atomic_file import replace_text
+from timedrun.storage.result_files import require_ruleset
+from timedrun.submission.auditing import audit as audits
+from timedrun.submission.auditing.audit_page import as_page
+from timedrun.submission.auditing.audit_report import as_json, as_text
+from timedrun.submission.auditing.published_scores import read_published
+
+
+def audit(arguments: argparse.Namespace) -> ExitCode:
+    """Print the audit of a round; exit code 0 whatever it finds, since a fact about another's round is no failure."""
+    require_ruleset(arguments.ruleset)
+    root = Path(arguments.round)
+    if not root.is_dir():
+        raise UsageError(f"{root} is no folder; pass the folder of a round, with SUBMITTER/results in it.")
+    found = audits.audit(root, read_published(arguments.published), arguments.ruleset)
+    if arguments.html:
+        replace_text(arguments.html, as_page(found))
+    print(as_json(found) if arguments.json else as_text(found), end="")
+    return ExitCode.OK

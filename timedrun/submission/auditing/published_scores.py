@@ -1,0 +1,68 @@
+"""Read published scores from the CSV files of MLCommons' result summarizer."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Final
+
+from mlevents.event import short
+from mlevents.rounds import BENCHMARK_DATASET
+from timedrun.errors import UsageError
+from timedrun.storage.result_files import read_text
+from timedrun.submission.scoring.run_set import SetName
+
+EXPECTED: Final = "pass a file of mlperf_logging.result_summarizer --csv"
+
+
+@dataclass(frozen=True)
+class PublishedScore:
+    """A score in minutes, with the digits that were published."""
+
+    minutes: Decimal
+
+    def agrees(self, minutes: float) -> bool:
+        """Return True if `minutes` rounds to the published digits; the last two of a float may differ."""
+        exponent = self.minutes.as_tuple().exponent
+        half = 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0
+        return abs(minutes - float(self.minutes)) <= half * 1.000001 + 1e-12 * minutes
+
+
+def read_published(files: Iterable[Path]) -> dict[SetName, PublishedScore]:
+    """Read scores by submitter, system and benchmark from files as `mlperf_logging.result_summarizer --csv` writes
+    them, such as summary.csv in MLCommons' repositories of results, its detailed ones included.
+
+    The folders of submitter and system are those of the column details_url if it has them, else the columns submitter
+    and system.
+
+    Raises:
+        UsageError: a file cannot be read, or is no such table.
+    """
+    found: dict[SetName, PublishedScore] = {}
+    for file in files:
+        try:
+            lines = list(csv.reader(read_text(file).splitlines()))
+        except (OSError, ValueError, csv.Error) as error:
+            raise UsageError(f"{file}: cannot be read as CSV ({error}); {EXPECTED}.") from None
+        header: list[str] = []
+        for number, cells in enumerate(lines, start=1):
+            if {"submitter", "system"} <= set(cells):  # repeated where the summarizer appended to the file
+                header = [name.removesuffix(":time_to_train") for name in cells]
+                continue
+            row = dict(zip(header, cells, strict=False))
+            link = re.search(r"/([^/]+)/systems/([^/]+)\.json$", row.get("details_url", ""))
+            submitter, system = link.groups() if link else (row.get("submitter", ""), row.get("system", ""))
+            for benchmark in BENCHMARK_DATASET.keys() & row.keys():
+                if text := row[benchmark].strip():
+                    try:
+                        found[submitter, system, benchmark] = PublishedScore(Decimal(text))
+                    except InvalidOperation:
+                        message = f"{file}, line {number}: {benchmark} is {short(text)}, no number of minutes"
+                        raise UsageError(f"{message}; {EXPECTED}.") from None
+        if not BENCHMARK_DATASET.keys() & set(header):
+            raise UsageError(f"{file}: no columns submitter, system and of a known benchmark; {EXPECTED}.")
+    return found
