@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from statistics import median_low
 from typing import Final
 
 from mlevents import keys
@@ -12,6 +13,7 @@ from mlevents.event import Event
 from mlevents.record import RunRecord
 from mlevents.rounds import BenchmarkRules, Ruleset
 
+FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
 TRAINED: Final = frozenset({keys.EPOCH_START, keys.EPOCH_STOP, keys.BLOCK_START, keys.BLOCK_STOP})
 
 
@@ -56,7 +58,16 @@ class CheckedRun:
         """True if checkpoints were evaluated after the clock, where the benchmark allows it."""
         return evaluated_offline(self.record.timed, self.record.stopped, self.benchmark)
 
+    @cached_property
+    def misdated(self) -> dict[int, Event]:
+        """By identity, the events whose time in milliseconds is not within a factor of 5 of the log's median: it has
+        lost or gained a digit, and no place in the order of times."""
+        middle = median_low([event.time_ms for event in self.record.events])
+        if middle < FIRST_ROUND_MS:
+            return {}
+        return {id(event): event for event in self.record.events if not middle / 5 < event.time_ms < middle * 5}
+
     def training(self) -> list[Event]:
         """Return the starts and stops of blocks and epochs of the timed region, without those of evaluations."""
-        timed = (event for event in self.record.timed if event.key in TRAINED)
+        timed = (event for event in self.record.timed if event.key in TRAINED and id(event) not in self.misdated)
         return [event for event in timed if id(event) not in self.evaluation_blocks]

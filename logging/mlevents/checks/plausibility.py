@@ -44,7 +44,7 @@ def instant_evaluations(run: CheckedRun) -> Iterator[Finding]:
         return
     start: Event | None = None
     instant = []
-    for event in run.record.timed:
+    for event in (event for event in run.record.timed if id(event) not in run.misdated):
         if event.key == keys.EVAL_START:
             start = event
         elif event.key == keys.EVAL_STOP and start is not None:

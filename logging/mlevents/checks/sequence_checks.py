@@ -11,7 +11,6 @@ from typing import Final
 from mlevents import keys
 from mlevents.checks.check_context import TRAINED, CheckedRun
 from mlevents.checks.finding import Finding, Level
-from mlevents.checks.timed_region import FIRST_ROUND_MS
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, progress_of
 from mlevents.event import Event, is_number, short
 
@@ -45,7 +44,8 @@ def time_steps(run: CheckedRun) -> Iterator[Finding]:
     if run.evaluated_offline:
         return
     apart = run.benchmark is not None and run.benchmark.cache_clear_by_time
-    events = [event for event in run.record.events if not (apart and event.key == keys.CACHE_CLEAR)]
+    dated = [event for event in run.record.events if id(event) not in run.misdated]
+    events = [event for event in dated if not (apart and event.key == keys.CACHE_CLEAR)]
     steps = [(a.time_ms - b.time_ms, a, b) for a, b in pairwise(events) if b.time_ms < a.time_ms]
     if max(steps, default=(0.0,))[0] > CLOCK_TOLERANCE_MS:  # less is the difference between nodes' clocks
         worst, before, after = max(steps, key=lambda step: step[0])
@@ -55,17 +55,15 @@ def time_steps(run: CheckedRun) -> Iterator[Finding]:
 
 
 def time_digits(run: CheckedRun) -> Iterator[Finding]:
-    """Report times in milliseconds since 1970 of a length that the log's other times do not have."""
-    middle = median_low([event.time_ms for event in run.record.events])
-    wrong = [event for event in run.record.events if not middle / 5 < event.time_ms < middle * 5]
-    if wrong and middle > FIRST_ROUND_MS:
-        digits, usual = (len(f"{abs(time):.0f}") for time in (wrong[0].time_ms, middle))
-        amiss = "a digit too many: " if digits == usual + 1 else ""
-        message = (
-            f"time_ms of {wrong[0].key} is {wrong[0].time_ms:.0f}, {amiss}the log's other times have {usual} digits"
-        )
-        more = f"; {len(wrong)} times are of another length" if len(wrong) > 1 else ""
-        yield run.finding("warning", "time-digits", message + more, wrong[0])
+    """Report times that have more or fewer digits than the others; an error for the clock's own."""
+    if run.misdated:
+        usual = len(f"{median_low([event.time_ms for event in run.record.events]):.0f}")
+        clock = [one for one in (run.record.started, run.record.stopped) if id(one) in run.misdated]
+        first = clock[0] if clock and clock[0] else next(iter(run.misdated.values()))
+        amiss = "a digit too many: " if len(f"{first.time_ms:.0f}") == usual + 1 else ""
+        message = f"time_ms of {first.key} is {first.time_ms:.0f}, {amiss}the log's other times have {usual} digits"
+        more = f"; {len(run.misdated)} times are of another length" if len(run.misdated) > 1 else ""
+        yield run.finding("error" if clock else "warning", "time-digits", message + more, first)
 
 
 def numbering(run: CheckedRun) -> Iterator[Finding]:

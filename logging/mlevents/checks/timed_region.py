@@ -9,14 +9,13 @@ from itertools import pairwise, zip_longest
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.check_context import TRAINED, CheckedRun
+from mlevents.checks.check_context import FIRST_ROUND_MS, TRAINED, CheckedRun
 from mlevents.checks.finding import Finding, Level
 from mlevents.evaluations import CLOCK_TOLERANCE_MS, checkpoints, first_passing
 from mlevents.event import Event, is_number, short
 
 CLOCK_TOLERANCE_SHARE: Final = 0.002  # of the monotonic time: four times the 0.05 % by which NTP may slew a clock
 GAP_WORTH_NOTING_MS: Final = 1000.0
-FIRST_ROUND_MS: Final = 1_514_764_800_000  # 1 January 2018, the year of MLPerf's first round
 SECONDS_SINCE_1970: Final = (1e9, 1e11)  # as milliseconds these are days in early 1970
 
 # Metadata of blocks and epochs that counts as the progress of evaluations does.
@@ -62,7 +61,7 @@ def outside(run: CheckedRun) -> Iterator[Finding]:
             yield run.finding("warning", "after-run-stop", f"{_named(late)} after run_stop", late[0])
     if started is None or stopped is None or stopped.time_ms < started.time_ms:
         return
-    timed = [event for event in run.record.timed if event.key in TRAINED | EVALUATED]
+    timed = [e for e in run.record.timed if e.key in TRAINED | EVALUATED and id(e) not in run.misdated]
     for edge, is_stop in ((stopped, True), (started, False)):
         if is_stop and run.evaluated_offline:
             continue  # judged by `stopped_at_checkpoint`

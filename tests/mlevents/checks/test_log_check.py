@@ -413,3 +413,18 @@ def test_a_run_within_its_schedule_or_one_that_cannot_be_read_has_no_finding(rec
 
 def test_a_run_that_ends_at_its_first_evaluation_has_no_finding(make_records, write):
     assert found(write, make_records(accuracies=(0.76,)), level="warning") == []
+
+
+@pytest.mark.parametrize("key", ["block_start", "epoch_stop", "eval_start", "eval_accuracy", "seed"])
+@pytest.mark.parametrize("factor", [10, 0.1])
+def test_a_time_with_another_number_of_digits_is_named_and_nothing_else_is_said_of_it(records, write, key, factor):
+    named(records, key)["time_ms"] = int(named(records, key)["time_ms"] * factor)
+    (one,) = (x for x in check(write(records)).findings if x.rule != "evaluation-interval")
+    assert (one.level, one.rule) == ("warning", "time-digits") and one.message.startswith(f"time_ms of {key} is 18000")
+    assert one.message.endswith("the log's other times have 13 digits") and ("too many" in one.message) == (factor > 1)
+
+
+@pytest.mark.parametrize("key", ["run_start", "run_stop"])
+def test_a_clock_event_with_a_digit_too_many_is_an_error(records, write, key):
+    named(records, key)["time_ms"] *= 10
+    assert "time-digits" in found(write, records)

@@ -15,7 +15,7 @@ from mlperf_logging.rcp_checker.rcp_checker import RCP_Checker
 from mlevents.rounds import ruleset
 from mlevents.rounds.convergence_points import point_at
 from timedrun.cli import main
-from timedrun.submission.forecast import forecast_reference, runs_to_tell
+from timedrun.submission.forecast import forecast, runs_to_tell
 
 WriteRun = Callable[..., Path]
 SIMULATED = 1500
@@ -60,8 +60,8 @@ def test_the_probabilities_are_those_of_simulated_sets_in_the_official_checker(
 
 @pytest.mark.parametrize("batch_size", [1536, 1800])
 def test_of_three_runs_the_probability_is_that_of_a_median(batch_size: int) -> None:
-    one = forecast_reference("gpt3", batch_size, ruleset("4.1.0"), None)
-    below = scipy.stats.norm(one.mean, one.deviation).cdf(one.reference_minimum)
+    one = forecast("gpt3", batch_size, ruleset("4.1.0"))
+    below = scipy.stats.norm(one.mean, one.deviation).cdf(one.reference.minimum)
     assert one.runs == 3 and one.fails == pytest.approx(3 * below**2 - 2 * below**3, abs=0.005)
     assert one.fails + one.scaled + one.unscaled == pytest.approx(1)
 
@@ -83,9 +83,9 @@ def test_no_number_of_runs_tells_equal_means() -> None:
 
 def test_the_reference_itself_is_as_often_above_its_mean_as_below() -> None:
     point = point_at(ruleset("4.0.0"), "resnet", 4096)
-    one = forecast_reference("resnet", 4096, None, None)
+    one = forecast("resnet", 4096)
     assert one.ruleset == "4.0.0" and point is not None  # the newest round with points
-    assert (one.mean, one.deviation, one.reference_minimum) == (point.mean, point.deviation, point.minimum)
+    assert (one.reference, one.mean, one.deviation) == (point, point.mean, point.deviation)
     assert one.unscaled == pytest.approx(0.5, abs=0.005) and one.runs_to_tell_mean is None
 
 
@@ -125,7 +125,7 @@ def test_runs_that_cannot_be_forecast_are_refused(
     written(tmp_path / "single", write_run, (34,))
     written(tmp_path / "digits", write_run, (34, 35), dataset="digits", quality_target=0.5)
     for name, why in (
-        ("mixed", "global batch sizes are [64, 3264]"),
+        ("mixed", "global batch sizes of the runs are [64, 3264]"),
         ("single", "1 of the 1 runs converged"),
         ("digits", "used data other than resnet's"),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,6 @@ from mlevents.rounds import RULESETS, round_of_path
 from mlevents.summary import RunSummary
 from timedrun.errors import UsageError
 from timedrun.submission.auditing.across_sets import kept, shared_logs, two_settings
-from timedrun.submission.auditing.published_scores import PublishedScore
 from timedrun.submission.check_report import CheckResult, Kind
 from timedrun.submission.scoring.run_set import SetName, is_packaged, sets_of
 from timedrun.submission.scoring.score import Score, score_set, usual_ruleset
@@ -52,6 +52,7 @@ TOPICS: Final = (
     Topic("Times of another length, or no times", frozenset({"time-digits", "record-time", "time-unit"})),
     Topic("Systems without description", frozenset({"system-without-description"}), LAYOUT),
     Topic("Descriptions without results", frozenset({"system-without-results"}), LAYOUT),
+    Topic("Sets without score", frozenset({"no-score"}), RESULTS),
     Topic("Scores that differ from the published ones", frozenset({"published-score"})),
 )
 
@@ -61,13 +62,16 @@ class AuditedSet:
     """A set of a round with its score, and the published one if it was given."""
 
     score: Score
-    published: PublishedScore | None
+    published: Decimal | None
 
     @property
     def agrees(self) -> bool | None:
-        """True if the score is the published one; None if there are not both."""
+        """True if the score rounds to the published digits (the last of a float may differ); None without both."""
         minutes = self.score.score_minutes
-        return None if self.published is None or minutes is None else self.published.agrees(minutes)
+        if self.published is None or minutes is None:
+            return None
+        last_digit = Decimal(1).scaleb(self.published.adjusted() - len(self.published.as_tuple().digits) + 1)
+        return abs(minutes - float(self.published)) <= 0.500001 * float(last_digit) + 1e-12 * minutes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +100,7 @@ class Audit:
         return [found for one in self.results for found in one.findings if found.rule in topic.rules]
 
 
-def audit(root: Path, published: Mapping[SetName, PublishedScore], ruleset: str | None = None) -> Audit:
+def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
     """Check, score and compare all results of the round in `root`, a folder SUBMITTER/{results,systems} each.
 
     One submitter's summaries are in memory at a time, and of each other log a few kilobytes.
@@ -139,7 +143,7 @@ def audit(root: Path, published: Mapping[SetName, PublishedScore], ruleset: str 
 
 
 def _submitter(
-    folder: Path, ruleset: str | None, published: Mapping[SetName, PublishedScore], logs: list[RunSummary]
+    folder: Path, ruleset: str | None, published: Mapping[SetName, Decimal], logs: list[RunSummary]
 ) -> Iterator[CheckResult | AuditedSet]:
     """Yield the results of a submitter's logs, sets and tree and its scores; add what is kept of its logs to `logs`."""
     summaries: dict[Path, RunSummary] = {}
@@ -164,9 +168,11 @@ def _submitter(
                 ),
                 published=published.get((submitter, system, benchmark)),
             )
-            if one.agrees is False and one.published is not None:
-                message = f"the score is {one.score.score_minutes} min, the published one {one.published.minutes} min"
+            if one.agrees is False:
+                message = f"the score is {one.score.score_minutes} min, the published one {one.published} min"
                 findings.append(Finding(level="warning", rule="published-score", message=message))
+            if one.score.reason:
+                findings.append(Finding(level="warning", rule="no-score", message=one.score.reason))
             yield one
         yield _result(place, "set", findings, ruleset or ruleset_of(reports))
         summaries |= {report.path: report.summary for report in reports}

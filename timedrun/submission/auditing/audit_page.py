@@ -23,7 +23,7 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8886; }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.wide { overflow-x: auto; } .wide td { overflow-wrap: normal; }
+.wide { overflow-x: auto; }
 summary { cursor: pointer; } details { margin: .5rem 0; } li, code { font-size: .9rem; }
 .error { color: light-dark(#a11, #f88); } .warning { color: light-dark(#850, #fc6); } .source { opacity: .75; }
 """
@@ -58,13 +58,6 @@ def _lines(audit: Audit) -> Iterator[str]:
         yield f"<details><summary>{_text(submitter)}: {len(rows)} sets</summary>"
         yield from _table(header, rows, numbers=(2, 3, 4))
         yield "</details>"
-    reasons = [(*score_row(one)[:3], one.score.reason) for one in audit.sets if one.score.reason]
-    if reasons:
-        yield "<h2>Sets without score</h2>"
-        yield from _table(("submitter", "system", "benchmark", "reason"), reasons)
-    if audit.missing:
-        yield "<h2>Published scores of sets that are not here</h2>"
-        yield from _table(("submitter", "system", "benchmark"), audit.missing)
     yield f"<p>{_text(NOTICE)}</p>\n</body>\n</html>"
 
 

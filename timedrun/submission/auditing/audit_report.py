@@ -61,20 +61,9 @@ def as_text(audit: Audit) -> str:
             lines += [f"{topic.title}{f' ({topic.source})' if topic.source else ''}", *_listed(results), ""]
     if listed := list(group_lines(others, Path(), "rule")):
         lines += ["Other errors and warnings", *listed, ""]
-    lines += [*score_lines(audit.sets), "", NOTICE, ""]
-    return "\n".join(lines)
-
-
-def score_lines(sets: Sequence[AuditedSet]) -> Iterator[str]:
-    """Yield the table of scores in minutes, and the reasons for missing ones."""
-    header = ["submitter", "system", "benchmark", "runs", "minutes", "published"]
-    widths = (14, 34, 16, 8, 9, 9)
-    rows = [[shortened(cell, width) for cell, width in zip(score_row(one), widths, strict=True)] for one in sets]
-    yield from columns(header, rows)
-    for one in sets:
-        if one.score.reason:
-            name = f"{one.score.submitter} {one.score.system} {one.score.benchmark}"
-            yield from wrapped(f"{name}: no score: {one.score.reason}.", "", "  ")
+    header, widths = ["submitter", "system", "benchmark", "runs", "minutes", "published"], (14, 34, 16, 8, 9, 9)
+    rows = [[shortened(cell, width) for cell, width in zip(score_row(one), widths, strict=True)] for one in audit.sets]
+    return "\n".join([*lines, *columns(header, rows), "", NOTICE, ""])
 
 
 def score_row(one: AuditedSet) -> list[str]:
@@ -82,25 +71,21 @@ def score_row(one: AuditedSet) -> list[str]:
     score = one.score
     finished = sum(time is not None for time in score.runs)
     minutes = "" if score.score_minutes is None else f"{score.score_minutes:.3f}"
-    published = "" if one.published is None else f"{one.published.minutes:.3f}"
+    published = "" if one.published is None else f"{one.published:.3f}"
     return [score.submitter, score.system, score.benchmark, f"{finished} of {len(score.runs)}", minutes, published]
 
 
 def as_json(audit: Audit) -> str:
     """Format an audit as JSON: totals, topics, sets with scores, and the results of all logs, sets and submitters."""
     topic_of = {rule: topic.title for topic in TOPICS for rule in topic.rules}
-    sets: list[dict[str, Any]] = [
-        {
-            **asdict(one.score),
-            "published_minutes": None if one.published is None else float(one.published.minutes),
-            "agrees": one.agrees,
-        }
-        for one in audit.sets
-    ]
+    sets: list[dict[str, Any]] = []
+    for one in audit.sets:
+        minutes = None if one.published is None else float(one.published)
+        sets.append(asdict(one.score) | {"published_minutes": minutes, "agrees": one.agrees})
     findings = [
-        {"about": one.path, "kind": one.kind, "topic": topic_of.get(found.rule), **asdict(found)}
-        for one in audit.results
-        for found in one.findings
+        {"about": result.path, "kind": result.kind, "topic": topic_of.get(found.rule), **asdict(found)}
+        for result in audit.results
+        for found in result.findings
     ]
     document = {
         "round": audit.name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final
@@ -16,24 +15,12 @@ from timedrun.errors import UsageError
 from timedrun.storage.result_files import read_text
 from timedrun.submission.scoring.run_set import SetName
 
+LONGEST: Final = 10**9  # minutes
 EXPECTED: Final = "pass a file of mlperf_logging.result_summarizer --csv"
 
 
-@dataclass(frozen=True)
-class PublishedScore:
-    """A score in minutes, with the digits that were published."""
-
-    minutes: Decimal
-
-    def agrees(self, minutes: float) -> bool:
-        """Return True if `minutes` rounds to the published digits; the last two of a float may differ."""
-        exponent = self.minutes.as_tuple().exponent
-        half = 0.5 * 10.0**exponent if isinstance(exponent, int) else 0.0
-        return abs(minutes - float(self.minutes)) <= half * 1.000001 + 1e-12 * minutes
-
-
-def read_published(files: Iterable[Path]) -> dict[SetName, PublishedScore]:
-    """Read scores by submitter, system and benchmark from files as `mlperf_logging.result_summarizer --csv` writes
+def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
+    """Read minutes by submitter, system and benchmark from files as `mlperf_logging.result_summarizer --csv` writes
     them, such as summary.csv in MLCommons' repositories of results, its detailed ones included.
 
     The folders of submitter and system are those of the column details_url if it has them, else the columns submitter
@@ -42,7 +29,7 @@ def read_published(files: Iterable[Path]) -> dict[SetName, PublishedScore]:
     Raises:
         UsageError: a file cannot be read, or is no such table.
     """
-    found: dict[SetName, PublishedScore] = {}
+    found: dict[SetName, Decimal] = {}
     for file in files:
         try:
             lines = list(csv.reader(read_text(file).splitlines()))
@@ -59,7 +46,9 @@ def read_published(files: Iterable[Path]) -> dict[SetName, PublishedScore]:
             for benchmark in BENCHMARK_DATASET.keys() & row.keys():
                 if text := row[benchmark].strip():
                     try:
-                        found[submitter, system, benchmark] = PublishedScore(Decimal(text))
+                        found[submitter, system, benchmark] = minutes = Decimal(text)
+                        if not 0 < minutes < LONGEST:  # NaN raises
+                            raise InvalidOperation
                     except InvalidOperation:
                         message = f"{file}, line {number}: {benchmark} is {short(text)}, no number of minutes"
                         raise UsageError(f"{message}; {EXPECTED}.") from None

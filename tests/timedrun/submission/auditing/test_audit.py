@@ -163,6 +163,8 @@ def test_a_digit_too_many_a_corrupted_line_and_a_missing_log_are_named_with_thei
     text = (folder / "result_0.txt").read_text().splitlines()[digits["line"] - 1]
     assert '"eval_start"' in text and digits["path"] == "Example/results/one/resnet/result_0.txt"
     assert line["path"] == "Example/results/one/resnet/result_1.txt" and "invalid JSON" in line["message"]
+    (reason,) = of(found, "no-score")
+    assert "it has 4 runs and a submission of resnet has exactly 5" in reason["message"]
     assert "4 results" in count["message"] and count["path"] == "Example/results/one/resnet"
 
 
@@ -200,6 +202,7 @@ def test_scores_are_compared_with_the_summarizers_table_to_its_digits(
     [
         ("system,resnet\n", "no columns submitter, system and of a known benchmark"),
         ("submitter,system,resnet\nExample,one,fast\n", "line 2: resnet is 'fast', no number of minutes"),
+        ("submitter,system,resnet\nExample,one,NaN\n", "line 2: resnet is 'NaN', no number of minutes"),
     ],
 )
 def test_a_table_that_is_not_the_summarizers_is_refused(
