@@ -67,7 +67,8 @@ def main() -> None:
                 copy = Path(scratch).resolve() / folder.name
                 shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("scaling.json", "power"))
                 own = ours(found)
-                own_score = score([copy], ruleset=name)[0].score_minutes
+                scored = score([copy], ruleset=name)[0]
+                own_score = scored.score_minutes and scored.score_minutes * (scored.unapplied_factor or 1.0)
                 official = theirs(copy, name)  # writes scaling.json
                 with contextlib.redirect_stdout(io.StringIO()):
                     official_score = _compute_strong_score_standalone(

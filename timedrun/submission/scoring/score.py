@@ -66,8 +66,9 @@ class Score:
     slowest: list[str]  # dropped files, including failed runs
     window: list[str] | None = None  # files that were scored, if there are more runs than a submission has
     windows: int | None = None  # number of windows of consecutive runs that `window` was chosen from
-    # Of a closed set that converges faster than the reference: of scaling.json, else of the convergence points.
-    scaling_factor: float | None = None
+    scaling_factor: float | None = None  # of scaling.json, by which a closed score is multiplied
+    # By which MLCommons' package checker would scale it, since it converges faster than the reference; not applied.
+    unapplied_factor: float | None = None
     disturbances: dict[str, str] = field(default_factory=dict)  # by other load of the machine, by file name
     undisturbed_minutes: float | None = None  # the score of the undisturbed runs alone, if some were disturbed
     energies: list[float | None] = field(default_factory=list)
@@ -227,6 +228,7 @@ def score_set(
         window=None if selected.windows is None else [names[i] for i in selected.chosen],
         windows=selected.windows,
         scaling_factor=factor,
+        unapplied_factor=converged.factor if converged and factor is None and converged.factor > 1 else None,
         disturbances=disturbed,
         undisturbed_minutes=None if quiet is None else quiet[0] * scale,
         energies=energies,
@@ -237,10 +239,10 @@ def score_set(
 
 
 def _scaling(folder: Path, division: str, found: Convergence | None, notes: list[str]) -> float | None:
-    """Return the factor of a closed score: of scaling.json in `folder`, else by the reference convergence points; None
-    for a score that is not scaled. Raise ValueError if the file holds no factor.
+    """Return the factor of scaling.json in `folder` for a closed score, None for a score that is not scaled.
 
-    The file goes first as in MLCommons' summarizer, whose scores of open sets it scales, too: no rule allows that.
+    MLCommons' summarizer scales by the same file, which its package checker writes; it scales open scores too, which no
+    rule allows. Raises ValueError if the file holds no factor.
     """
     given = scaling_factor(folder)
     if division != keys.CLOSED:
@@ -248,16 +250,16 @@ def _scaling(folder: Path, division: str, found: Convergence | None, notes: list
             notes.append(f"scaling.json ({given:g}) is ignored: the rules scale closed results only")
         return None
     if given is not None:
-        notes.append(f"the score is multiplied by the scaling_factor {given} of scaling.json")
+        notes.append(f"the score, its spread and its interval are multiplied by {given}, the factor of scaling.json")
         if found is not None and not found.matches(given):
             notes.append(f"scaling.json contradicts the reference: {found}, a factor of {found.normalization:.6f}")
-        return given
-    if found is not None and found.outcome == "scaled":
-        notes.append(f"{found}: the score, its spread and its interval are multiplied by {found.factor:.6f}")
-        return found.factor
-    if found is not None and found.outcome != "as slow":
+    elif found is not None and found.outcome == "scaled":
+        notes.append(
+            f"{found}: MLCommons' package checker writes a scaling.json of {found.factor:.6f}, not applied here"
+        )
+    elif found is not None and found.outcome != "as slow":
         notes.append(f"{found}: {'a closed result may not' if found.outcome == 'too fast' else 'not compared'}")
-    return None
+    return given
 
 
 def usual_ruleset(folder: Path, benchmark: str, log: RunSummary) -> str | None:

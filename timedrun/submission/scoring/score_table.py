@@ -66,6 +66,12 @@ def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
         lines.append("")
     else:
         lines += [f"{_name(one)}: no score: {printable(one.reason)}." for one in scores if one.reason]
+        lines += [
+            f"{_name(one)}: faster than the reference; MLCommons' package checker scales it to"
+            f" {one.score_minutes * factor:.3f} min (x {factor:.6f}), here it has no scaling.json."
+            for one in scores
+            if one.score_minutes is not None and (factor := one.unapplied_factor) is not None
+        ]
     if any(one.demonstration for one in scores):
         lines.append(DEMONSTRATION)
     return "\n".join([*lines, NOTICE, ""])

@@ -155,24 +155,30 @@ def test_a_scaling_file_that_contradicts_the_reference_scales_the_score_and_is_n
     (folder / "scaling.json").write_text(json.dumps({"scaling_factor": 2}))
     (one,) = score([folder])
     assert one.score_minutes == pytest.approx(2 * (11 + 12.5 + 13) / 3) and one.mean == pytest.approx(24.4)
-    assert any("multiplied by the scaling_factor 2" in note for note in one.notes)
+    assert any("are multiplied by 2.0, the factor of scaling.json" in note for note in one.notes)
     assert any("contradicts the reference" in note and "a factor of 11.666667" in note for note in one.notes)
 
 
-def test_a_closed_score_faster_than_the_reference_is_scaled_with_its_spread_and_interval(
+def test_a_closed_score_faster_than_the_reference_is_scaled_with_its_spread_by_its_scaling_file_only(
     tmp_path: Path, write_run: WriteRun
 ) -> None:
-    qualities = [0.01 * epoch for epoch in range(35)]
-    runs = {"global_batch_size": 3264, "qualities": (*qualities[:-1], 0.76)}
-    folders = [written(tmp_path / name, write_run, submission_division=name, **runs) for name in ("open", "closed")]
-    plain, scaled = score(folders)
-    factor = scaled.scaling_factor or 0
-    assert factor == pytest.approx(1.0043956) and plain.scaling_factor is None and plain.runs == scaled.runs
+    qualities = (*[0.01 * epoch for epoch in range(34)], 0.76)
+    kinds = {"open": "open", "unscaled": "closed", "closed": "closed"}
+    folders = [
+        written(tmp_path / name, write_run, submission_division=division, global_batch_size=3264, qualities=qualities)
+        for name, division in kinds.items()
+    ]
+    factor = 1.0043956043956044  # MLCommons' RCP_Checker: 35.1538 epochs of the reference, 35 here
+    (folders[2] / "scaling.json").write_text(json.dumps({"scaling_factor": factor}))
+    opened, unscaled, scaled = score(folders)
+    assert opened.unapplied_factor is None and unscaled.score_minutes == opened.score_minutes
+    assert unscaled.unapplied_factor == pytest.approx(factor) and unscaled.scaling_factor is None
+    assert f"scales it to {(opened.score_minutes or 0) * factor:.3f} min (x 1.004396)" in table([unscaled])
+    assert scaled.scaling_factor == factor and scaled.unapplied_factor is None
+    assert "scaled by 1.0044" in label(scaled) and not any("contradicts" in note for note in scaled.notes)
     for name in ("score_minutes", "mean", "median", "deviation"):
-        assert getattr(scaled, name) == pytest.approx(factor * getattr(plain, name))
-    assert scaled.interval == pytest.approx([factor * bound for bound in plain.interval or ()])
-    assert "scaled by 1.0044" in label(scaled)
-    assert any("its interval are multiplied by 1.004396" in note for note in scaled.notes)
+        assert getattr(scaled, name) == pytest.approx(factor * getattr(opened, name))
+    assert scaled.interval == pytest.approx([factor * bound for bound in opened.interval or ()])
 
 
 def test_a_closed_score_of_a_benchmark_without_reference_points_says_so(tmp_path: Path, write_run: WriteRun) -> None:
