@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from mlevents import keys, record
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import TimedrunError
 from timedrun.provenance.system_answers import read_answers
 from timedrun.run import worker
 from timedrun.run.worker import LaunchOptions
-from timedrun.storage import result_files
+from timedrun.storage import ledger, result_files
 from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.packaging.described_system import json_object
 from timedrun.submission.reproduction.claims import read_claims
@@ -46,7 +47,8 @@ def test_of_concurrent_launches_one_gets_the_result_and_the_others_change_nothin
         thread.join()
     assert (len(claimed), len(refused)) == (1, 7)
     assert all("another run has this number" in words for words in refused)
-    assert options.paths.log.read_bytes() == b""
+    assert [event.key for event in record.read(options.paths.log).events] == [keys.LEDGER_ENTRY]
+    assert len(ledger.parse((options.paths.folder / ledger.LEDGER).read_bytes()).runs) == 1
     assert result_files.read_json(options.paths.config)["benchmark"] == "toy"
 
 
