@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -229,7 +230,7 @@ def _benchmark(runs: Sequence[RunSummary]) -> str:
 
 
 def _text(value: object) -> str:
-    text = str(value)
+    text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

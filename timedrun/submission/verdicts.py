@@ -79,7 +79,8 @@ def check_package(folder: Path, rules: Ruleset) -> list[Finding]:
         if one.files:
             logs, of_set = check_logs(one.files, rules.name)
             dropped = dropped_runs([log.summary for log in logs], rules)  # said by a finding of the set
-            found += [finding for log in logs if log.summary not in dropped for finding in log.findings] + of_set
+            found += [finding for log in logs if log.summary not in dropped for finding in log.findings]
+            found += [replace(finding, path=finding.path or str(one.files[0].parent)) for finding in of_set]
             summaries |= {log.path: log.summary for log in logs}
     found += [*check_tree(folder, summaries, rules.name), *check_figures(folder, summaries, rules.name)]
     return worst_first(replace(one, path=one.path.removeprefix(f"{folder}/")) if one.path else one for one in found)
@@ -93,15 +94,4 @@ def official_findings(official: OfficialVerdict) -> list[Finding]:
     return found + [
         Finding(level="note", rule="upstream-defect", message=f"fails by a defect of today's rule file: {meaning}")
         for meaning in official.defects
-    ]
-
-
-def finding_lines(findings: Iterable[Finding]) -> list[str]:
-    """Format findings as lines; equal findings on several files are merged."""
-    places: dict[tuple[str, str, str], list[str]] = {}
-    for one in findings:
-        places.setdefault((one.level, one.rule, one.message), []).append(one.path or "")
-    return [
-        f"{level} [{rule}] {paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {message}"
-        for (level, rule, message), paths in places.items()
     ]

@@ -73,7 +73,7 @@ class Convergence:
 
 def number(value: float) -> str:
     """Format a number of epochs or samples with four significant digits or more."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.4g}"
 
 
 def convergence(runs: Sequence[RunSummary], rules: Ruleset) -> Convergence | None:

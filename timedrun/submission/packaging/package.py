@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from mlevents.checks.finding import Finding
-from mlevents.mlcommons import OfficialVerdict, check_package
+from mlevents.mlcommons import CheckStatus, OfficialVerdict, check_package
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
 from timedrun.errors import UsageError
 from timedrun.provenance.system import provenance
 from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
 from timedrun.storage.ledger import parse
+from timedrun.submission.check_report import CheckResult, group_lines
 from timedrun.submission.packaging.archive import digests, write_archive
 from timedrun.submission.packaging.described_system import STATUS_WORDS
 from timedrun.submission.packaging.package_layout import write_manifest, write_tree
@@ -27,7 +28,7 @@ from timedrun.submission.packaging.safe_files import PackageError, safe_name
 from timedrun.submission.scoring.score import Score
 from timedrun.submission.scoring.score_table import table
 from timedrun.submission.verdicts import check_package as check_strictly
-from timedrun.submission.verdicts import finding_lines, verdict
+from timedrun.submission.verdicts import verdict
 
 __all__ = ["PackageError", "PackageReport", "package"]
 
@@ -42,7 +43,7 @@ class PackageReport:
     ruleset: str
     demonstration: bool
     official: OfficialVerdict
-    strict: str
+    strict: CheckStatus
     findings: list[Finding]
     scores: list[Score]
     files: int
@@ -69,6 +70,9 @@ class PackageReport:
         own = (
             f" with today's rule files, {self.official.own_round} with the round's own" if self.official.defects else ""
         )
+        whole = CheckResult(
+            path=str(self.folder), kind="package", strict=self.strict, ruleset=self.ruleset, findings=self.findings
+        )
         return "\n".join(
             [
                 f"{kind}: {self.folder} ({self.files} files)",
@@ -76,7 +80,7 @@ class PackageReport:
                 f"MLCommons' check: {self.official.verdict}{own} ({by})",
                 *(f"    {message}" for message in self.official.messages),
                 f"strict check: {self.strict} (mlevents, ruleset {self.ruleset})",
-                *(f"    {line}" for line in finding_lines(self.findings)),
+                *(f"    {line}" for line in group_lines([whole], self.folder.absolute(), "rule")),
                 *(f"note: {note}" for note in self.notes),
                 table(self.scores).rstrip(),
             ]
@@ -160,7 +164,7 @@ def package(
         findings=findings or [],
         scores=[one.score for one in opened],
         files=files,
-        notes=[*no_image, *added, *(note for one in opened for note in _notes(one, source))],
+        notes=list(dict.fromkeys([*no_image, *added, *(note for one in opened for note in _notes(one, source))])),
     )
 
 
@@ -285,7 +289,7 @@ def _notes(one: ResultFolder, source: Path) -> list[str]:
         notes.append(f"{one.folder}: not packaged, outside of the median window: {', '.join(one.left_out)}.")
     notes += [f"{one.folder}: {text}." for text in one.announced]
     if one.ledger is not None:
-        notes.append(f"{one.folder}: ledger head {parse(one.ledger).head}: publish or send it before the results.")
+        notes.append(f"ledger head {parse(one.ledger).head}: publish or send it before the results.")
     if needed := open_keys(one.description)[0]:
         notes.append(
             f"{one.system}: a submission would need answers for {', '.join(needed)}: fill in the file of `timedrun "
