@@ -107,7 +107,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: b
             submitter=submitter,
             system=system,
             benchmark=benchmark,
-            ruleset=ruleset or usual_ruleset(folder, benchmark, summaries[0]),
+            ruleset=ruleset or scored_ruleset(benchmark, summaries[0]),
             windows=not is_packaged(folder, [benchmark]),
             folder=os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else "",
         )
@@ -262,10 +262,10 @@ def _scaling(folder: Path, division: str, found: Convergence | None, notes: list
     return given
 
 
-def usual_ruleset(folder: Path, benchmark: str, log: RunSummary) -> str | None:
-    """Return the ruleset of the round that a parent folder of the logs names, else of the benchmark and the date of
-    `log`; None if no round has the benchmark."""
-    known, found = rulesets_of(benchmark), round_of_path(folder)
+def scored_ruleset(benchmark: str, log: RunSummary) -> str | None:
+    """Return the ruleset of the round that a parent folder of `log` names if it has the benchmark, else the benchmark's
+    at the date of `log`; None if no round has the benchmark. A check takes the folder's round in any case."""
+    known, found = rulesets_of(benchmark), round_of_path(log.path.resolve())
     if found in known:
         return found
     return default_ruleset(benchmark, log.started_ms) if known else None
