@@ -115,8 +115,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
                 ending.close(run.outcome.value)
-                ended = run.outcome is not Outcome.STOPPED
-                state = run.train_state.digest() if ended else None
+                state = None if run.outcome is Outcome.STOPPED else run.train_state.digest()
                 origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
         assert run.outcome is not None  # leaving the context without an error sets it
     except BaseException as error:  # the group is not destroyed: that may wait for ranks that have ended

@@ -77,6 +77,7 @@ def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_aga
         (lambda m: m["scores"][0]["runs"].__setitem__(2, 11.5), "runs of .* its logs give"),
         (lambda m: m["scores"][0].pop("quality"), "quality .* is missing, its logs give 0.761"),
         (lambda m: m["scores"][0].update(demonstration=1), "demonstration .* its logs give False"),
+        (lambda m: m["scores"][0].update(runs_needed=True), "runs_needed .* its logs give 5"),
         (lambda m: m["scores"].clear(), "score_minutes .* is missing"),
         (lambda m: m["scores"].append({"system": "faster", "benchmark": "resnet"}), "no logs: .faster"),
         (lambda m: m["runs"][0].update(config_digest="b" * 64), "config_digest .* its logs give .aaa"),

@@ -19,8 +19,8 @@ from mlevents.summary import RunSummary
 from timedrun.errors import UsageError
 from timedrun.submission.auditing.across_sets import kept, shared_logs, two_settings
 from timedrun.submission.check_report import CheckResult
-from timedrun.submission.scoring.run_set import SetName, is_packaged, sets_of
-from timedrun.submission.scoring.score import Score, score_set, scored_ruleset
+from timedrun.submission.scoring.run_set import SetName
+from timedrun.submission.scoring.score import Score, score_folder
 from timedrun.submission.verdicts import check_logs, ruleset_of, verdict
 
 RESULTS: Final = 'training_rules.adoc, "Benchmark Results"'
@@ -95,9 +95,9 @@ class Audit:
         """The number of systems with results."""
         return len({(one.score.submitter, one.score.system) for one in self.sets})
 
-    def findings(self, topic: Topic) -> list[Finding]:
-        """Return the findings about a topic."""
-        return [found for one in self.results for found in one.findings if found.rule in topic.rules]
+    def count(self, topic: Topic) -> int:
+        """Return the number of findings about a topic."""
+        return sum(found.rule in topic.rules for one in self.results for found in one.findings)
 
 
 def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
@@ -157,19 +157,8 @@ def _submitter(
             )
             yield replace(result, dropped=report.summary in dropped)
         findings = [*of_set, *two_settings(runs, dropped)]
-        for (submitter, system, benchmark), members in sets_of(place, runs).items():
-            one = AuditedSet(
-                score=score_set(
-                    members,
-                    submitter=submitter,
-                    system=system,
-                    benchmark=benchmark,
-                    ruleset=ruleset or scored_ruleset(benchmark, members[0]),
-                    windows=not is_packaged(place, [benchmark]),
-                    folder=str(place.relative_to(folder.parent)),
-                ),
-                published=published.get((submitter, system, benchmark)),
-            )
+        for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):
+            one = AuditedSet(score=score, published=published.get((score.submitter, score.system, score.benchmark)))
             if one.agrees is False:
                 message = f"the score is {one.score.score_minutes} min, the published one {one.published} min"
                 findings.append(Finding(level="warning", rule="published-score", message=message))
