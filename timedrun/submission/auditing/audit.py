@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from mlevents.checks.finding import Finding
-from mlevents.checks.result_set import dropped_runs
+from mlevents.checks.result_set import dropped_runs, two_settings
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS, round_of_path
 from mlevents.summary import RunSummary
 from timedrun.errors import UsageError
-from timedrun.submission.auditing.across_sets import kept, shared_logs, two_settings
+from timedrun.submission.auditing.across_sets import kept, shared_logs
 from timedrun.submission.check_report import CheckResult, Kind
 from timedrun.submission.scoring.run_set import SetName, is_packaged, sets_of
 from timedrun.submission.scoring.score import Score, score_set, usual_ruleset
@@ -154,6 +154,7 @@ def _submitter(
         for report in reports:
             result = _result(report.path, "log", report.findings, report.ruleset)
             yield replace(result, dropped=report.summary in dropped, demonstration=report.demonstration)
+        of_set = [one for one in of_set if one.rule != "two-settings"]  # of the scored runs; here of all
         findings = [*of_set, *two_settings(runs, dropped)]
         for (submitter, system, benchmark), members in sets_of(place, runs).items():
             one = AuditedSet(
