@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.evaluations import PROGRESS
-from mlevents.event import is_number, short
+from mlevents.event import is_number, listed, short
 from mlevents.rounds import BenchmarkRules, Ruleset
 from mlevents.rounds.convergence_points import ConvergencePoint, all_points, olympic_mean, point_at
 from mlevents.run_status import failure
@@ -170,8 +170,7 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
         value = _logged(logged, ALIASES.get(name, name))
         if value is not None and not _matches(value, wanted):
             found.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")
-    more = f" and {len(found) - MOST_DIFFERENCES} more" if len(found) > MOST_DIFFERENCES else ""
-    return ", ".join(found[:MOST_DIFFERENCES]) + more
+    return listed(found, MOST_DIFFERENCES)
 
 
 def _logged(logged: Mapping[str, Any], name: str) -> Any:

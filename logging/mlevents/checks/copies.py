@@ -19,8 +19,17 @@ MOSTLY: Final = 0.75
 MOST_HOLDERS: Final = 64  # logs with one event in common that are all compared pairwise, further ones with the first
 
 
-def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[int, int]]:
-    """Return, in order, the pairs of indexes of `logs` for which `copied` or `equal_quality` can return a result.
+def identical_logs(logs: Iterable[RunSummary]) -> list[list[RunSummary]]:
+    """Group byte-identical logs, in their order; files that hold no log are left out."""
+    groups: dict[str, list[RunSummary]] = defaultdict(list)
+    for log in logs:
+        if log.events:
+            groups[log.sha256].append(log)
+    return list(groups.values())
+
+
+def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[RunSummary, RunSummary]]:
+    """Return, in order, the pairs of `logs` for which `copied` or `equal_quality` can return a result.
 
     The time is nearly linear in the number of logs: only logs that share an event, the moment of an evaluation or rare
     quality values are paired. Two sets with `n` elements in common share one of the rarest `size - n + 1` of each
@@ -35,7 +44,8 @@ def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[int, int]]:
         for one, common in zip(points, least, strict=True)
     )
     alike = {(a, b) for a, b in _sharing(rarest) if len(points[a] & points[b]) >= max(least[a], least[b])}
-    return sorted(alike | _sharing({*log.sketch, *_moments(log)} for log in logs))
+    pairs = alike | _sharing({*log.sketch, *_moments(log)} for log in logs)
+    return [(logs[a], logs[b]) for a, b in sorted(pairs)]
 
 
 def copied(first: RunSummary, second: RunSummary) -> str | None:

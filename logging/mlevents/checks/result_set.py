@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from mlevents import keys
 from mlevents.checks.convergence import check_convergence
-from mlevents.checks.copies import candidate_pairs, copied, equal_quality
+from mlevents.checks.copies import candidate_pairs, copied, equal_quality, identical_logs
 from mlevents.checks.finding import Finding
-from mlevents.event import short
+from mlevents.event import listed, short
 from mlevents.rounds import Ruleset
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.run_status import failure
@@ -117,13 +117,12 @@ def _shown(value: object) -> str:
 
 
 def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
-    runs = [run for run in found if run.events]  # files that hold no log are not copies of each other
-    for group in _grouped(runs, lambda run: run.sha256).values():
+    groups = identical_logs(found)
+    for group in groups:
         if len(group) > 1:
             message = f"{_names(group)} are identical files; a result counts once"
             yield Finding(level="error", rule="copied-log", message=message, path=str(group[1].path))
-    distinct = list({run.sha256: run for run in runs}.values())
-    for first, second in ((distinct[a], distinct[b]) for a, b in candidate_pairs(distinct)):
+    for first, second in candidate_pairs([group[0] for group in groups]):
         names, path = _names([first, second]), str(second.path)
         if how := copied(first, second):
             yield Finding(level="error", rule="copied-log", message=f"{names} {how}", path=path)
@@ -158,4 +157,4 @@ def _names(runs: Sequence[RunSummary]) -> str:
     """Return file names if they are distinct, else whole paths; the first `NAMED` of many."""
     names = [run.path.name for run in runs]
     names = names if len(set(names)) == len(names) else [str(run.path) for run in runs]
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
+    return listed(names, NAMED)

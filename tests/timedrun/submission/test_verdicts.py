@@ -16,6 +16,8 @@ RECORDED = Path(__file__).parents[3] / "results" / "digits_demo" / "digits_basel
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """Two recorded runs of digits with their configs."""
+    if not RECORDED.is_dir():
+        pytest.skip("results/ is not here; an image has none")
     for number in (0, 1):
         (tmp_path / f"set/run_{number}").mkdir(parents=True)
         for name in (f"result_{number}.txt", f"run_{number}/config.json"):

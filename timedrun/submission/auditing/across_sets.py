@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from mlevents.checks.copies import candidate_pairs, copied
+from mlevents.checks.copies import candidate_pairs, copied, identical_logs
 from mlevents.checks.finding import Finding
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
@@ -34,11 +34,9 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
         logs: of the whole round, `kept`.
         root: folder of the round; names in messages are relative to it.
     """
-    by_digest: dict[str, list[RunSummary]] = defaultdict(list)
-    for log in logs:
-        by_digest[log.sha256].append(log)
+    identical = identical_logs(logs)
     by_folders: dict[tuple[Path, ...], list[list[RunSummary]]] = defaultdict(list)
-    for group in by_digest.values():
+    for group in identical:
         folders = tuple(dict.fromkeys(log.path.parent for log in group))
         if len(folders) > 1:
             by_folders[folders].append(group)
@@ -49,11 +47,9 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
         message = f"{count} byte-identical in {where} ({_first(names)})"
         yield Finding(level="error", rule="identical-logs", message=message, path=str(groups[0][0].path))
 
-    distinct = [group[0] for group in by_digest.values()]
     full = lru_cache(maxsize=NAMED)(lambda path: summarize(read(path)))  # candidates are few, and read once more
     edited: dict[tuple[Path, Path], list[tuple[RunSummary, RunSummary, str]]] = defaultdict(list)
-    for a, b in candidate_pairs(distinct):
-        first, second = distinct[a], distinct[b]
+    for first, second in candidate_pairs([group[0] for group in identical]):
         apart = first.path.parent != second.path.parent
         if apart and (how := copied(full(first.path), full(second.path))):
             edited[first.path.parent, second.path.parent].append((first, second, how))
