@@ -20,7 +20,13 @@ from mlevents.checks.convergence import UNITS, converged_at, differing_settings
 from mlevents.event import short
 from mlevents.rounds import Ruleset
 from mlevents.rounds import ruleset as ruleset_named
-from mlevents.rounds.convergence_points import ConvergencePoint, point_at, pruned_points, rounds_with_points
+from mlevents.rounds.convergence_points import (
+    SIGNIFICANCE,
+    ConvergencePoint,
+    point_at,
+    pruned_points,
+    rounds_with_points,
+)
 from mlevents.run_status import failure
 from mlevents.student_t import quantile
 from mlevents.summary import RunSummary
@@ -28,7 +34,6 @@ from timedrun.errors import UsageError
 
 SETS: Final = 100_000
 POWER: Final = 0.95
-SIGNIFICANCE: Final = 0.05  # one-sided, as in the check itself
 MOST_RUNS: Final = 10_000
 MOST_OF_SET: Final = 250  # whose draws take 200 MB; a submission has 40 at most
 

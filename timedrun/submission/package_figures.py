@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mlevents.checks.finding import Finding
 from mlevents.event import is_number, short
-from mlevents.package_checker.files import LARGEST_JSON, MANIFEST, Listing, list_folder, read_json
+from mlevents.package_checker.files import MANIFEST, Listing, list_folder, read_json
 from mlevents.package_checker.result_folders import sets_in
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary
@@ -96,7 +96,7 @@ def _readmes(listing: Listing, scores: list[Score]) -> Iterator[Finding]:
         if place not in listing.entries:
             continue  # `check_manifest` reports it
         try:
-            text = read_text(listing.root / place, LARGEST_JSON)
+            text = read_text(listing.root / place)
         except (OSError, ValueError) as error:
             yield listing.finding("error", "figures", f"cannot be read ({error}); its scores were not checked", place)
             continue

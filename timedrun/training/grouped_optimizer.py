@@ -21,6 +21,8 @@ class GroupedOptimizer(Optimizer, ABC):
         for name in ("lr", "weight_decay", "momentum", "eps"):
             if not defaults.get(name, 0.0) >= 0:
                 raise ValueError(f"{type(self).__name__}: {name} must be 0 or more, not {defaults[name]}")
+        if not all(0 <= beta < 1 for beta in defaults.get("betas", ())):
+            raise ValueError(f"{type(self).__name__}: betas must be in [0, 1), not {defaults['betas']}")
         super().__init__(params, {**defaults, "foreach": True})
 
     def add_param_group(self, param_group: Group) -> None:

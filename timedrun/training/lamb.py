@@ -26,8 +26,6 @@ class Lamb(GroupedOptimizer):
         weight_decay: float = 0.01,
         max_grad_norm: float = 1.0,
     ) -> None:
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"Lamb: betas must be in [0, 1), not {betas}")
         if not max_grad_norm > 0:
             raise ValueError(f"Lamb: max_grad_norm must be above 0, not {max_grad_norm}")
         defaults: Group = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}

@@ -97,8 +97,6 @@ class DecoupledAdamW(_Decoupled):
         eps: float = 1e-8,
         weight_decay: float = 1e-5,
     ) -> None:
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"DecoupledAdamW: betas must be in [0, 1), not {betas}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain, combinations
 from typing import Final
 
-from mlevents.event import is_number
 from mlevents.summary import SKETCH_SIZE, RunSummary
 
 COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
@@ -98,8 +97,7 @@ def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
 def _moments(log: RunSummary) -> set[Hashable]:
     """Return progress, value and milliseconds since run_start of each evaluation, and what `_alike` counts without the
     value, which may have been edited."""
-    times = [(point, point.minutes * 60_000) for point in log.quality]
-    points = [(point.progress, point.value, round(time)) for point, time in times if is_number(time)]
+    points = [(point.progress, point.value, round(point.minutes * 60_000)) for point in log.quality]
     fine = [] if log.is_demonstration else [(progress, time) for progress, _, time in points if time % 1000]
     return {*points, *fine}
 
