@@ -1,19 +1,17 @@
-"""Find what only a whole round shows: logs that are in two sets, and sets whose runs have two settings."""
+"""Find what only a whole round shows: logs that are in two sets."""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from mlevents import keys
 from mlevents.checks.copies import candidate_pairs, copied, identical_logs
 from mlevents.checks.finding import Finding
-from mlevents.event import short
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 
@@ -61,32 +59,6 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
         count = f"{len(pairs)} pairs of logs" if len(pairs) > 1 else "a pair of logs"
         message = f"{count} of {where}: {_first(names, '; ')}"
         yield Finding(level="error", rule="shared-events", message=message, path=str(pairs[0][1].path))
-
-
-def two_settings(runs: Sequence[RunSummary], dropped: Mapping[RunSummary, str]) -> Iterator[Finding]:
-    """Yield a finding if batch size or hyper-parameters differ between the runs of a set.
-
-    Unlike `check_set` it counts runs that a score may drop, and says which they are.
-    """
-    differing: list[str] = []
-    others: dict[RunSummary, None] = {}
-    settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]
-    for key in sorted({key for one in settings for key in one}):
-        groups: dict[Any, list[RunSummary]] = defaultdict(list)
-        for run, one in zip(runs, settings, strict=True):
-            if isinstance(one.get(key), int | float | str):
-                groups[one[key]].append(run)
-        if len(groups) > 1:
-            (value, most), *rest = sorted(groups.items(), key=lambda item: -len(item[1]))
-            parts = [f"{short(value)} in {len(most)} logs"]
-            parts += [f"{short(value)} in {_first([run.path.name for run in some])}" for value, some in rest]
-            differing.append(f"{key} is {', '.join(parts)}")
-            others |= dict.fromkeys(run for _, some in rest for run in some)
-    if differing:
-        message = "; ".join(differing)
-        if left_out := [run.path.name for run in others if run in dropped]:
-            message += f". {_first(left_out)} did not reach the target and may be dropped from the score"
-        yield Finding(level="warning", rule="two-settings", message=message, path=str(next(iter(others)).path))
 
 
 def _first(names: Sequence[str], between: str = ", ") -> str:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from mlevents.checks.finding import Finding
-from mlevents.checks.result_set import dropped_runs
+from mlevents.checks.result_set import dropped_runs, two_settings
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS, round_of_path
 from mlevents.summary import RunSummary
 from timedrun.errors import UsageError
-from timedrun.submission.auditing.across_sets import kept, shared_logs, two_settings
+from timedrun.submission.auditing.across_sets import kept, shared_logs
 from timedrun.submission.check_report import CheckResult
 from timedrun.submission.scoring.run_set import SetName
 from timedrun.submission.scoring.score import Score, score_folder
@@ -156,6 +156,7 @@ def _submitter(
                 report.path, "log", report.findings, report.ruleset, demonstration=report.demonstration
             )
             yield replace(result, dropped=report.summary in dropped)
+        of_set = [one for one in of_set if one.rule != "two-settings"]  # of the scored runs; here of all
         findings = [*of_set, *two_settings(runs, dropped)]
         for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):
             one = AuditedSet(score=score, published=published.get((score.submitter, score.system, score.benchmark)))
