@@ -82,7 +82,10 @@ def schedule(run: CheckedRun) -> Iterator[Finding]:
 
 
 def throughput(run: CheckedRun) -> Iterator[Finding]:
-    """Report a clock by which the run trained faster than the throughput that it logged: times may be scaled or cut."""
+    """Report a clock by which the run trained faster than the throughput that it logged: times may be scaled or cut.
+
+    The throughput of an open run may change as it trains (smaller images first), so its highest one is compared.
+    """
     rules, stopped, minutes = run.benchmark, run.record.stopped, run.record.minutes
     if rules is None or stopped is None or run.record.is_demonstration or run.record.status != keys.SUCCESS:
         return
@@ -96,7 +99,8 @@ def throughput(run: CheckedRun) -> Iterator[Finding]:
     if not rates or not minutes or minutes < 0 or not is_number(samples):
         return
     trained = max((point.progress for point in run.record.quality if point.minutes <= minutes), default=0.0)
-    by_clock, usual = trained * samples / (60 * minutes), median(rates)
+    by_clock = trained * samples / (60 * minutes)
+    usual = median(rates) if run.record.division == keys.CLOSED else max(rates)
     if by_clock > AHEAD * usual:
         message = (
             f"{by_clock:,.0f} samples/s by the clock, but the log's own throughput is {usual:,.0f}: it is in another "
@@ -106,8 +110,13 @@ def throughput(run: CheckedRun) -> Iterator[Finding]:
 
 
 def epoch_duration(run: CheckedRun) -> Iterator[Finding]:
-    """Report epochs that take less than half of the usual time: times may be cut."""
+    """Report epochs of a closed run that take less than half of the usual time: times may be cut.
+
+    Epochs of an open run may have other lengths by design, such as smaller images in the first ones.
+    """
     if run.benchmark is None or run.benchmark.offline_evaluation or run.record.is_demonstration or run.misdated:
+        return
+    if run.record.division != keys.CLOSED:
         return
     times = [milliseconds for _, milliseconds in intervals(run.record, keys.EPOCH_START, keys.EPOCH_STOP)]
     usual = median(times) if len(times) >= FEWEST_EPOCHS else 0.0
