@@ -74,18 +74,15 @@ def main() -> None:
                     official_score = _compute_strong_score_standalone(
                         folder.name, folder.parent.name, False, str(copy), "training", name
                     )[0]
-            if own_score is None or official_score is None:
+            place = folder.relative_to(path)
+            missing, equal = None in (own_score, official_score), own_score == official_score
+            if missing:
                 counts["score missing on a side"] += 1
-                different.append(f"{folder.relative_to(path)}: score {own_score}, result_summarizer {official_score}")
             elif closed:
                 kind = "scaled" if own[1] > 1 else "unscaled"
-                equal = own_score == official_score
                 counts[f"{kind} score {'of the same digits' if equal else 'differs'}"] += 1
-                if not equal:
-                    different.append(
-                        f"{folder.relative_to(path)}: score {own_score}, result_summarizer {official_score}"
-                    )
-            place = folder.relative_to(path)
+            if missing or (closed and not equal):
+                different.append(f"{place}: score {own_score}, result_summarizer {official_score}")
             counts[f"{'closed' if closed else 'open'}: {own[0]}"] += 1
             counts["the same verdict and digits"] += own == official
             if own != official:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from json import JSONDecoder
 from sys import intern
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -46,6 +46,11 @@ def short(value: object, longest: int = 60) -> str:
     """Return `value` as ASCII text for a message, truncated to `longest` characters."""
     text = ascii(value)
     return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """Join the first `most` of `names`, and count the others."""
+    return between.join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def json_fault(error: Exception) -> str:

@@ -213,8 +213,9 @@ class RunRecord:
 
     @property
     def evaluation_share(self) -> float | None:
-        """The fraction, 0..1, of the time to train between eval_start and eval_stop; None if unknown."""
-        if not self.minutes:
+        """The fraction, 0..1, of the time to train between eval_start and eval_stop; None if unknown or if checkpoints
+        were evaluated after the clock."""
+        if not self.minutes or self._stopped_at is not None:
             return None
         spent_ms, since, pairs = 0.0, None, 0
         for event in self._before_stop:

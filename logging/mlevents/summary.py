@@ -144,13 +144,13 @@ def _first_epoch_share(record: RunRecord) -> float | None:
     if not record.minutes:
         return None
     for start, stop in ((keys.EPOCH_START, keys.EPOCH_STOP), (keys.BLOCK_START, keys.BLOCK_STOP)):
-        intervals = list(_intervals(record, start, stop))
-        if len(intervals) > 1:
-            return cold_start.share(intervals, record.minutes * 60_000)
+        found = list(intervals(record, start, stop))
+        if len(found) > 1:
+            return cold_start.share(found, record.minutes * 60_000)
     return None
 
 
-def _intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tuple[float, float]]:
+def intervals(record: RunRecord, start_key: str, stop_key: str) -> Iterator[tuple[float, float]]:
     """Yield units of progress and milliseconds, without evaluations, of every closed interval of the timed region."""
     start: Event | None = None
     evaluating: Event | None = None

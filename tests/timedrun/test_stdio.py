@@ -78,9 +78,3 @@ def test_progress_is_one_line_of_a_terminal_after_some_seconds_of_work(
     monkeypatch.setattr("sys.stderr", stream)
     assert list(stdio.progress(range(4), "sets checked", shown=shown)) == [0, 1, 2, 3]
     assert stream.getvalue() == written
-
-
-def test_short_work_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stderr", stream := Terminal())
-    assert list(stdio.progress("ab", "sets checked", shown=True)) == ["a", "b"]
-    assert stream.getvalue() == ""

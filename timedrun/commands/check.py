@@ -20,9 +20,9 @@ from mlevents.rounds import MLPERF_RULESETS, RULESETS
 from timedrun.errors import ExitCode, UsageError
 from timedrun.stdio import progress
 from timedrun.storage.result_files import existing, require_ruleset
-from timedrun.submission.check_report import CheckResult, Kind, result_lines, summary_lines
+from timedrun.submission.check_report import CheckResult, result_lines, summary_lines
 from timedrun.submission.package_figures import check_figures
-from timedrun.submission.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of, verdict
+from timedrun.submission.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of
 
 OF_A_CALL: Final = 200
 """Logs that one call of MLCommons' checker gets: it takes a second to start, and tens of milliseconds a log."""
@@ -44,7 +44,7 @@ def check_paths(
             if len(paths) == 1:
                 raise UsageError(f"{path}: {message}.")
             nothing = Finding(level="error", rule="no-results", message=message)
-            missing.append(_result(path, "set", [nothing], ruleset or "", demonstration=False))
+            missing.append(CheckResult.of(path, "set", [nothing], ruleset or ""))
         for file in found:
             folders.setdefault(file.parent, {})[file] = None
             if path.is_dir():
@@ -57,7 +57,7 @@ def check_paths(
         reports, of_set = check_logs(list(files), ruleset)
         all_reports |= {report.path: report for report in reports}
         logs |= {
-            report.path: _result(
+            report.path: CheckResult.of(
                 report.path, "log", report.findings, report.ruleset, demonstration=report.demonstration
             )
             for report in reports
@@ -67,7 +67,7 @@ def check_paths(
             dropped |= {one.path for one in dropped_runs([report.summary for report in reports], rules)}
             findings = [*failing(reports, "set", dropped), *of_set]
             demonstration = any(report.demonstration for report in reports)
-            sets.append(_result(folder, "set", findings, ruleset_of(reports), demonstration=demonstration))
+            sets.append(CheckResult.of(folder, "set", findings, ruleset_of(reports), demonstration=demonstration))
     logs |= {path: replace(logs[path], dropped=True) for path in dropped}
     submissions = dict.fromkeys(found for path in paths if path.is_dir() for found in submission_folders(path))
     packages = [
@@ -84,17 +84,6 @@ def check_paths(
             for path, official in zip(part, mlcommons.check_logs(part, name), strict=True):
                 logs[path] = _with_official(logs[path], official)
     return [*logs.values(), *sets, *packages, *missing]
-
-
-def _result(path: Path, kind: Kind, findings: list[Finding], ruleset: str, *, demonstration: bool) -> CheckResult:
-    return CheckResult(
-        path=str(path),
-        kind=kind,
-        strict=verdict(findings),
-        ruleset=ruleset,
-        demonstration=demonstration,
-        findings=findings,
-    )
 
 
 def failing(logs: Sequence[CheckReport], whole: str, dropped: Collection[Path]) -> list[Finding]:
@@ -127,7 +116,7 @@ def _check_package(
         )
         findings.append(Finding(level="note", rule="several-rounds", message=message))
     demonstration = any(summary.is_demonstration for summary in inside.values())
-    result = _result(folder, "package", findings, chosen, demonstration=demonstration)
+    result = CheckResult.of(folder, "package", findings, chosen, demonstration=demonstration)
     return _with_official(result, mlcommons.check_package(folder, chosen)) if run_official else result
 
 

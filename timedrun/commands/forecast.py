@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -14,14 +13,12 @@ from mlevents.checks.log_check import usual_ruleset
 from mlevents.record import read
 from mlevents.rounds import ruleset
 from mlevents.summary import RunSummary, summarize
-from mlevents.terminal_escape import printable
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission import forecast as forecasts
+from timedrun.submission.check_report import wrapped
 from timedrun.submission.forecast import MOST_RUNS, Forecast
 from timedrun.submission.scoring.olympic import mean_interval
-
-COLUMNS = 100
 
 
 def forecast(arguments: argparse.Namespace) -> ExitCode:
@@ -44,9 +41,7 @@ def forecast(arguments: argparse.Namespace) -> ExitCode:
 
 def report(one: Forecast) -> list[str]:
     """Format a forecast as lines of at most 100 columns."""
-    return [
-        line for text in _paragraphs(one) for line in textwrap.wrap(printable(text), COLUMNS, subsequent_indent="    ")
-    ]
+    return [line for text in _paragraphs(one) for line in wrapped(text, "", "    ")]
 
 
 def _paragraphs(one: Forecast) -> Iterator[str]:

@@ -6,6 +6,7 @@ import errno
 import faulthandler
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -114,8 +115,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         finally:  # after run_stop, since it takes time and may read the data
             if ranks.is_first and run.outcome is not None:
                 ending.close(run.outcome.value)
-                ended = run.outcome is not Outcome.STOPPED
-                state = run.train_state.digest() if ended else None
+                state = None if run.outcome is Outcome.STOPPED else run.train_state.digest()
                 origin.add_data(options.paths.provenance, benchmark, settings, options.data_folder, state)
         assert run.outcome is not None  # leaving the context without an error sets it
     except BaseException as error:  # the group is not destroyed: that may wait for ranks that have ended
@@ -231,18 +231,15 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     except FileExistsError:
         reason = "another run has this number; nothing of it was changed; start again for the next one"
         raise FileExistsError(errno.EEXIST, reason, str(paths.side)) from None
-    log = None
-    try:
+    with ExitStack() as undo:
+        undo.callback(paths.side.rmdir)
         log = RunLog(paths.log)
+        undo.callback(paths.log.unlink)
+        undo.callback(log.close)
         facts = {"benchmark": settings.benchmark, "config_name": settings.name, "system": platform}
         code, digest = system.provenance(ROOT), config.digest(settings)
         entry = ledger.announce(paths.log, config_digest=digest, seed=settings.seed, **facts, **code)
-    except BaseException:
-        if log is not None:
-            log.close()
-            paths.log.unlink()
-        paths.side.rmdir()
-        raise
+        undo.pop_all()
     status_files.report_begun(paths.number)
     try:
         log.event(keys.LEDGER_ENTRY, entry)

@@ -9,6 +9,7 @@ from typing import Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
+from mlevents.event import listed
 from mlevents.run_status import rules_of
 from mlevents.summary import RunSummary
 from timedrun.storage import ledger
@@ -73,7 +74,8 @@ def _compare(summaries: Sequence[RunSummary], path: Path, found: Ledger) -> Iter
             yield _finding("error", message, one.path)
     if unknown := [one.path.name for one, run in zip(summaries, runs, strict=True) if run is None]:
         packaged = chosen and is_packaged(Path(os.path.abspath(summaries[0].path.parent)))
-        yield _finding("error" if packaged else "warning", f"the ledger announced no run of {_listed(unknown)}", path)
+        message = f"the ledger announced no run of {listed(unknown, NAMED)}"
+        yield _finding("error" if packaged else "warning", message, path)
     if chosen:
         yield _finding(*_sentence(summaries, chosen, found))
 
@@ -100,7 +102,7 @@ def _sentence(summaries: Sequence[RunSummary], chosen: Sequence[AnnouncedRun], f
         if [announced[i] for i in window] == chosen:
             return "note", f"this is the median window of the {what}{rest}"
     named = {"not in the set": missing, "never closed": not_closed}
-    texts = [f"; {how}: {_listed([_named(run, chosen) for run in runs])}" for how, runs in named.items() if runs]
+    texts = [f"; {how}: {listed([_named(run, chosen) for run in runs], NAMED)}" for how, runs in named.items() if runs]
     return "warning", f"{len(chosen)} of the {what}{''.join(texts)}{rest}"
 
 
@@ -113,7 +115,3 @@ def _named(run: AnnouncedRun, chosen: Sequence[AnnouncedRun]) -> str:
     end = f"{minutes:.3f} min" if minutes is not None else run.status or "never closed"
     source = "" if run.source in {one.source for one in chosen} else ", other source"
     return f"run {run.number}, {run.result} ({end}{source})"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

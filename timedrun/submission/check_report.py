@@ -6,7 +6,7 @@ import os
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final, Literal
 from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus
 from mlevents.terminal_escape import printable
-from timedrun.submission.verdicts import LEVELS
+from timedrun.submission.verdicts import LEVELS, verdict
 
 Kind = Literal["log", "set", "package"]
 Grouping = Literal["rule", "submitter"]
@@ -43,6 +43,17 @@ class CheckResult:
     dropped: bool = False
     """True for a log of a checked set that a score may drop as the slowest run: it does not fail the set."""
     findings: list[Finding] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, path: Path, kind: Kind, findings: Iterable[Finding], ruleset: str, *, demonstration: bool = False
+    ) -> CheckResult:
+        """Return the result of the strict checks alone."""
+        found = list(findings)
+        strict = verdict(found)
+        return cls(
+            path=str(path), kind=kind, strict=strict, ruleset=ruleset, demonstration=demonstration, findings=found
+        )
 
     @property
     def failed(self) -> bool:

@@ -20,7 +20,13 @@ from mlevents.checks.convergence import UNITS, converged_at, differing_settings
 from mlevents.event import short
 from mlevents.rounds import Ruleset
 from mlevents.rounds import ruleset as ruleset_named
-from mlevents.rounds.convergence_points import ConvergencePoint, point_at, pruned_points, rounds_with_points
+from mlevents.rounds.convergence_points import (
+    SIGNIFICANCE,
+    ConvergencePoint,
+    point_at,
+    pruned_points,
+    rounds_with_points,
+)
 from mlevents.run_status import failure
 from mlevents.student_t import quantile
 from mlevents.summary import RunSummary
@@ -28,8 +34,8 @@ from timedrun.errors import UsageError
 
 SETS: Final = 100_000
 POWER: Final = 0.95
-SIGNIFICANCE: Final = 0.05  # one-sided, as in the check itself
 MOST_RUNS: Final = 10_000
+MOST_OF_SET: Final = 250  # whose draws take 200 MB; a submission has 40 at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +85,10 @@ def forecast(
     if any(one.is_demonstration for one in given):
         raise UsageError(f"the runs used data other than {benchmark}'s, for which there is no reference convergence.")
     ended = [one for one in given if failure(one, rules.name) is None]
+    known = rules.benchmarks[benchmark]
+    progress = [at for one in ended if (at := converged_at(one, known)) is not None]
+    if given and len(progress) < 2:
+        raise UsageError(f"{len(progress)} of the {len(given)} runs converged; a standard deviation needs two.")
     batches = sorted({one.global_batch_size or 0 for one in ended})
     if batch_size is None and (len(batches) != 1 or not batches[0]):
         raise UsageError(f"global batch sizes of the runs are {short(batches)}; pass runs of one, or --batch-size.")
@@ -90,10 +100,6 @@ def forecast(
             f"batch {asked} is above all reference convergence points of {benchmark} in {rules.name} ({sizes}):"
             " such a set needs reference runs of its own, submitted with it."
         )
-    known = rules.benchmarks[benchmark]
-    progress = [at for one in ended if (at := converged_at(one, known)) is not None]
-    if given and len(progress) < 2:
-        raise UsageError(f"{len(progress)} of the {len(given)} runs converged; a standard deviation needs two.")
     notes = []
     if len(progress) < len(given):
         notes.append(f"{len(given) - len(progress)} of {len(given)} runs did not converge and are left out")
@@ -102,8 +108,10 @@ def forecast(
     mean = fmean(progress) if given else point.mean
     deviation = stdev(progress) if given else point.deviation
     number = known.runs if runs is None else runs
-    if number <= 2 * known.dropped:
-        raise UsageError(f"--runs {number}: an olympic mean of {benchmark} needs {2 * known.dropped + 1}.")
+    if not 2 * known.dropped < number <= MOST_OF_SET:
+        least = 2 * known.dropped + 1
+        limits = f"an olympic mean of {benchmark} needs {least}, and at most {MOST_OF_SET} are simulated"
+        raise UsageError(f"--runs {number}: {limits}.")
     drawn = np.sort(np.random.default_rng(0).normal(mean, deviation, (SETS, number)), axis=1)
     means = drawn[:, known.dropped : number - known.dropped].mean(axis=1)
     scaled = (means >= point.minimum) & (means < point.mean)

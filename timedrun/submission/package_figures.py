@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents.checks.finding import Finding
-from mlevents.event import short
-from mlevents.package_checker.files import LARGEST_JSON, MANIFEST, Listing, list_folder, read_json
+from mlevents.event import is_number, short
+from mlevents.package_checker.files import MANIFEST, Listing, list_folder, read_json
 from mlevents.package_checker.result_folders import sets_in
 from mlevents.rounds import RULESETS
 from mlevents.summary import RunSummary
@@ -96,7 +96,7 @@ def _readmes(listing: Listing, scores: list[Score]) -> Iterator[Finding]:
         if place not in listing.entries:
             continue  # `check_manifest` reports it
         try:
-            text = read_text(listing.root / place, LARGEST_JSON)
+            text = read_text(listing.root / place)
         except (OSError, ValueError) as error:
             yield listing.finding("error", "figures", f"cannot be read ({error}); its scores were not checked", place)
             continue
@@ -116,8 +116,8 @@ def _same(stated: object, given: object) -> bool:
     """Return True if two JSON values are equal; numbers up to the rounding of a sum in another order."""
     if isinstance(stated, list) and isinstance(given, list):
         return len(stated) == len(given) and all(map(_same, stated, given))
-    if isinstance(stated, float | int) and isinstance(given, float | int) and not isinstance(given, bool):
-        return abs(stated) < 1e300 and math.isclose(stated, given, rel_tol=1e-9)  # isclose takes no larger int
+    if is_number(stated) and is_number(given):
+        return math.isclose(stated, given, rel_tol=1e-9)
     return type(stated) is type(given) and stated == given
 
 

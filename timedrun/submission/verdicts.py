@@ -12,6 +12,7 @@ from mlevents.checks.finding import Finding, Level
 from mlevents.checks.log_check import CheckReport, check, check_set
 from mlevents.checks.result_set import dropped_runs
 from mlevents.mlcommons import CheckStatus, OfficialVerdict
+from mlevents.package_checker.system_description import read_description
 from mlevents.package_checker.tree import check_tree, result_sets
 from mlevents.rounds import Ruleset, rulesets_of
 from mlevents.summary import RunSummary
@@ -42,7 +43,17 @@ def check_logs(files: Sequence[Path], ruleset: str | None) -> tuple[list[CheckRe
     reports = [check(file, ruleset) for file in files]
     logs = [replace(one, findings=[*one.findings, *config_findings(one.summary)]) for one in reports]
     summaries = [one.summary for one in logs]
-    return logs, check_set(summaries, ruleset or ruleset_of(logs)) + ledger_findings(summaries)
+    of_set = check_set(summaries, ruleset or ruleset_of(logs), described_division(files[0]))
+    return logs, of_set + ledger_findings(summaries)
+
+
+def described_division(log: Path) -> str | None:
+    """Return the division of the system description that a package has for `log`, None without one."""
+    system, results = log.absolute().parents[1], log.absolute().parents[2]
+    description = results.parent / "systems" / f"{system.name}.json"
+    if results.name != "results" or not description.is_file():
+        return None
+    return read_description(description).text("division")
 
 
 def config_findings(log: RunSummary) -> list[Finding]:

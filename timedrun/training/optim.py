@@ -3,60 +3,19 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from timedrun.config import OptimizerConfig
+from timedrun.training.grouped_optimizer import Group, GroupedOptimizer, ParamsT
 from timedrun.training.lamb import Lamb
 
-ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-Group = dict[str, Any]
 
-
-class _Decoupled(Optimizer, ABC):
-    """Base of the optimizers here: peak learning rate per group, and iteration over groups."""
-
-    def __init__(self, params: ParamsT, defaults: Group) -> None:
-        for name in ("lr", "weight_decay", "momentum", "eps"):
-            if not defaults.get(name, 0.0) >= 0:
-                raise ValueError(f"{type(self).__name__}: {name} must be 0 or more, not {defaults[name]}")
-        super().__init__(params, {**defaults, "foreach": True})
-
-    def add_param_group(self, param_group: Group) -> None:
-        """Add a group; its learning rate now is its peak ("initial_lr"), which schedules then scale in "lr"."""
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        group.setdefault("initial_lr", group["lr"])
-
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step; parameters without a gradient are unchanged."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            params = [param for param in group["params"] if param.grad is not None]
-            grads = [param.grad for param in params]
-            if any(grad.is_sparse for grad in grads):
-                raise RuntimeError(f"{type(self).__name__} does not take sparse gradients; nothing was changed")
-            if params:
-                self._update(group, params, grads)
-        return loss
-
-    @abstractmethod
-    def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
-        """One step of the parameters of `group` that have a gradient."""
+class _Decoupled(GroupedOptimizer):
+    """Base of the optimizers here: steps with a decay that follows the schedule alone."""
 
     def _decay(self, group: Group, params: list[Tensor]) -> None:
         """w <- w * (1 - (lr / initial lr) * weight decay); an initial rate of 0 counts as a ratio of 1."""
@@ -87,22 +46,11 @@ class _Decoupled(Optimizer, ABC):
 
     def _adamw(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
         """Decay, then Adam's bias-corrected step with the group's betas and eps."""
-        beta1, beta2 = group["betas"]
-        states = [self.state[param] for param in params]
-        for param, state in zip(params, states, strict=True):
-            if not state:
-                state["step"] = 0
-                state["exp_avg"] = torch.zeros_like(param)
-                state["exp_avg_sq"] = torch.zeros_like(param)
-            state["step"] += 1
+        means, squares, taken = self._moments(group, params, grads)
         self._decay(group, params)
-        means = [state["exp_avg"] for state in states]
-        squares = [state["exp_avg_sq"] for state in states]
-        steps = [-group["lr"] / (1 - beta1 ** state["step"]) for state in states]
-        roots = [math.sqrt(1 - beta2 ** state["step"]) for state in states]
-        torch._foreach_lerp_(means, grads, 1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, grads, grads, 1 - beta2)
+        beta1, beta2 = group["betas"]
+        steps = [-group["lr"] / (1 - beta1**step) for step in taken]
+        roots = [math.sqrt(1 - beta2**step) for step in taken]
         divisors = torch._foreach_sqrt(squares)
         torch._foreach_div_(divisors, roots)
         torch._foreach_add_(divisors, group["eps"])
@@ -149,8 +97,6 @@ class DecoupledAdamW(_Decoupled):
         eps: float = 1e-8,
         weight_decay: float = 1e-5,
     ) -> None:
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"DecoupledAdamW: betas must be in [0, 1), not {betas}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Tensor]) -> None:
@@ -264,10 +210,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         optimizer = DecoupledAdamW(params, lr, betas, config.epsilon, decay)
     elif config.kind == "lamb":
         matrices, others = ([p for p in params if (p.dim() > 1) is wanted] for wanted in (True, False))
-        kinds: list[Group] = [
-            {"params": matrices},
-            {"params": others, "weight_decay": 0.0},
-        ]  # MLPerf: none of norms and biases
+        kinds: list[Group] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]  # as in MLPerf's BERT
         optimizer = Lamb([kind for kind in kinds if kind["params"]], lr, betas, config.epsilon, decay)
     elif config.kind == "adamw":
         optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=fused or on_cuda)

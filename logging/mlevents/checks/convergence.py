@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.evaluations import PROGRESS
-from mlevents.event import is_number, short
+from mlevents.event import is_number, listed, short
 from mlevents.rounds import BenchmarkRules, Ruleset
 from mlevents.rounds.convergence_points import ConvergencePoint, all_points, olympic_mean, point_at
 from mlevents.run_status import failure
@@ -104,15 +104,22 @@ def converged_at(run: RunSummary, benchmark: BenchmarkRules) -> float | None:
     return next((run.converged_at[name] for name in names if name in run.converged_at), None) or None
 
 
-def check_convergence(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
-    """Report how a set converges against the reference: an error if it is closed, too fast and not scaled for it."""
+def check_convergence(
+    runs: Sequence[RunSummary], rules: Ruleset, described_division: str | None = None
+) -> Iterator[Finding]:
+    """Report how a set converges against the reference: an error if it is closed, too fast and not scaled for it.
+
+    Args:
+        described_division: of the system description, by which MLCommons' package checker judges; default: the logs'.
+    """
     found = convergence(runs, rules)
     if found is None:
         return
     faster = found.normalization > 1
     settings = differing_settings(runs, found.point) if faster else ""
     why = f"; settings other than the reference's: {settings}" if settings else ""
-    if {run.division for run in runs if run.events} != {keys.CLOSED}:
+    divisions = {described_division} if described_division else {run.division for run in runs if run.events}
+    if divisions != {keys.CLOSED}:
         yield Finding(level="note", rule="convergence", message=f"{found}{why}")
     elif faster and found.outcome != "scaled":
         # Reviewers accepted such results in v3.1, scaled to the reference's mean.
@@ -163,8 +170,7 @@ def differing_settings(runs: Sequence[RunSummary], point: ConvergencePoint | Non
         value = _logged(logged, ALIASES.get(name, name))
         if value is not None and not _matches(value, wanted):
             found.append(f"{name} {short(value)} ({' and '.join(dict.fromkeys(map(short, wanted)))})")
-    more = f" and {len(found) - MOST_DIFFERENCES} more" if len(found) > MOST_DIFFERENCES else ""
-    return ", ".join(found[:MOST_DIFFERENCES]) + more
+    return listed(found, MOST_DIFFERENCES)
 
 
 def _logged(logged: Mapping[str, Any], name: str) -> Any:

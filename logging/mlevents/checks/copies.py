@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain, combinations
 from typing import Final
 
-from mlevents.event import is_number
 from mlevents.summary import SKETCH_SIZE, RunSummary
 
 COPIED_SHARE: Final = 0.5  # of the shorter log's timed events; independent runs share no millisecond and value
@@ -19,8 +18,17 @@ MOSTLY: Final = 0.75
 MOST_HOLDERS: Final = 64  # logs with one event in common that are all compared pairwise, further ones with the first
 
 
-def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[int, int]]:
-    """Return, in order, the pairs of indexes of `logs` for which `copied` or `equal_quality` can return a result.
+def identical_logs(logs: Iterable[RunSummary]) -> list[list[RunSummary]]:
+    """Group byte-identical logs, in their order; files that hold no log are left out."""
+    groups: dict[str, list[RunSummary]] = defaultdict(list)
+    for log in logs:
+        if log.events:
+            groups[log.sha256].append(log)
+    return list(groups.values())
+
+
+def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[RunSummary, RunSummary]]:
+    """Return, in order, the pairs of `logs` for which `copied` or `equal_quality` can return a result.
 
     The time is nearly linear in the number of logs: only logs that share an event, the moment of an evaluation or rare
     quality values are paired. Two sets with `n` elements in common share one of the rarest `size - n + 1` of each
@@ -35,7 +43,8 @@ def candidate_pairs(logs: Sequence[RunSummary]) -> list[tuple[int, int]]:
         for one, common in zip(points, least, strict=True)
     )
     alike = {(a, b) for a, b in _sharing(rarest) if len(points[a] & points[b]) >= max(least[a], least[b])}
-    return sorted(alike | _sharing({*log.sketch, *_moments(log)} for log in logs))
+    pairs = alike | _sharing({*log.sketch, *_moments(log)} for log in logs)
+    return [(logs[a], logs[b]) for a, b in sorted(pairs)]
 
 
 def copied(first: RunSummary, second: RunSummary) -> str | None:
@@ -88,8 +97,7 @@ def _alike(first: RunSummary, second: RunSummary) -> tuple[int, int, int]:
 def _moments(log: RunSummary) -> set[Hashable]:
     """Return progress, value and milliseconds since run_start of each evaluation, and what `_alike` counts without the
     value, which may have been edited."""
-    times = [(point, point.minutes * 60_000) for point in log.quality]
-    points = [(point.progress, point.value, round(time)) for point, time in times if is_number(time)]
+    points = [(point.progress, point.value, round(point.minutes * 60_000)) for point in log.quality]
     fine = [] if log.is_demonstration else [(progress, time) for progress, _, time in points if time % 1000]
     return {*points, *fine}
 

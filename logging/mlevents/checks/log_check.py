@@ -191,4 +191,6 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     plausibility.single_evaluation,
     plausibility.instant_evaluations,
     plausibility.schedule,
+    plausibility.throughput,
+    plausibility.epoch_duration,
 )

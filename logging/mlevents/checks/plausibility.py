@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Final
 
 from mlevents import keys
@@ -10,12 +11,16 @@ from mlevents.checks.check_context import CheckedRun
 from mlevents.checks.finding import Finding
 from mlevents.evaluations import progress_of
 from mlevents.event import Event, is_number
+from mlevents.summary import intervals
 
 # Lengths of the learning rate's schedule.
 LARS: Final = keys.LARS_OPT_LR_DECAY_STEPS
 SCHEDULED_STEPS: Final = (keys.OPT_LR_TRAINING_STEPS, keys.MAX_STEPS, LARS)
 SCHEDULED_EPOCHS: Final = "opt_learning_rate_decay_epochs"
 FAR_BEYOND: Final = 1.5  # times the schedule; runs of the published rounds end by 1.06 times
+AHEAD: Final = 1.1  # times the logged throughput; successful runs of the published rounds reach 1.02 times
+HURRIED: Final = 0.5  # of the median epoch; epochs of the published rounds last 0.9 of it or more
+FEWEST_EPOCHS: Final = 4
 FEWEST_LARS_STEPS: Final = 200  # fewer are epochs, as in NVIDIA's logs: the largest batches take about 1,000 steps
 
 
@@ -74,3 +79,48 @@ def schedule(run: CheckedRun) -> Iterator[Finding]:
             if at > FAR_BEYOND * length > 0:
                 message = f"trained to {at:,.0f} {run.benchmark.unit}; the schedule of {key} ends at {length:,.0f}"
                 yield run.finding("warning", "beyond-schedule", message, event)
+
+
+def throughput(run: CheckedRun) -> Iterator[Finding]:
+    """Report a clock by which the run trained faster than the throughput that it logged: times may be scaled or cut.
+
+    The throughput of an open run may change as it trains (smaller images first), so its highest one is compared.
+    """
+    rules, stopped, minutes = run.benchmark, run.record.stopped, run.record.minutes
+    if rules is None or stopped is None or run.record.is_demonstration or run.record.status != keys.SUCCESS:
+        return
+    samples = {"samples": 1.0, "epoch": run.record.value(keys.TRAIN_SAMPLES)}.get(rules.unit)
+    logged = [
+        event.value.get(keys.THROUGHPUT) if isinstance(event.value, dict) else event.value
+        for event in run.record.timed
+        if event.key in (keys.TRACKED_STATS, keys.THROUGHPUT)
+    ]
+    rates = [float(rate) for rate in logged if is_number(rate) and rate > 0]
+    if not rates or not minutes or minutes < 0 or not is_number(samples):
+        return
+    trained = max((point.progress for point in run.record.quality if point.minutes <= minutes), default=0.0)
+    by_clock = trained * samples / (60 * minutes)
+    usual = median(rates) if run.record.division == keys.CLOSED else max(rates)
+    if by_clock > AHEAD * usual:
+        message = (
+            f"{by_clock:,.0f} samples/s by the clock, but the log's own throughput is {usual:,.0f}: it is in another "
+            "unit, or the times were changed"
+        )
+        yield run.finding("warning", "logged-throughput", message, stopped)
+
+
+def epoch_duration(run: CheckedRun) -> Iterator[Finding]:
+    """Report epochs of a closed run that take less than half of the usual time: times may be cut.
+
+    Epochs of an open run may have other lengths by design, such as smaller images in the first ones.
+    """
+    if run.benchmark is None or run.benchmark.offline_evaluation or run.record.is_demonstration or run.misdated:
+        return
+    if run.record.division != keys.CLOSED:
+        return
+    times = [milliseconds for _, milliseconds in intervals(run.record, keys.EPOCH_START, keys.EPOCH_STOP)]
+    usual = median(times) if len(times) >= FEWEST_EPOCHS else 0.0
+    short = [time for time in times[:-1] if time < HURRIED * usual]  # the last may be cut short
+    if short:
+        message = f"{len(short)} of {len(times)} epochs take less than half of the usual {usual / 1e3:.3f} s"
+        yield run.finding("warning", "epoch-duration", f"{message}, the first {short[0] / 1e3:.3f} s")

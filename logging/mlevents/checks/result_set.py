@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from typing import Any, Final
 
+from mlevents import keys
 from mlevents.checks.convergence import check_convergence
-from mlevents.checks.copies import candidate_pairs, copied, equal_quality
+from mlevents.checks.copies import candidate_pairs, copied, equal_quality, identical_logs
 from mlevents.checks.finding import Finding
-from mlevents.event import short
+from mlevents.event import listed, short
 from mlevents.rounds import Ruleset
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.run_status import failure
@@ -17,18 +19,24 @@ from mlevents.summary import SHARED, RunSummary
 NAMED: Final = 12  # logs that a finding names
 
 
-def check_set(summaries: Sequence[RunSummary], ruleset: str | Ruleset) -> list[Finding]:
-    """Return findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset."""
+def check_set(
+    summaries: Sequence[RunSummary], ruleset: str | Ruleset, described_division: str | None = None
+) -> list[Finding]:
+    """Return findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset.
+
+    Args:
+        described_division: of the system description, if the set lies in a package.
+    """
     rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
     dropped = dropped_runs(summaries, rules)
     scored = [run for run in summaries if run not in dropped]
     return [
         *_count(summaries, rules),
         *(_dropped(run, why) for run, why in dropped.items()),
-        *_mixed(scored),
+        *(list(_mixed(scored)) or two_settings(scored)),
         *_copies(summaries),
         *_seeds(summaries),
-        *check_convergence(summaries, rules),
+        *check_convergence(summaries, rules, described_division),
     ]
 
 
@@ -76,19 +84,45 @@ def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:
             )
 
 
+def two_settings(runs: Sequence[RunSummary], dropped: Collection[RunSummary] = ()) -> Iterator[Finding]:
+    """Yield a finding if batch size or hyper-parameters differ between the runs of a set.
+
+    Args:
+        dropped: those of `runs` that a score may drop; the finding says which they are.
+    """
+    differing: list[str] = []
+    others: dict[RunSummary, None] = {}
+    settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]
+    for key in sorted({key for one in settings for key in one}):
+        groups: dict[Any, list[RunSummary]] = defaultdict(list)
+        for run, one in zip(runs, settings, strict=True):
+            if isinstance(one.get(key), int | float | str):
+                groups[one[key]].append(run)
+        if len(groups) > 1:
+            (value, most), *rest = sorted(groups.items(), key=lambda item: -len(item[1]))
+            parts = [f"{short(value)} in {len(most)} logs"]
+            parts += [f"{short(value)} in {_names(some)}" for value, some in rest]
+            differing.append(f"{key} is {', '.join(parts)}")
+            others |= dict.fromkeys(run for _, some in rest for run in some)
+    if differing:
+        message = "; ".join(differing)
+        if left_out := [run for run in others if run in dropped]:
+            message += f". {_names(left_out)} did not reach the target and may be dropped from the score"
+        yield Finding(level="warning", rule="two-settings", message=message, path=str(next(iter(others)).path))
+
+
 def _shown(value: object) -> str:
     """Return `value` as text, 1.0 like 1."""
     return short(int(value) if isinstance(value, float) and value.is_integer() else value, 200)
 
 
 def _copies(found: Sequence[RunSummary]) -> Iterator[Finding]:
-    runs = [run for run in found if run.events]  # files that hold no log are not copies of each other
-    for group in _grouped(runs, lambda run: run.sha256).values():
+    groups = identical_logs(found)
+    for group in groups:
         if len(group) > 1:
             message = f"{_names(group)} are identical files; a result counts once"
             yield Finding(level="error", rule="copied-log", message=message, path=str(group[1].path))
-    distinct = list({run.sha256: run for run in runs}.values())
-    for first, second in ((distinct[a], distinct[b]) for a, b in candidate_pairs(distinct)):
+    for first, second in candidate_pairs([group[0] for group in groups]):
         names, path = _names([first, second]), str(second.path)
         if how := copied(first, second):
             yield Finding(level="error", rule="copied-log", message=f"{names} {how}", path=path)
@@ -123,4 +157,4 @@ def _names(runs: Sequence[RunSummary]) -> str:
     """Return file names if they are distinct, else whole paths; the first `NAMED` of many."""
     names = [run.path.name for run in runs]
     names = names if len(set(names)) == len(names) else [str(run.path) for run in runs]
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
+    return listed(names, NAMED)

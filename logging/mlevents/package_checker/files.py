@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from mlevents.checks.finding import Finding, Level
-from mlevents.event import short
+from mlevents.event import listed, short
 from mlevents.terminal_escape import printable
 
 Kind = Literal["file", "folder", "link", "other"]
@@ -242,7 +242,4 @@ def _sha256(path: Path) -> str:
 
 
 def _names(places: list[str]) -> str:
-    named = ", ".join(
-        place if place.isprintable() and len(place) <= 200 else short(place, 200) for place in places[:NAMED]
-    )
-    return named + (f" and {len(places) - NAMED} more" if len(places) > NAMED else "")
+    return listed([one if one.isprintable() and len(one) <= 200 else short(one, 200) for one in places], NAMED)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from mlevents import keys
-from mlevents.checks.copies import candidate_pairs, copied
+from mlevents.checks.copies import candidate_pairs, copied, identical_logs
 from mlevents.checks.finding import Finding, Level
 from mlevents.event import MARK, short
 from mlevents.package_checker.files import shown
@@ -105,23 +105,17 @@ def _with_description(log: RunSummary, description: SystemDescription, place: st
         yield keys.SUBMISSION_STATUS, "error", "status-agrees", message
 
 
-def check_copies(sets: Iterable[Sequence[RunSummary]], root: Path) -> Iterator[Finding]:
-    """Yield findings about logs that are in two sets of a submission, unchanged or edited; `check_set` compares within
-    a set."""
-    logs = [(index, log) for index, members in enumerate(sets) for log in members if log.events]
-    by_digest: dict[str, list[tuple[int, RunSummary]]] = defaultdict(list)
-    for index, log in logs:
-        by_digest[log.sha256].append((index, log))
-    firsts = []
-    for members in by_digest.values():
-        firsts.append(members[0])
-        for index, log in members[1:]:
-            if index != members[0][0]:
-                message = f"is identical to {_place(members[0][1], root)}; a result counts once"
+def check_copies(logs: Iterable[RunSummary], root: Path) -> Iterator[Finding]:
+    """Yield findings about logs that are in two folders of a submission, unchanged or edited; `check_set` compares
+    within a folder."""
+    groups = identical_logs(logs)
+    for first, *others in groups:
+        for log in others:
+            if log.path.parent != first.path.parent:
+                message = f"is identical to {_place(first, root)}; a result counts once"
                 yield Finding(level="error", rule="copied-log", message=message, path=shown(log.path))
-    for a, b in candidate_pairs([log for _, log in firsts]):
-        (first_set, first), (second_set, second) = firsts[a], firsts[b]
-        if first_set != second_set and (how := copied(first, second)):
+    for first, second in candidate_pairs([group[0] for group in groups]):
+        if first.path.parent != second.path.parent and (how := copied(first, second)):
             message = f"{_place(first, root)} and this log {how}; a result counts once"
             yield Finding(level="error", rule="copied-log", message=message, path=shown(second.path))
 

@@ -6,6 +6,7 @@ import difflib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -116,7 +117,7 @@ def check_tree(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str 
         findings += check_logs(listing.root, one.system, one.benchmark, read, description, systems)
         if description is not None and benchmark_rules is not None:
             findings += check_throughput(read, description, benchmark_rules)
-    findings += check_copies(logs.values(), listing.root)
+    findings += check_copies(chain.from_iterable(logs.values()), listing.root)
     findings += check_documents(listing)
     findings += check_source(listing, {name: [one.system for one in sets if one.benchmark == name] for name in known})
     findings += check_manifest_source(listing)

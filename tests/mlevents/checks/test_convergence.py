@@ -103,6 +103,12 @@ def test_a_factor_that_makes_up_for_it_leaves_a_warning(write_set, tmp_path):
         assert [one for one, _ in said(runs)] == [level]
 
 
+@pytest.mark.parametrize(("described", "level"), [("open", "note"), ("closed", "error"), (None, "error")])
+def test_the_division_of_the_system_description_decides_as_in_the_package_checker(write_set, described, level):
+    findings = check_set(write_set((33,) * 5), "2.0.0", described)
+    assert [one.level for one in findings if one.rule == "convergence"] == [level]
+
+
 def test_levels_of_the_other_outcomes(write_set):
     assert said(write_set((36,) * 5)) == []
     ((level, message),) = said(write_set((35,) * 5))

@@ -167,6 +167,10 @@ DOUBTFUL: dict[str, tuple[Callable, str]] = {
         lambda r: r.insert(9, {**named(r, "seed"), "key": "lars_opt_learning_rate_decay_steps", "value": 20_000}),
         "beyond-schedule",
     ),
+    "faster by the clock than by its own throughput": (
+        lambda r: r.insert(-1, {**named(r, "seed"), "key": "tracked_stats", "value": {"throughput": 19_000.0}}),
+        "logged-throughput",
+    ),
     "another target logged": (lambda r: r.insert(9, {**named(r, "seed"), "key": "quality_target"}), "quality-target"),
 }
 
@@ -249,6 +253,34 @@ def test_a_clock_that_was_set_is_an_error_where_it_moves_the_time_by_more_than_c
     stop = named(records, "epoch_stop", 1)
     records.insert(records.index(stop), {**stop, "event_type": "POINT_IN_TIME", "key": "clock_set", "value": seconds})
     assert [f.level for f in check(write(records)).findings if f.rule == "clock-agreement"] == [level]
+
+
+def test_the_throughput_of_training_may_be_above_that_of_the_whole_run(records, write):
+    rates = [{**named(records, "seed"), "key": "throughput", "value": rate} for rate in (21_500.0, 22_500.0, 23_000.0)]
+    records[-1:-1] = rates  # 2 epochs of 1,281,167 images in 120 s: 21,353 images/s
+    assert "logged-throughput" not in found(write, records, level="warning")
+
+
+@pytest.mark.parametrize(
+    ("division", "cut_ms", "warned"), [("closed", 50_000, True), ("closed", 20_000, False), ("open", 50_000, False)]
+)
+def test_an_epoch_of_a_closed_run_that_takes_less_than_half_of_the_others_is_a_warning(
+    make_records, write, division, cut_ms, warned
+):
+    records = make_records(accuracies=(0.3, 0.4, 0.5, 0.6, 0.76))
+    named(records, "submission_division")["value"] = division
+    for record in records[records.index(named(records, "epoch_stop", 2)) :]:
+        record["time_ms"] -= cut_ms
+    named(records, "run_stop")["metadata"]["elapsed_ms"] -= cut_ms
+    assert ("epoch-duration" in found(write, records, level="warning")) is warned
+
+
+def test_the_throughput_of_an_open_run_may_fall_as_it_trains(records, write):
+    rates = [{**named(records, "seed"), "key": "throughput", "value": rate} for rate in (40_000.0, 16_000.0, 16_000.0)]
+    records[-1:-1] = rates  # 2 epochs of 1,281,167 images in 120 s: 21,353 images/s
+    assert "logged-throughput" not in found(write, records, level="warning")
+    named(records, "submission_division")["value"] = "closed"
+    assert "logged-throughput" in found(write, records, level="warning")
 
 
 def test_a_demonstration_is_held_to_its_own_logged_target(demonstration, write):

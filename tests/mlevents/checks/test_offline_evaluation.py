@@ -63,6 +63,7 @@ def test_the_clock_stops_at_the_first_checkpoint_that_reaches_the_target(
     record = log(tmp_path, stops_log=stops_log, evaluated=evaluated)
     assert errors(record) == []
     assert (record.final_quality, record.final_parts) == (89.0, {"FID": 89.0, "CLIP": 0.16})
+    assert record.evaluation_share is None
     assert failure(summarize(record), "4.1.0") is None
 
 

@@ -220,3 +220,14 @@ def test_a_summary_has_the_throughput_and_the_caches_that_the_log_tells_and_noth
     assert told({"throughput": 3}).later_throughput is None
     assert told(cache_clear=0).caches_dropped is False
     assert told(cache_clear="no").caches_dropped is None
+
+
+def test_another_hyper_parameter_in_one_run_is_a_warning(make_set):
+    def change(runs):
+        for number, run in enumerate(runs):
+            rate = 14.0 if number == 2 else 11
+            run.insert(9, {**run[8], "key": "lars_opt_base_learning_rate", "value": rate})
+
+    (finding,) = found(make_set(change=change))
+    assert (finding.level, finding.rule) == ("warning", "two-settings")
+    assert finding.message == "lars_opt_base_learning_rate is 11 in 4 logs, 14.0 in result_2.txt"

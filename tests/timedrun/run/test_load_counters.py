@@ -109,23 +109,18 @@ def test_a_block_counts_what_was_used_since_the_block_before(machine: Machine) -
     ],
     ids=["version 2", "version 1", "version 1 in a container"],
 )
-def test_throttling_is_that_of_the_runs_control_group_and_of_those_above(
+def test_throttling_and_memory_pressure_are_those_of_the_runs_control_groups(
     machine: Machine, lines: str, throttled: dict[str, int]
 ) -> None:
     machine.groups(lines, **dict.fromkeys(throttled, 0) | {name: -1 for name, count in throttled.items() if count < 0})
+    own = f"cgroup/{next(iter(throttled)).replace('__', '/')}/memory.pressure"
+    machine.pressure(0, own)
     counters = machine.counters()
     counters.begin()
     machine.groups(lines, **throttled)
-    assert counters.block()[1]["throttled_periods"] == 5
-
-
-def test_memory_pressure_is_the_control_groups_own_if_it_has_one(machine: Machine) -> None:
-    machine.groups("0::/box\n", box=-1)
-    machine.pressure(0, "cgroup/box/memory.pressure")
-    counters = machine.counters()
-    counters.begin()
-    machine.pressure(400_000, "cgroup/box/memory.pressure")
-    assert counters.block()[1]["memory_stalled_seconds"] == pytest.approx(0.4)
+    machine.pressure(400_000, own)
+    _, found = counters.block()
+    assert (found["throttled_periods"], found["memory_stalled_seconds"]) == (5, pytest.approx(0.4))
 
 
 def test_what_a_system_lacks_is_unknown_with_a_reason_and_logged_as_such(tmp_path: Path, machine: Machine) -> None:

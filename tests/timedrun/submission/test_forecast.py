@@ -109,6 +109,7 @@ def test_text_fits_100_columns_and_names_differing_settings(
         (["resnet", "--batch-size", "64", "--ruleset", "5.1"], "--ruleset: 2.0.0, 2.1.0, 3.0.0, 3.1.0, 4.0.0"),
         (["resnet", "--batch-size", "99999"], "is above all reference convergence points"),
         (["resnet", "--batch-size", "64", "--runs", "2"], "needs 3"),
+        (["resnet", "--batch-size", "64", "--runs", "9000"], "at most 250 are simulated"),
         (["no/such/folder"], "does not exist"),
     ],
 )
@@ -123,10 +124,12 @@ def test_runs_that_cannot_be_forecast_are_refused(
     mixed = written(tmp_path / "mixed", write_run, (34, 34))
     write_run(mixed, 2, global_batch_size=64)
     written(tmp_path / "single", write_run, (34,))
+    write_run(tmp_path / "aborted", 0, status="aborted")
     written(tmp_path / "digits", write_run, (34, 35), dataset="digits", quality_target=0.5)
     for name, why in (
         ("mixed", "global batch sizes of the runs are [64, 3264]"),
         ("single", "1 of the 1 runs converged"),
+        ("aborted", "0 of the 1 runs converged"),
         ("digits", "used data other than resnet's"),
     ):
         assert main(["forecast", str(tmp_path / name)]) == 2

@@ -77,6 +77,7 @@ def test_an_edited_score_in_a_readme_is_found_though_the_manifest_was_sealed_aga
         (lambda m: m["scores"][0]["runs"].__setitem__(2, 11.5), "runs of .* its logs give"),
         (lambda m: m["scores"][0].pop("quality"), "quality .* is missing, its logs give 0.761"),
         (lambda m: m["scores"][0].update(demonstration=1), "demonstration .* its logs give False"),
+        (lambda m: m["scores"][0].update(runs_needed=True), "runs_needed .* its logs give 5"),
         (lambda m: m["scores"].clear(), "score_minutes .* is missing"),
         (lambda m: m["scores"].append({"system": "faster", "benchmark": "resnet"}), "no logs: .faster"),
         (lambda m: m["runs"][0].update(config_digest="b" * 64), "config_digest .* its logs give .aaa"),
@@ -114,16 +115,13 @@ def test_a_changed_digest_and_a_replaced_log_are_found(made: Path, write_run: Ca
 
 
 def test_a_package_without_its_manifest_is_an_error_and_one_made_by_hand_a_warning(made: Path) -> None:
+    resealed(made, lambda manifest: manifest.pop("scores"))
+    assert "no manifest.json with scores" in messages(made, "manifest")[0]
     (made / "manifest.json").unlink()
     assert "no manifest.json" in messages(made, "manifest")[0]
     for source in made.glob("benchmarks/*/implementations/timedrun"):
         source.rename(source.with_name("code"))
     assert not messages(made, "manifest") and "no manifest.json" in messages(made, "manifest", "warning")[0]
-
-
-def test_a_manifest_that_states_no_figures_is_as_none(made: Path) -> None:
-    resealed(made, lambda manifest: manifest.pop("scores"))
-    assert "no manifest.json with scores" in messages(made, "manifest")[0]
 
 
 def test_packages_of_other_tools_need_no_manifest(published: Path) -> None:

@@ -242,3 +242,11 @@ def test_every_configured_kind_trains_all_trainable_parameters_from_its_peak_rat
 def test_muon_takes_the_layers_between_first_and_last() -> None:
     model = network()
     assert [tuple(weight.shape) for weight in hidden_matrices(model)] == [(8, 4, 3, 3), (6, 8)]
+
+
+def test_a_sparse_gradient_is_refused_before_any_group_is_changed() -> None:
+    dense, sparse = (torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2))
+    dense.grad, sparse.grad = torch.ones(2, 2), torch.ones(2, 2).to_sparse()
+    with pytest.raises(RuntimeError, match="nothing was changed"):
+        DecoupledSGD([{"params": [dense]}, {"params": [sparse]}], lr=0.1).step()
+    assert torch.equal(dense, torch.ones(2, 2))

@@ -1,19 +1,17 @@
-"""Find what only a whole round shows: logs that are in two sets, and sets whose runs have two settings."""
+"""Find what only a whole round shows: logs that are in two sets."""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from mlevents import keys
-from mlevents.checks.copies import candidate_pairs, copied
+from mlevents.checks.copies import candidate_pairs, copied, identical_logs
 from mlevents.checks.finding import Finding
-from mlevents.event import short
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 
@@ -36,11 +34,9 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
         logs: of the whole round, `kept`.
         root: folder of the round; names in messages are relative to it.
     """
-    by_digest: dict[str, list[RunSummary]] = defaultdict(list)
-    for log in logs:
-        by_digest[log.sha256].append(log)
+    identical = identical_logs(logs)
     by_folders: dict[tuple[Path, ...], list[list[RunSummary]]] = defaultdict(list)
-    for group in by_digest.values():
+    for group in identical:
         folders = tuple(dict.fromkeys(log.path.parent for log in group))
         if len(folders) > 1:
             by_folders[folders].append(group)
@@ -51,11 +47,9 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
         message = f"{count} byte-identical in {where} ({_first(names)})"
         yield Finding(level="error", rule="identical-logs", message=message, path=str(groups[0][0].path))
 
-    distinct = [group[0] for group in by_digest.values()]
     full = lru_cache(maxsize=NAMED)(lambda path: summarize(read(path)))  # candidates are few, and read once more
     edited: dict[tuple[Path, Path], list[tuple[RunSummary, RunSummary, str]]] = defaultdict(list)
-    for a, b in candidate_pairs(distinct):
-        first, second = distinct[a], distinct[b]
+    for first, second in candidate_pairs([group[0] for group in identical]):
         apart = first.path.parent != second.path.parent
         if apart and (how := copied(full(first.path), full(second.path))):
             edited[first.path.parent, second.path.parent].append((first, second, how))
@@ -65,32 +59,6 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
         count = f"{len(pairs)} pairs of logs" if len(pairs) > 1 else "a pair of logs"
         message = f"{count} of {where}: {_first(names, '; ')}"
         yield Finding(level="error", rule="shared-events", message=message, path=str(pairs[0][1].path))
-
-
-def two_settings(runs: Sequence[RunSummary], dropped: Mapping[RunSummary, str]) -> Iterator[Finding]:
-    """Yield a finding if batch size or hyper-parameters differ between the runs of a set.
-
-    Unlike `check_set` it counts runs that a score may drop, and says which they are.
-    """
-    differing: list[str] = []
-    others: dict[RunSummary, None] = {}
-    settings = [{**run.hyperparameters, keys.GLOBAL_BATCH_SIZE: run.global_batch_size} for run in runs]
-    for key in sorted({key for one in settings for key in one}):
-        groups: dict[Any, list[RunSummary]] = defaultdict(list)
-        for run, one in zip(runs, settings, strict=True):
-            if isinstance(one.get(key), int | float | str):
-                groups[one[key]].append(run)
-        if len(groups) > 1:
-            (value, most), *rest = sorted(groups.items(), key=lambda item: -len(item[1]))
-            parts = [f"{short(value)} in {len(most)} logs"]
-            parts += [f"{short(value)} in {_first([run.path.name for run in some])}" for value, some in rest]
-            differing.append(f"{key} is {', '.join(parts)}")
-            others |= dict.fromkeys(run for _, some in rest for run in some)
-    if differing:
-        message = "; ".join(differing)
-        if left_out := [run.path.name for run in others if run in dropped]:
-            message += f". {_first(left_out)} did not reach the target and may be dropped from the score"
-        yield Finding(level="warning", rule="two-settings", message=message, path=str(next(iter(others)).path))
 
 
 def _first(names: Sequence[str], between: str = ", ") -> str:

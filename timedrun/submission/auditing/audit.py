@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import groupby
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from mlevents.checks.finding import Finding
-from mlevents.checks.result_set import dropped_runs
+from mlevents.checks.result_set import dropped_runs, two_settings
 from mlevents.package_checker.tree import check_tree
 from mlevents.record import result_files
 from mlevents.rounds import RULESETS, round_of_path
 from mlevents.summary import RunSummary
 from timedrun.errors import UsageError
-from timedrun.submission.auditing.across_sets import kept, shared_logs, two_settings
-from timedrun.submission.check_report import CheckResult, Kind
-from timedrun.submission.scoring.run_set import SetName, is_packaged, sets_of
-from timedrun.submission.scoring.score import Score, score_set, usual_ruleset
+from timedrun.submission.auditing.across_sets import kept, shared_logs
+from timedrun.submission.check_report import CheckResult
+from timedrun.submission.scoring.run_set import SetName
+from timedrun.submission.scoring.score import Score, score_folder
 from timedrun.submission.verdicts import check_logs, ruleset_of, verdict
 
 RESULTS: Final = 'training_rules.adoc, "Benchmark Results"'
@@ -95,9 +95,9 @@ class Audit:
         """The number of systems with results."""
         return len({(one.score.submitter, one.score.system) for one in self.sets})
 
-    def findings(self, topic: Topic) -> list[Finding]:
-        """Return the findings about a topic."""
-        return [found for one in self.results for found in one.findings if found.rule in topic.rules]
+    def count(self, topic: Topic) -> int:
+        """Return the number of findings about a topic."""
+        return sum(found.rule in topic.rules for one in self.results for found in one.findings)
 
 
 def audit(root: Path, published: Mapping[SetName, Decimal], ruleset: str | None = None) -> Audit:
@@ -152,31 +152,23 @@ def _submitter(
         runs = [report.summary for report in reports]
         dropped = dropped_runs(runs, RULESETS[ruleset or ruleset_of(reports)])
         for report in reports:
-            result = _result(report.path, "log", report.findings, report.ruleset)
-            yield replace(result, dropped=report.summary in dropped, demonstration=report.demonstration)
-        findings = [*of_set, *two_settings(runs, dropped)]
-        for (submitter, system, benchmark), members in sets_of(place, runs).items():
-            one = AuditedSet(
-                score=score_set(
-                    members,
-                    submitter=submitter,
-                    system=system,
-                    benchmark=benchmark,
-                    ruleset=ruleset or usual_ruleset(place, benchmark, members[0]),
-                    windows=not is_packaged(place, [benchmark]),
-                    folder=str(place.relative_to(folder.parent)),
-                ),
-                published=published.get((submitter, system, benchmark)),
+            result = CheckResult.of(
+                report.path, "log", report.findings, report.ruleset, demonstration=report.demonstration
             )
+            yield replace(result, dropped=report.summary in dropped)
+        of_set = [one for one in of_set if one.rule != "two-settings"]  # of the scored runs; here of all
+        findings = [*of_set, *two_settings(runs, dropped)]
+        for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):
+            one = AuditedSet(score=score, published=published.get((score.submitter, score.system, score.benchmark)))
             if one.agrees is False:
                 message = f"the score is {one.score.score_minutes} min, the published one {one.published} min"
                 findings.append(Finding(level="warning", rule="published-score", message=message))
             if one.score.reason:
                 findings.append(Finding(level="warning", rule="no-score", message=one.score.reason))
             yield one
-        yield _result(place, "set", findings, ruleset or ruleset_of(reports))
+        yield CheckResult.of(place, "set", findings, ruleset or ruleset_of(reports))
         summaries |= {report.path: report.summary for report in reports}
-        logs += [kept(run) for run in runs if run.events]
+        logs += map(kept, runs)
     # Copies are compared over the whole round, and the number of logs is a finding of each set that has any.
     said = {path.parent for path in summaries}
     of_tree = (
@@ -184,12 +176,7 @@ def _submitter(
         for found in check_tree(folder, summaries, ruleset)
         if found.rule != "copied-log" and not (found.rule == "run-count" and Path(found.path or "") in said)
     )
-    yield _result(folder, "package", of_tree, ruleset or "")
-
-
-def _result(path: Path, kind: Kind, findings: Iterable[Finding], ruleset: str) -> CheckResult:
-    found = list(findings)
-    return CheckResult(path=str(path), kind=kind, strict=verdict(found), ruleset=ruleset, findings=found)
+    yield CheckResult.of(folder, "package", of_tree, ruleset or "")
 
 
 def _relative(result: CheckResult, root: Path) -> CheckResult:

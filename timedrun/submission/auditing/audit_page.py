@@ -41,7 +41,7 @@ def _lines(audit: Audit) -> Iterator[str]:
     yield f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>"
     yield from _table((), totals(audit).items())
     yield "<h2>Facts</h2>"
-    yield from _table((), ((topic.title, f"{len(audit.findings(topic))}") for topic in TOPICS), numbers=(1,))
+    yield from _table((), ((topic.title, f"{audit.count(topic)}") for topic in TOPICS), numbers=(1,))
     for topic in TOPICS:
         if found := about(audit, topic):
             yield f"<h2>{_text(topic.title)}</h2>"

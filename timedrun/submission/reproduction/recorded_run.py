@@ -59,6 +59,14 @@ class RecordedRun:
             return f"{self.side.name}/config.json is not the config of {self.log.name}: it was changed after the run"
         if logged.seed != values.get("seed"):
             return f"{self.log.name} logs seed {logged.seed}, {self.side.name}/config.json has {values.get('seed')}"
+        evaluation = values.get("evaluation")
+        target = evaluation.get("target") if isinstance(evaluation, dict) else None
+        for key, said, configured in (
+            (keys.QUALITY_TARGET, logged.quality_target, target),
+            (keys.GLOBAL_BATCH_SIZE, logged.global_batch_size, values.get("global_batch")),
+        ):
+            if None not in (said, configured) and said != configured:
+                return f"{self.log.name} logs {key} {said}, {self.side.name}/config.json has {configured}"
         return ""
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any, Final, Literal
 
+from mlevents.event import listed
 from mlevents.record import read
 from mlevents.run_status import reached, rules_of
 from mlevents.student_t import quantile
@@ -15,7 +16,7 @@ from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
 from timedrun.submission.scoring.olympic import as_summarized
-from timedrun.submission.scoring.score import usual_ruleset
+from timedrun.submission.scoring.score import scored_ruleset
 from timedrun.submission.speedup_ratio import Ratio, compare
 
 TIME_TOLERANCE: Final = 0.05
@@ -109,13 +110,8 @@ class SetVerdict:
         lines = [f"{self.name}: {self.sentence}"]
         lines += [f"    run {run.number} (seed {run.seed}): {run.problem or run.words}" for run in self.runs]
         for kind, names in self.differs.items():
-            shown = [
-                f"{name}: {_text(old, '-')} -> {_text(new, '-')}"
-                for name, (old, new) in list(names.items())[:MAX_SHOWN]
-            ]
-            more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-            if shown:
-                lines.append(f"    {kind} old -> new: {'; '.join(shown)}{more}")
+            if shown := [f"{name}: {_text(old, '-')} -> {_text(new, '-')}" for name, (old, new) in names.items()]:
+                lines.append(f"    {kind} old -> new: {listed(shown, MAX_SHOWN, '; ')}")
         return "\n".join(map(printable, lines))
 
 
@@ -287,7 +283,7 @@ def _not_recorded(original: RecordedRun) -> dict[str, dict[str, list[Any]]]:
 
 
 def _round(run: RunSummary) -> str | None:
-    return usual_ruleset(run.path.resolve().parent, run.benchmark or "", run)
+    return scored_ruleset(run.benchmark or "", run)
 
 
 def _interval(run: RunSummary) -> float:

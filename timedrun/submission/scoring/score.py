@@ -98,23 +98,29 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: b
     roots: dict[Path, Path] = {}
     for path in paths:
         for file in result_files(path):
-            found = file.resolve()
-            folders.setdefault(found.parent, {})[found] = None
-            roots.setdefault(found.parent, path.resolve())
+            resolved = file.resolve()
+            folders.setdefault(resolved.parent, {})[resolved] = None
+            roots.setdefault(resolved.parent, path.resolve())
+    found: list[Score] = []
+    for folder, files in progress(folders.items(), "sets scored", shown=show_progress):
+        named = os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else ""
+        found += score_folder(folder, [summarize(read(file)) for file in files], ruleset, named)
+    return found
+
+
+def score_folder(folder: Path, summaries: Sequence[RunSummary], ruleset: str | None, named: str) -> list[Score]:
+    """Score every set of the logs in `folder`; `named` is that folder in the scores."""
     return [
         score_set(
-            summaries,
+            members,
             submitter=submitter,
             system=system,
             benchmark=benchmark,
-            ruleset=ruleset or usual_ruleset(folder, benchmark, summaries[0]),
+            ruleset=ruleset or scored_ruleset(benchmark, members[0]),
             windows=not is_packaged(folder, [benchmark]),
-            folder=os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else "",
+            folder=named,
         )
-        for folder, files in progress(folders.items(), "sets scored", shown=show_progress)
-        for (submitter, system, benchmark), summaries in sets_of(
-            folder, [summarize(read(file)) for file in files]
-        ).items()
+        for (submitter, system, benchmark), members in sets_of(folder, summaries).items()
     ]
 
 
@@ -151,10 +157,8 @@ def score_set(
     if rules:
         selected = select_runs(summaries, runs, rules, demonstration=demonstration, windows=windows)
     else:
-        unknown = f"ruleset {ruleset} has no benchmark '{benchmark}'"
-        if ruleset is None:
-            unknown = f"no rules are known for a benchmark '{benchmark}'"
-        selected = RunSelection(chosen=tuple(range(len(runs))), reason=unknown)
+        unknown = "no rules are known for a" if ruleset is None else f"ruleset {ruleset} has no"
+        selected = RunSelection(chosen=tuple(range(len(runs))), reason=f"{unknown} benchmark '{benchmark}'")
     finished = [one for one, failed in zip(summaries, why, strict=True) if not failed]
     reason = mismatch(summaries, finished, benchmark)
     if reason is None and ruleset is not None:
@@ -175,10 +179,12 @@ def score_set(
     succeeded = [summaries[i] for i in selected.chosen if not why[i]]
     times = [time for i in selected.chosen if (time := runs[i]) is not None]
     interval = mean_interval(times)
-    notes += _remarks(succeeded, interval)
+    resumed = (one.path.name for one in succeeded if one.resumed)
+    notes += [f"{name} was stopped and resumed; its clock included the interruption" for name in resumed]
+    if interval and interval[0] == 0:
+        notes.append("the runs are too few and vary too much to bound their mean from below")
     if division == keys.CLOSED and rules and not demonstration and converged is None:
         notes.append("this score does not check that a closed result converges no faster than the reference")
-    scale = factor or 1.0
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
     notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]
@@ -186,6 +192,7 @@ def score_set(
     quiet = None
     if disturbed and rules and reason is None:
         quiet = olympic([runs[i] for i in selected.chosen if names[i] not in disturbed], rules.dropped)
+    scale = factor or 1.0
     dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
     resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
@@ -262,10 +269,10 @@ def _scaling(folder: Path, division: str, found: Convergence | None, notes: list
     return given
 
 
-def usual_ruleset(folder: Path, benchmark: str, log: RunSummary) -> str | None:
-    """Return the ruleset of the round that a parent folder of the logs names, else of the benchmark and the date of
-    `log`; None if no round has the benchmark."""
-    known, found = rulesets_of(benchmark), round_of_path(folder)
+def scored_ruleset(benchmark: str, log: RunSummary) -> str | None:
+    """Return the ruleset of the round that a parent folder of `log` names if it has the benchmark, else the benchmark's
+    at the date of `log`; None if no round has the benchmark. A check takes the folder's round in any case."""
+    known, found = rulesets_of(benchmark), round_of_path(log.path.resolve())
     if found in known:
         return found
     return default_ruleset(benchmark, log.started_ms) if known else None
@@ -289,14 +296,3 @@ def _geometric_mean(values: Iterable[float | None], notes: list[str]) -> float |
     except (StatisticsError, OverflowError):
         notes.append("the final qualities have no geometric mean: one is not above 0 or not finite")
         return None
-
-
-def _remarks(succeeded: Sequence[RunSummary], interval: tuple[float, float] | None) -> list[str]:
-    remarks = [
-        f"{one.path.name} was stopped and resumed; its clock included the interruption"
-        for one in succeeded
-        if one.resumed
-    ]
-    if interval and interval[0] == 0:
-        remarks.append("the runs are too few and vary too much to bound their mean from below")
-    return remarks
