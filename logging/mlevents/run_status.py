@@ -53,6 +53,8 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
         return f"ended at {ends} and its benchmark's target is " + ", ".join(
             f"{name} {part.direction} {part.target:g}" for name, part in rules.parts.items()
         )
+    if summary.unreadable:  # as in MLCommons' summary, whose checker rejects such a log
+        return f"has records that are no JSON: {summary.unreadable}"
     return None
 
 

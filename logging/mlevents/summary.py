@@ -79,6 +79,7 @@ class RunSummary:
     converged_at: Mapping[str, float] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # values of the keys of HYPERPARAMETERS
     disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
+    unreadable: int = 0  # records that are no JSON
 
     @property
     def seed(self) -> int | None:
@@ -121,6 +122,7 @@ def summarize(record: RunRecord) -> RunSummary:
         shared=tuple((key, record.value(key)) for key in SHARED),
         sketch=_sketch(record),
         events=len(record.events),
+        unreadable=sum(one.rule == "record-json" for one in record.problems),
         final_parts=record.final_parts,
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,

@@ -181,6 +181,16 @@ def test_a_closed_score_faster_than_the_reference_is_scaled_with_its_spread_by_i
     assert scaled.interval == pytest.approx([factor * bound for bound in opened.interval or ()])
 
 
+def test_a_log_with_a_record_that_is_no_json_is_dropped_as_the_slowest_run(tmp_path: Path, write_run: WriteRun) -> None:
+    folder = written(tmp_path, write_run)
+    (whole,) = score([folder])
+    log = folder / "result_1.txt"
+    log.write_text(log.read_text() + ':::MLLOG {"key": "tracked_stats", "value": \n')
+    (one,) = score([folder])
+    assert one.failures == {"result_1.txt": "has records that are no JSON: 1"} and one.slowest == ["result_1.txt"]
+    assert one.score_minutes is not None and one.score_minutes != whole.score_minutes
+
+
 def test_a_closed_score_of_a_benchmark_without_reference_points_says_so(tmp_path: Path, write_run: WriteRun) -> None:
     folder = written(tmp_path, write_run, benchmark="minigo", submission_division="closed")
     (one,) = score([folder])
