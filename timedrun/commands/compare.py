@@ -21,12 +21,17 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     if strange := sorted(set(arguments.allow) - set(ALLOWABLE)):
         raise UsageError(f"--allow takes {', '.join(ALLOWABLE)}, not {', '.join(strange)}.")
     sets = [only_set(Path(name)) for name in (arguments.first, arguments.second)]
-    paired, notes = arguments.paired, ()
+    paired = arguments.paired
+    notes: tuple[str, ...] = ()
     if paired is None and (paired := raced_together(*(runs[0].path.parent for runs in sets))):
         counts = [len(runs) for runs in sets]
         sets = list(pairs_of(*sets))
         text = "paired by run number, as sides of one race (--unpaired compares them without pairs)"
-        left_out = [f"{count - len(sets[0])} of the {name} set" for count, name in zip(counts, ("first", "second"), strict=True) if count > len(sets[0])]
+        left_out = [
+            f"{count - len(sets[0])} of the {name} set"
+            for count, name in zip(counts, ("first", "second"), strict=True)
+            if count > len(sets[0])
+        ]
         notes = (text, *([f"runs without a partner were left out: {' and '.join(left_out)}"] if left_out else []))
     try:
         ratio = compare_sets(sets[0], sets[1], paired=paired, allow=arguments.allow)

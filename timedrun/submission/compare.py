@@ -94,16 +94,12 @@ def compare_sets(
         target=scores[0].target if scores[0].target == scores[1].target else None,
         differences=tuple(found),
         disturbances=tuple(named),
-        undisturbed=compare(quiet[0], quiet[1], paired=paired, confidence=confidence)
-        if named and all(quiet)
-        else None,
+        undisturbed=compare(quiet[0], quiet[1], paired=paired, confidence=confidence) if named and all(quiet) else None,
         notes=tuple(notes),
     )
 
 
-def pairs_of(
-    slow: Sequence[RunSummary], fast: Sequence[RunSummary]
-) -> tuple[list[RunSummary], list[RunSummary]]:
+def pairs_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> tuple[list[RunSummary], list[RunSummary]]:
     """Return the runs of interleaved sets whose number both sets have, in the order of their numbers."""
     first, second = ({_number(one.path): one for one in runs} for runs in (slow, fast))
     both = sorted(first.keys() & second.keys())
