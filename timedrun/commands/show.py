@@ -11,6 +11,7 @@ from timedrun import stdio
 from timedrun.benchmark import find
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump, flatten
+from timedrun.config_choice import config_of
 from timedrun.errors import ExitCode
 from timedrun.table import columns
 
@@ -19,7 +20,7 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Print every setting of a config, or only those in which two configs differ."""
     if arguments.diff:
         benchmark = find(arguments.benchmark)
-        left, right = (benchmark.config(name, arguments.data) for name in arguments.diff)
+        left, right = (config_of(benchmark, text, arguments.data) for text in arguments.diff)
         rows = difference(left, right)
         if arguments.json:
             print(json.dumps([{"setting": k, left.name: a, right.name: b} for k, a, b in rows], indent=2))
