@@ -13,7 +13,7 @@ from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump, flatten
 from timedrun.config_choice import config_of
 from timedrun.errors import ExitCode
-from timedrun.table import columns
+from timedrun.submission.table import columns
 
 
 def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:

@@ -12,7 +12,7 @@ from mlevents.terminal_escape import printable
 from timedrun.submission.auditing.audit import TOPICS, Audit, AuditedSet, Topic
 from timedrun.submission.check_report import CheckResult, finding_groups, group_lines, wrapped
 from timedrun.submission.scoring.score_table import NOTICE, shortened
-from timedrun.table import columns
+from timedrun.submission.table import columns
 
 LISTED: Final = 5
 """Largest number of findings of one group that the text lists for a topic; JSON and HTML have all."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from mlevents.terminal_escape import printable
 from timedrun.submission.scoring.score import Score
-from timedrun.table import columns, natural_width
+from timedrun.submission.table import columns, natural_width
 
 UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."

@@ -2,7 +2,7 @@
 
 import pytest
 
-from timedrun.table import columns
+from timedrun.submission.table import columns
 
 HEADER = ["system", "runs", "minutes", "notes"]
 ROWS = [
