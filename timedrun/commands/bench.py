@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from timedrun import stdio
 from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
 from timedrun.commands.run import settings_of
 from timedrun.commands.show import print_table
@@ -36,6 +37,7 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     out = Path(arguments.out) if arguments.out else None
     if out and not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
+    stdio.stage("timedrun bench: preparing data and loaders", terminal_only=False)
     found: LoaderComparison = measure(config, options_of(arguments))
     values = as_values(found, command_of(arguments, rest))
     if out:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from mlevents.terminal_escape import printable
+from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.race.race_file import raced_together
 from timedrun.submission.compare import ALLOWABLE, compare_sets, pairs_of
@@ -47,7 +48,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         header |= {"verdict": ratio.verdict}
         print(json.dumps(header | asdict(ratio), indent=2))
     else:
-        print("\n".join(report(ratio)))
+        stdio.show("\n".join(report(ratio)))
     return ExitCode.OK
 
 

@@ -52,6 +52,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if not starts_ranks and env.kind != "none":
         os.environ.update(env.variables())
         run_rank(benchmark, config, options, after=print_own_verdict if env.rank == 0 else lambda: None)
+    stdio.stage(f"{options.label}: preparing: checks of settings, devices and data", terminal_only=False)
     checks.check(benchmark, config, options, env)
     if not starts_ranks:
         execute(benchmark, config, options)
@@ -109,7 +110,8 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
         stdio.write(json.dumps(found, indent=2) + "\n", sys.stdout)
     else:
         lines = [words, *([f"ledger head {head}: {announced}"] if head else [])]
-        stdio.write("".join(f"{printable(line)}\n" for line in lines), sys.stderr if code else sys.stdout)
+        for line in map(printable, lines):
+            (stdio.message if code else stdio.show)(line)
     return code
 
 
