@@ -249,7 +249,7 @@ def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments
 def test_a_missing_data_folder_is_found_before_the_clock(tmp_path: Path) -> None:
     done = timedrun("run", "image_classification", "cifar10_baseline", "--data-folder", tmp_path / "none")
     assert done.returncode == 1
-    assert "none does not exist; give the right one with --data-folder" in done.stderr
+    assert "none does not exist; set the right one with --data-folder" in done.stderr
 
 
 def test_list_and_show_print_json() -> None:
