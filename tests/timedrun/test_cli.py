@@ -219,7 +219,7 @@ def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(t
     )
     assert done.returncode == 1
     assert "63 is not divisible by 2 ranks; use --ranks 1 or --global-batch 64" in done.stderr
-    assert "not percent" in done.stderr
+    assert "not a percentage" in done.stderr
     assert "result_3.txt exists" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "result_3.txt").read_text() == "precious"
