@@ -9,14 +9,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import pytest
 
+import timedrun as package
 from mlevents import keys, record
 from mlevents.record import RunRecord
 from tests.timedrun.distributed.launched_ranks import alive, until
+from timedrun import cli
+from timedrun.errors import ExitCode
 from timedrun.run import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
@@ -45,6 +49,23 @@ def course(run: RunRecord) -> list[object]:
         for event in run.events
         if event.key not in (keys.SLOW_RANK, keys.CLOCK_SET)  # of the machine, at any moment
     ]
+
+
+def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert not said.out
+    for group, verbs in cli.VERBS.items():
+        assert f"\n{group.lower()}:\n" in said.err
+        assert all(f"\n  {verb} " in said.err for verb in verbs)
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version_is_that_of_the_package(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([option])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"timedrun {version('timedrun')}\n" == f"timedrun {package.__version__}\n"
 
 
 @pytest.mark.processes

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mlevents.terminal_escape import printable
+from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.submission.compare import ALLOWABLE, compare_sets
 from timedrun.submission.scoring.run_set import only_set
@@ -32,7 +33,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
         print(json.dumps(header | asdict(ratio), indent=2))
     else:
-        print("\n".join(report(ratio)))
+        stdio.show("\n".join(report(ratio)))
     return ExitCode.OK
 
 

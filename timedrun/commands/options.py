@@ -201,13 +201,25 @@ def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool
         parser.add_argument("configs", nargs="+", metavar="CONFIG")
     else:
         nargs = "?" if optional else None
-        parser.add_argument("config", nargs=nargs, default="baseline", help="baseline, methods, ...")
+        parser.add_argument(
+            "config", nargs=nargs, default="baseline", help="baseline, methods, FILE.json, 'methods-blurpool', ..."
+        )
+    parser.set_defaults(add=[], only=[], without=[], name=None)
     parser.add_argument("--data", help="dataset: the first part of a config's name")
 
 
 def _add_methods(parser: ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="keep only these methods")
     parser.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="leave these methods out")
+    parser.add_argument(
+        "--with",
+        nargs="+",
+        default=[],
+        dest="add",
+        metavar="METHOD",
+        help="add these methods, as ema or 'ema(half_life=8)'",
+    )
+    parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
 
 
 def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
