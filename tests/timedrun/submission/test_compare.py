@@ -182,7 +182,7 @@ def test_sides_of_one_race_are_compared_in_pairs_by_themselves(
     ("change", "match"),
     [
         ({"status": "aborted"}, "did not reach its target"),
-        ({"qualities": (0.5, 0.7)}, "ended at 0.7 and its target is 0.759"),
+        ({"qualities": (0.5, 0.7)}, "ended at 0.7, but its target is 0.759"),
         ({"dataset": "digits", "quality_target": 0.759}, r"dataset \(imagenet in .* and digits"),
         ({"quality_target": 0.76}, "quality target"),
         ({"benchmark": "bert"}, r"benchmark \(resnet in .* and bert"),
