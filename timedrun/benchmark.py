@@ -123,9 +123,11 @@ class Benchmark:
                 return config
             if candidate in moved:
                 raise UsageError(f"{self.name}: config '{candidate}' moved; use `timedrun run {moved[candidate]}`.")
-        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.8)
+        near = near or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"{self.name} has no config '{wanted}'.{hint} Configs: {', '.join(names)}.")
+        of_data = f" of --data {data}" if data else ""
+        raise UsageError(f"{self.name} has no config '{name}'{of_data}.{hint} Configs: {', '.join(names)}.")
 
     def require_own(self, values: dict[str, Any], path: Path) -> None:
         """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.

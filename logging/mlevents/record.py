@@ -269,7 +269,7 @@ def read(path: Path) -> RunRecord:
                     events.extend(reader.events(number, raw.removesuffix(b"\n")))
             before += len(lines)
             if len(events) + len(reader.problems) > MOST_EVENTS:
-                why = f"more than {MOST_EVENTS:,} records, the most that are read; log them once a block, not a step"
+                why = f"more than {MOST_EVENTS:,} records, the limit; log once per block, not once per step"
                 file.seek(0)
                 return _nothing_read(path, why, hashlib.file_digest(file, "sha256").hexdigest())
     if not events:

@@ -36,27 +36,27 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
     if rules is None:
         return f"is of {short(summary.benchmark)}, for which no rules are known"
     if summary.minutes is None:
-        return "has no time to train: run_start or run_stop is missing, or run_stop is before run_start"
+        return "has no time to train: run_start or run_stop is missing or out of order"
     if summary.status != keys.SUCCESS:
         return "was aborted" if summary.status == keys.ABORTED else f"ended with status {short(summary.status)}"
     quality, wanted = summary.final_quality, target(summary, ruleset)
     if quality is None:
         return "has no evaluation with a number before its run_stop"
     if wanted is None:
-        return "logs no target although its data are not its benchmark's own"
+        return "logs no quality_target, which a run on other data than the benchmark's must log"
     if not rules.reached(quality, wanted):
-        return f"ended at {quality:g} and its target is {wanted:g}"
+        return f"ended at {quality:g}, but its target is {wanted:g}"
     if summary.is_demonstration:
         return None
     if not rules.reached(quality):
-        return f"ended at {quality:g} and its benchmark's target is {rules.target:g}"
+        return f"ended at {quality:g}, but its benchmark's target is {rules.target:g}"
     if rules.parts and not rules.reached(summary.final_parts):
         ends = ", ".join(f"{name} {summary.final_parts.get(name, 'nothing')}" for name in rules.parts)
-        return f"ended at {ends} and its benchmark's target is " + ", ".join(
+        return f"ended at {ends}, but its benchmark's target is " + ", ".join(
             f"{name} {part.direction} {part.target:g}" for name, part in rules.parts.items()
         )
     if summary.unreadable:  # as in MLCommons' summary, whose checker rejects such a log
-        return f"has records that are no JSON: {summary.unreadable}"
+        return f"has records that are not JSON: {summary.unreadable}"
     return None
 
 

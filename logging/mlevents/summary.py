@@ -81,7 +81,7 @@ class RunSummary:
     converged_at: Mapping[str, float] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # values of the keys of HYPERPARAMETERS
     disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
-    unreadable: int = 0  # records that are no JSON
+    unreadable: int = 0  # records that are not JSON
     own_rules: BenchmarkRules | None = None  # of a benchmark that no ruleset has
 
     @property

@@ -90,7 +90,7 @@ def test_a_moved_config_is_refused_with_its_new_command(nested: str) -> None:
 
 
 def test_an_unknown_config_names_the_nearest(nested: str) -> None:
-    with pytest.raises(UsageError, match="no config 'toy_flut'. Did you mean toy_flat"):
+    with pytest.raises(UsageError, match="no config 'flut'. Did you mean toy_flat"):
         find(nested).config("flut")
 
 

@@ -16,6 +16,7 @@ from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import Ruleset
 from mlevents.rounds.own_rules import in_force
 from mlevents.terminal_escape import printable
+from timedrun import stdio
 from timedrun.benchmark import Benchmark
 from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.commands.run import settings_of
@@ -61,6 +62,7 @@ class PreflightReport:
 def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Examine the config and print every finding; exit code 1 if any is an error."""
     benchmark, config = settings_of(arguments, rest)
+    stdio.stage(f"timedrun preflight: settings, devices, data and a dry run of {config.name}", terminal_only=False)
     answers = read_answers(arguments.answers) if arguments.answers else None
     report = examine(
         benchmark,
@@ -71,7 +73,10 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         answers=answers,
         folder=Path("runs") / benchmark.name / config.name,
     )
-    print(json.dumps([asdict(report)], indent=2) if arguments.json else as_text(report))
+    if arguments.json:
+        print(json.dumps([asdict(report)], indent=2))
+    else:
+        stdio.show(as_text(report))
     return ExitCode.ERROR if any(one.level == "error" for one in report.findings) else ExitCode.OK
 
 

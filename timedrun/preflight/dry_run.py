@@ -140,7 +140,7 @@ def _step_seconds(spec: BenchmarkSpec, settings: RunConfig, plan: Plan) -> float
 
 
 def log_errors(spec: BenchmarkSpec, settings: RunConfig) -> list[str]:
-    """Return the errors of the strict checks that any log of these settings has, without building the benchmark's
+    """Return the errors of the strict checks on any log of these settings, without building the benchmark's
     model; hyper-parameters are not checked. Raise ValueError if no run can be planned with these settings."""
     run_info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}, "methods": ()}
     plan = Plan(run_info, settings.evaluation.first + settings.evaluation.every)

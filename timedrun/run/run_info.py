@@ -16,7 +16,7 @@ from timedrun.storage.result_files import CONFIG
 
 
 class RunInfo(TypedDict):
-    """Facts of a benchmark's run for the log, beside those that every config holds."""
+    """Facts of a benchmark's run for the log, in addition to those that every config holds."""
 
     train_samples: int
     eval_samples: int

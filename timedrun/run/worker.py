@@ -225,13 +225,13 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 
 
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
-    """Create the result's log, which only one process can, and write the files beside it."""
+    """Create the result's log, which only one process can, and the other files of the run."""
     paths = options.paths
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten
     except FileExistsError:
-        reason = "another run has this number; nothing of it was changed; start again for the next one"
+        reason = "another run has this number and was left unchanged; start again to use the next number"
         raise FileExistsError(errno.EEXIST, reason, str(paths.side)) from None
     with ExitStack() as undo:
         undo.callback(paths.side.rmdir)
@@ -248,14 +248,14 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
         write_beside(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
-        log.close(reason="the files beside the log could not be written")
+        log.close(reason="the run's files next to the log could not be written")
         ledger.close(paths.log)
         raise
     return log
 
 
 def write_beside(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform: str, command: str) -> None:
-    """Write the files beside a run's log: its config, and the system, environment and source that it ran on."""
+    """Write the files next to a run's log: its config, and the system, environment and source that it ran on."""
     paths.side.mkdir(exist_ok=True)
     write_json(paths.config, config.dump(settings))
     write_json(paths.system, description(settings, ranks, platform))

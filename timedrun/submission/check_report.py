@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds.own_rules import BEYOND_MLPERF
 from mlevents.terminal_escape import printable
+from timedrun import stdio
 from timedrun.submission.verdicts import LEVELS, verdict
 
 Kind = Literal["log", "set", "package"]
@@ -82,7 +84,7 @@ def result_lines(result: CheckResult, root: Path) -> list[str]:
     if result.ruleset == BEYOND_MLPERF:
         official = "not applicable (MLCommons' tools do not know the benchmark)"
     verdicts = f"strict {strict}, official {official}, ruleset {result.ruleset}{kind}"
-    lines = [printable(f"{below(root, result.path)}: {verdicts}")]
+    lines = [stdio.fitted(printable(f"{below(root, result.path)}: {verdicts}"), 4)]
     for finding in result.findings:
         elsewhere = below(root, finding.path) if finding.path and finding.path != result.path else None
         place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
@@ -98,10 +100,10 @@ def below(root: Path, path: str) -> str:
 
 
 def wrapped(text: str, first: str, further: str, max_lines: int | None = None) -> list[str]:
-    """Break a text into lines of at most `COLUMNS` columns, but no path."""
+    """Break a text into lines of at most `COLUMNS` columns, or as the terminal has if that is fewer, but no path."""
     return textwrap.wrap(
         printable(text),
-        COLUMNS,
+        min(COLUMNS, stdio.terminal_columns(sys.stdout) or COLUMNS),
         initial_indent=first,
         subsequent_indent=further,
         max_lines=max_lines,

@@ -115,9 +115,9 @@ def _fault(run: CheckedRun) -> Iterator[Finding]:
 
 
 def _machine_load(run: CheckedRun) -> Iterator[Finding]:
-    """Report other load of the machine during the run, which this project's runs log."""
+    """Report interference from other load on the machine, which this project's runs log."""
     if found := disturbances(run.record):
-        message = f"the machine was not quiet: {'; '.join(found)}; its time may be wrong, run it again"
+        message = f"the machine had other load: {'; '.join(found)}; the time may be wrong: run it again"
         yield run.finding("warning", "machine-load", message, run.record.last(keys.MACHINE_LOAD))
 
 
@@ -148,7 +148,7 @@ def _submission_order(run: CheckedRun) -> Iterator[Finding]:
         if event is not None and run.position[id(event)] > run.position[id(stop)]:
             where = f"{key} is logged after init_stop (line {stop.line})"
             if key == keys.SUBMISSION_DIVISION:
-                message = f"{where}; MLCommons' checker needs the division there to choose the limit of initialization"
+                message = f"{where}; MLCommons' checker needs the division earlier to select the initialization limit"
                 yield run.finding("error", "submission-order", message, event)
             else:
                 yield run.finding("note", "submission-order", f"{where}; log it before", event)

@@ -64,12 +64,13 @@ def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
     benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in runs)), None)
     if benchmark is None or len(runs) == benchmark.runs:
         return
+    found = f"{len(runs)} result{'s' if len(runs) > 1 else ''} found"
     where = f" in {rules.round}" if rules.checker else ""
-    message = f"{len(runs)} results; {benchmark.name} requires exactly {benchmark.runs}{where}"
+    message = f"{found}; {benchmark.name} requires exactly {benchmark.runs}{where}"
     if not any(run.is_demonstration for run in runs):
         yield Finding(level="error", rule="run-count", message=message)
     elif len(runs) < benchmark.runs:
-        yield Finding(level="warning", rule="run-count", message=f"{message} (a demonstration may have fewer)")
+        yield Finding(level="warning", rule="run-count", message=f"{message} (demonstrations may have fewer)")
 
 
 def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:

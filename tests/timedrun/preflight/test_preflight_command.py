@@ -135,7 +135,7 @@ def test_every_failure_of_a_closed_submission_comes_at_once() -> None:
         "compliance_checker",
         "package_checker",
     } <= found(one, "error")
-    assert "not percent" in words(one, "settings")
+    assert "not a percentage" in words(one, "settings")
     assert "not divisible by 3 ranks" in words(one, "settings")
     assert "fp16 needs a CUDA device" in words(one, "device")
     assert "--submission.organization" in words(one, "value-filled")
@@ -145,7 +145,7 @@ def test_every_failure_of_a_closed_submission_comes_at_once() -> None:
     assert "--optimizer.kind" in words(one, "vocabulary")
     assert "use --evaluation.every 4" in words(one, "evaluation-interval")
     assert "use --evaluation.first" in words(one, "evaluation-end")
-    assert "holds 1 results already (result_0.txt)" in words(one, "results")
+    assert "already holds results: result_0.txt" in words(one, "results")
     assert "30 minutes" in words(one, "init-limit")
     assert (one.strict, one.official) == ("fail", "fail")
     assert sorted(path.name for path in Path.cwd().rglob("*")) == ["imagenet_methods", "result_0.txt", "runs"]

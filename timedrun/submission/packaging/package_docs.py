@@ -14,7 +14,8 @@ from mlevents.rounds import MLPERF_RULESETS, Ruleset, rulesets_of
 from mlevents.terminal_escape import printable
 from timedrun.submission.packaging.package_scripts import IMPLEMENTATION
 from timedrun.submission.packaging.result_folder import NONE_RECORDED, ResultFolder
-from timedrun.submission.scoring.score_table import columns, table
+from timedrun.submission.scoring.score_table import table
+from timedrun.submission.table import columns
 
 TRADEMARK = "MLPerf is a trademark of the MLCommons Association."
 
