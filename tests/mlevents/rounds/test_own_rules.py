@@ -42,7 +42,7 @@ def test_a_log_is_judged_by_the_rules_it_records(report: Callable[..., CheckRepo
     assert (good.ruleset, good.passed, good.demonstration) == (BEYOND_MLPERF, True, False)
     assert (failure(good.summary), good.summary.own_rules) == (None, WINE)
     missed = report(rules=as_recorded(WINE) | {"target": 0.9}, name="result_1.txt")
-    assert failure(missed.summary) == "ended at 0.76 and its target is 0.9"
+    assert failure(missed.summary) == "ended at 0.76, but its target is 0.9"
     assert "target-reached" in of_level(missed)
 
 
