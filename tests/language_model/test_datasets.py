@@ -139,7 +139,7 @@ def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_s
 def test_a_missing_folder_is_an_error(tiny_config: BertRunConfig, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--data-folder"):
         resolve(tiny_config.data, None)
-    with pytest.raises(DataError, match="does not exist; give the right one"):
+    with pytest.raises(DataError, match="does not exist; set the right one"):
         resolve(tiny_config.data, tmp_path / "nowhere")
 
 

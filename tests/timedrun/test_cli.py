@@ -240,7 +240,7 @@ def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(t
     )
     assert done.returncode == 1
     assert "63 is not divisible by 2 ranks; use --ranks 1 or --global-batch 64" in done.stderr
-    assert "not percent" in done.stderr
+    assert "not a percentage" in done.stderr
     assert "result_3.txt exists" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "result_3.txt").read_text() == "precious"
@@ -270,7 +270,7 @@ def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments
 def test_a_missing_data_folder_is_found_before_the_clock(tmp_path: Path) -> None:
     done = timedrun("run", "image_classification", "cifar10_baseline", "--data-folder", tmp_path / "none")
     assert done.returncode == 1
-    assert "none does not exist; give the right one with --data-folder" in done.stderr
+    assert "none does not exist; set the right one with --data-folder" in done.stderr
 
 
 def test_list_and_show_print_json() -> None:

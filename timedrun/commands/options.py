@@ -144,7 +144,10 @@ def add_forecast(parser: ArgumentParser) -> None:
 def add_compare(parser: ArgumentParser) -> None:
     parser.add_argument("first", metavar="FIRST", help="result set")
     parser.add_argument("second", metavar="SECOND", help="result set")
-    parser.add_argument("--paired", action="store_true", help="pair result_N with result_N of interleaved runs")
+    pairing = parser.add_mutually_exclusive_group()
+    paired = "pair result_N with result_N of interleaved runs (default for two sides of one race)"
+    pairing.add_argument("--paired", action="store_true", default=None, help=paired)
+    pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
     parser.add_argument(
         "--allow",
         nargs="+",

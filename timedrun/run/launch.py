@@ -102,7 +102,7 @@ def verdict(
     first_node: bool = True,
     begun_before: bool = False,
 ) -> Verdict:
-    """Return the outcome of a run from its log; exit codes of processes count only if the log does not tell how the run
+    """Return the outcome of a run from its log; exit codes of processes count only if the log does not show how the run
     ended. A log that was not opened by these ranks is not read.
 
     end: how the ranks ended, if this process started them. step: step of a checkpoint that all of them have.
@@ -110,7 +110,7 @@ def verdict(
     the same launch opened the log.
 
     Raises:
-        TimedrunError: the ranks refused the run; UsageError if all of them did so for their usage.
+        TimedrunError: the ranks refused the run; UsageError if every rank reported a usage error.
     """
     if end is not None and not end.begun and (found := _not_begun(paths, end, step, begun_before=begun_before)):
         return found
@@ -126,8 +126,8 @@ def verdict(
     if run.status == keys.SUCCESS and run.minutes is not None:
         minutes = f"{run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified)"
         noise = "; ".join(disturbances(run))
-        beside = f" on a machine that was not quiet ({noise})" if noise else ""
-        return Verdict(ExitCode.OK, f"target reached in {minutes}{beside}: {paths.log}", run)
+        load = f" on a machine with other load ({noise})" if noise else ""
+        return Verdict(ExitCode.OK, f"target reached in {minutes}{load}: {paths.log}", run)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
         words = f"{reason}; resume with the same command and --resume: {paths.log}"
@@ -169,7 +169,7 @@ def _not_begun(paths: ResultPaths, end: End, step: int | None, *, begun_before: 
         how, code = ("stopped", ExitCode(128 + end.signal)) if end.signal else ("the ranks exited", ExitCode.ERROR)
         if end.lost:
             how, code = end.lost, ExitCode.RANK_LOST
-        return Verdict(code, f"{how} before the run had begun; {existing} ({paths.log}).")
+        return Verdict(code, f"{how} before the run began; {existing} ({paths.log}).")
     if end.lost or not end.signal:
         return None
     words = "the restart was stopped before the run was resumed; its log was not changed"

@@ -96,7 +96,7 @@ class TimedRun:
     def __enter__(self) -> Self:
         try:
             if not self.state.is_resumed:
-                done, reason = False, "not asked for"
+                done, reason = False, "not requested"
                 if self.config.clear_cache:
                     done, reason = page_cache.clear_on_every_node(self.ranks, self._clear_cache)
                 self.log.event(keys.CACHE_CLEAR, done, **({"reason": reason} if reason else {}))

@@ -94,7 +94,7 @@ def _sentence(summaries: Sequence[RunSummary], chosen: Sequence[AnnouncedRun], f
     rest = f" (runs in the ledger: {len(found.runs)}{early})"
     if not missing and not not_closed:
         return "note", f"{'these are all' if len(announced) > 1 else 'this is the'} {what}{rest}"
-    rules, _ = rules_of(summaries[0].benchmark or "", None)
+    rules, _ = rules_of(summaries[0].benchmark or "", None, summaries)
     demonstration = any(run.is_demonstration for run in summaries)
     if rules and not not_closed and (len(chosen) > 2 * rules.dropped if demonstration else len(chosen) == rules.runs):
         times = [_minutes(run) for run in announced]

@@ -15,7 +15,7 @@ from timedrun.errors import DataError
 def test_a_folder_with_something_else_is_not_touched(tmp_path: Path, original: Path) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "precious").write_text("data")
-    with pytest.raises(DataError, match="holds precious and no store; nothing was prepared or touched"):
+    with pytest.raises(DataError, match="holds precious but no store; nothing was prepared or changed"):
         build(original, tmp_path / "store", JPEG)
     with pytest.raises(DataError, match="is a file"):
         build(original, tmp_path / "store" / "precious", JPEG)

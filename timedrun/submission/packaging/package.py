@@ -14,6 +14,7 @@ from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus, OfficialVerdict, check_package
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
+from mlevents.rounds.own_rules import in_force, own_rules_of, usual_ruleset_of
 from timedrun.errors import UsageError
 from timedrun.provenance.system import provenance
 from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
@@ -217,7 +218,11 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
 
 def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
     try:
-        names = {one.benchmark: ruleset or default_ruleset(one.benchmark) for one in opened}
+        own = {one.benchmark: own_rules_of(one.records) for one in opened}
+        names = {
+            benchmark: ruleset or usual_ruleset_of(benchmark, rules) or default_ruleset(benchmark)
+            for benchmark, rules in own.items()
+        }
         if len(set(names.values())) > 1:
             asked = ", ".join(f"{benchmark} of {name}" for benchmark, name in names.items())
             raise PackageError(
@@ -228,7 +233,7 @@ def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
     except ValueError as error:
         raise PackageError(f"{error}; nothing was packaged.") from None
     for benchmark in names:
-        if benchmark not in rules.benchmarks:
+        if benchmark not in in_force(rules, own[benchmark]).benchmarks:
             raise PackageError(f"ruleset {rules.name} has no rules for {benchmark}; nothing was packaged.")
     return rules
 

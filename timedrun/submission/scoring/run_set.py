@@ -10,6 +10,7 @@ from mlevents.checks.result_set import check_set
 from mlevents.event import short
 from mlevents.record import natural, read
 from mlevents.rounds import RULESETS
+from mlevents.rounds.own_rules import as_recorded
 from mlevents.summary import RunSummary, summarize
 from timedrun.errors import UsageError
 from timedrun.storage.result_files import existing, require_log
@@ -94,6 +95,7 @@ def copied(summaries: Sequence[RunSummary], ruleset: str, notes: list[str]) -> s
 _SHARED: Final[dict[str, Callable[[RunSummary], Any]]] = {
     "benchmark": lambda one: one.benchmark,
     "division": lambda one: one.division,
+    "rules": lambda one: one.own_rules and as_recorded(one.own_rules),
     "dataset": lambda one: one.dataset,
     "quality target": lambda one: one.quality_target,
     "global batch size": lambda one: one.global_batch_size,

@@ -11,8 +11,9 @@ from statistics import StatisticsError, fmean, geometric_mean, median, stdev
 from mlevents import keys
 from mlevents.checks.convergence import Convergence, convergence, scaling_factor
 from mlevents.record import read, result_files
-from mlevents.rounds import default_ruleset, round_of_path, rulesets_of
+from mlevents.rounds import round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
+from mlevents.rounds.own_rules import usual_ruleset_of
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
 from timedrun.stdio import progress
@@ -116,7 +117,7 @@ def score_folder(folder: Path, summaries: Sequence[RunSummary], ruleset: str | N
             submitter=submitter,
             system=system,
             benchmark=benchmark,
-            ruleset=ruleset or scored_ruleset(benchmark, members[0]),
+            ruleset=ruleset or scored_ruleset(benchmark, next((m for m in members if m.own_rules), members[0])),
             windows=not is_packaged(folder, [benchmark]),
             folder=named,
         )
@@ -145,7 +146,7 @@ def score_set(
         windows: if there are more runs than a submission has, score the window of consecutive runs with the median
             score.
     """
-    rules, ruleset = rules_of(benchmark, ruleset)
+    rules, ruleset = rules_of(benchmark, ruleset, summaries)
     demonstration = any(one.is_demonstration for one in summaries)
     names = [one.path.name for one in summaries]
     why = [failure(one, ruleset) for one in summaries]
@@ -275,7 +276,7 @@ def scored_ruleset(benchmark: str, log: RunSummary) -> str | None:
     known, found = rulesets_of(benchmark), round_of_path(log.path.resolve())
     if found in known:
         return found
-    return default_ruleset(benchmark, log.started_ms) if known else None
+    return usual_ruleset_of(benchmark, log.own_rules, log.started_ms)
 
 
 def _joined(values: Iterable[str | None], otherwise: str = UNKNOWN) -> str:

@@ -34,10 +34,10 @@ def written(folder: Path, write_run: WriteRun, **change: object) -> Path:
         ({"status": "aborted"}, "was aborted"),
         ({"qualities": ()}, "has no evaluation with a number before its run_stop"),
         ({"qualities": (0.3, None)}, "has no evaluation with a number before its run_stop"),
-        ({"qualities": (0.3, 0.7)}, "ended at 0.7 and its target is 0.759"),
-        ({"quality_target": 0.6, "qualities": (0.3, 0.7)}, "ended at 0.7 and its benchmark's target is 0.759"),
-        ({"quality_target": 0.8, "qualities": (0.3, 0.77)}, "ended at 0.77 and its target is 0.8"),
-        ({"dataset": "digits"}, "logs no target although its data are not its benchmark's own"),
+        ({"qualities": (0.3, 0.7)}, "ended at 0.7, but its target is 0.759"),
+        ({"quality_target": 0.6, "qualities": (0.3, 0.7)}, "ended at 0.7, but its benchmark's target is 0.759"),
+        ({"quality_target": 0.8, "qualities": (0.3, 0.77)}, "ended at 0.77, but its target is 0.8"),
+        ({"dataset": "digits"}, "logs no quality_target, which a run on other data than the benchmark's must log"),
         ({"benchmark": "chess"}, "is of 'chess', for which no rules are known"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_lower_is_better_metric_is_judged_by_its_direction(tmp_path: Path, wri
     for number, quality in enumerate((3.2, 3.4)):
         write_run(tmp_path, number, benchmark="llama31_8b", qualities=(9.0, quality))
     assert failure(summarize(read(tmp_path / "result_0.txt"))) is None
-    assert failure(summarize(read(tmp_path / "result_1.txt"))) == "ended at 3.4 and its target is 3.3"
+    assert failure(summarize(read(tmp_path / "result_1.txt"))) == "ended at 3.4, but its target is 3.3"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_log_with_a_record_that_is_no_json_is_dropped_as_the_slowest_run(tmp_p
     log = folder / "result_1.txt"
     log.write_text(log.read_text() + ':::MLLOG {"key": "tracked_stats", "value": \n')
     (one,) = score([folder])
-    assert one.failures == {"result_1.txt": "has records that are no JSON: 1"} and one.slowest == ["result_1.txt"]
+    assert one.failures == {"result_1.txt": "has records that are not JSON: 1"} and one.slowest == ["result_1.txt"]
     assert one.score_minutes is not None and one.score_minutes != whole.score_minutes
 
 
