@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from mlevents.rounds.own_rules import benchmark_rules as benchmark_rules
+from timedrun.benchmark_spec import EVERYTHING as EVERYTHING
 from timedrun.benchmark_spec import BenchmarkSpec as BenchmarkSpec
 from timedrun.errors import UsageError
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mlevents import keys
 from mlevents.event import short
-from mlevents.rounds import BenchmarkRules, default_ruleset
-from mlevents.rounds import ruleset as rules_named
+from mlevents.rounds import BenchmarkRules
+from mlevents.rounds.own_rules import in_force, own_rules_of, usual_ruleset_of
 from mlevents.summary import RunSummary
 
 
@@ -13,7 +15,7 @@ def target(summary: RunSummary, ruleset: str | None = None) -> float | None:
     """Return the quality target of a run: as logged, else the benchmark's own, unless it is a demonstration."""
     if summary.quality_target is not None:
         return summary.quality_target
-    rules, _ = rules_of(summary.benchmark or "", ruleset)
+    rules, _ = rules_of(summary.benchmark or "", ruleset, [summary])
     return rules.target if rules and not summary.is_demonstration else None
 
 
@@ -30,7 +32,7 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
     """Return why a run did not reach its target, as a phrase that follows its name, or None if it did."""
     if not summary.events:
         return "is not an MLPerf log"
-    rules, _ = rules_of(summary.benchmark or "", ruleset)
+    rules, _ = rules_of(summary.benchmark or "", ruleset, [summary])
     if rules is None:
         return f"is of {short(summary.benchmark)}, for which no rules are known"
     if summary.minutes is None:
@@ -58,12 +60,11 @@ def failure(summary: RunSummary, ruleset: str | None = None) -> str | None:
     return None
 
 
-def rules_of(benchmark: str, ruleset: str | None) -> tuple[BenchmarkRules | None, str | None]:
-    """Return the rules of `benchmark` in `ruleset` (default: its own) and that ruleset's name; None if there are none.
-    Raise ValueError if there is no such ruleset."""
-    if ruleset is None:
-        try:
-            ruleset = default_ruleset(benchmark)
-        except ValueError:
-            return None, None
-    return rules_named(ruleset).benchmarks.get(benchmark), ruleset
+def rules_of(
+    benchmark: str, ruleset: str | None, logs: Iterable[RunSummary]
+) -> tuple[BenchmarkRules | None, str | None]:
+    """Return the rules of `benchmark` in `ruleset` (default: its own), where those that `logs` record count, and that
+    ruleset's name; None if there are none. Raise ValueError if there is no such ruleset."""
+    own = own_rules_of(logs)
+    name = ruleset or usual_ruleset_of(benchmark, own)
+    return (None, None) if name is None else (in_force(name, own).benchmarks.get(benchmark), name)

@@ -26,7 +26,7 @@ HOOKS = [
 REQUIRED = {"train", "plan", "preflight", "data_digest"}
 SPEC = (
     "from timedrun.benchmark import BenchmarkSpec\nSPEC = BenchmarkSpec(title='t', mlperf_benchmark='resnet',"
-    " ruleset='2.0.0', dataset='d', metric='m', unit='epoch', default_data='toy')\n"
+    " ruleset='2.0.0', default_data='toy')\n"
 )
 
 

@@ -118,7 +118,9 @@ def _check_package(
         findings.append(Finding(level="note", rule="several-rounds", message=message))
     demonstration = any(summary.is_demonstration for summary in inside.values())
     result = CheckResult.of(folder, "package", findings, chosen, demonstration=demonstration)
-    return _with_official(result, mlcommons.check_package(folder, chosen)) if run_official else result
+    if not run_official or chosen not in MLPERF_RULESETS:
+        return result
+    return _with_official(result, mlcommons.check_package(folder, chosen))
 
 
 def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResult:

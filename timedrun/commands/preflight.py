@@ -13,7 +13,8 @@ import torch
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.mlcommons import CheckStatus
-from mlevents.rounds import RULESETS, Ruleset
+from mlevents.rounds import Ruleset
+from mlevents.rounds.own_rules import in_force
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import Benchmark
@@ -129,14 +130,10 @@ def findings_of(level: Level, rule: str, messages: Iterable[str]) -> list[Findin
 
 def rules_of(spec: BenchmarkSpec, ruleset: str | None) -> tuple[Ruleset, int]:
     """Return the ruleset to check by and the runs of a set, the latter from the spec's own round if `ruleset` does not
-    have the benchmark. Raise UsageError if there is no such ruleset, or no rules for the benchmark."""
+    have the benchmark. Raise UsageError if there is no such ruleset."""
     result_files.require_ruleset(ruleset)
-    result_files.require_ruleset(spec.ruleset)
-    rules, own = RULESETS[ruleset or spec.ruleset], RULESETS[spec.ruleset]
-    benchmark = rules.benchmarks.get(spec.mlperf_benchmark) or own.benchmarks.get(spec.mlperf_benchmark)
-    if benchmark is None:
-        raise UsageError(f"no rules are known for {spec.mlperf_benchmark}, so no log of it can be checked.")
-    return rules, benchmark.runs
+    rules = in_force(ruleset or spec.ruleset, spec.own_rules)
+    return rules, rules.benchmarks.get(spec.mlperf_benchmark, spec.rules).runs
 
 
 def is_target_machine(config: RunConfig) -> bool:

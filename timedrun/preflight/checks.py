@@ -13,7 +13,6 @@ import torch
 
 from mlevents import keys
 from mlevents.record import result_files
-from mlevents.rounds import RULESETS
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, flatten, plain
 from timedrun.distributed.launch_env import LaunchEnv
@@ -65,7 +64,8 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> list[str]:
     """Return the faults of the settings that no machine can run with."""
     settings = flatten(plain(config))
-    failures = [
+    failures = benchmark.spec.unsupported(config, ranks)
+    failures += [
         f"{name} is {value}, not a finite number; set another with --{name.replace('_', '-')}."
         for name, value in settings.items()
         if isinstance(value, float) and not math.isfinite(value)
@@ -81,7 +81,8 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
         failures.append(f"data.eval_batch {eval_batch} is below 1; set --data.eval-batch to 1 or more.")
     if config.budget_minutes < 0:
         failures.append(f"budget_minutes {config.budget_minutes} is negative; --budget-minutes 0 sets no limit.")
-    fraction = benchmark.spec.direction == ">="
+    rules = benchmark.spec.rules
+    fraction = rules.direction == ">=" and rules.target < 1
     if not 0 < config.evaluation.target < (1 if fraction else math.inf):
         wanted = "between 0 and 1; use a fraction, not a percentage" if fraction else "a number above 0"
         failures.append(f"evaluation.target {config.evaluation.target} is not {wanted}.")
@@ -117,7 +118,7 @@ def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOpt
         plan = benchmark.plan(config, ranks, options.data_folder)
     except (TimedrunError, ValueError, RuntimeError, OSError):  # the other checks name the cause
         return 0
-    parameters = plan.run_info["hyperparameters"].get("model_parameters", 0)
+    parameters = plan.run_info.get("hyperparameters", {}).get("model_parameters", 0)
     averages = sum(isinstance(method, EMA) for method in config.methods)
     copies = 1 + OPTIMIZER_COPIES[config.optimizer.kind] + averages
     files = checkpoint_manager.KEPT + 1 if options.checkpoint_minutes else 1
@@ -142,8 +143,7 @@ def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
     """Return the reasons why no log of this config can pass the strict checks; none for data other than the
     benchmark's own."""
     spec = benchmark.spec
-    rules = RULESETS.get(spec.ruleset)
-    if config.dataset != spec.dataset or rules is None or spec.mlperf_benchmark not in rules.benchmarks:
+    if config.dataset != spec.dataset:
         return []
     try:
         found = dry_run.log_errors(spec, config)

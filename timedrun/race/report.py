@@ -14,19 +14,20 @@ from mlevents.record import read
 from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
+from timedrun import stdio
 from timedrun.errors import describe
 from timedrun.provenance.system_answers import read_answers
-from timedrun.race.race_file import Comparison, Race, paths_of
+from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
 from timedrun.run.worker import ROOT
 from timedrun.submission import plot
 from timedrun.submission.check_report import CheckResult, result_lines
 from timedrun.submission.compare import compare_sets, pairs_of
 from timedrun.submission.packaging import package
 from timedrun.submission.scoring.score_table import NOTICE
-from timedrun.submission.speedup_ratio import NotComparable, Ratio, holm, rounded
+from timedrun.submission.speedup_ratio import NotComparable, Ratio, rounded
+from timedrun.submission.table import columns, natural_width
 
 T = TypeVar("T")
-SIGNIFICANT = 0.05
 Sets = dict[str, list[RunSummary]]
 
 
@@ -41,7 +42,6 @@ class Report:
             for side in race.sides
         }
         self.ratios: dict[Comparison, Ratio] = {}
-        self.verdicts: dict[Comparison, str] = {}
         self.problems: list[str] = []
         self.checked: list[CheckResult] = []
         self.package = ""
@@ -56,7 +56,7 @@ class Report:
             "runs_seconds": {self.race.sides[side]: [seconds(run) for run in runs] for side, runs in self.sets.items()},
             "ratios": {
                 f"{self.race.sides[one.slow]} / {self.race.sides[one.fast]}": asdict(ratio)
-                | {"verdict": self.verdicts[one], "row": one.row}
+                | {"verdict": ratio.verdict, "row": one.row}
                 for one, ratio in self.ratios.items()
             },
             "verdicts": [],
@@ -99,26 +99,20 @@ class Report:
             return None
 
     def compare(self) -> None:
-        """Compute the ratio of every comparison, of the pairs that finished. Those of an ablation are many: their
-        intervals hold all at once (Bonferroni), and their verdicts are those of Holm's test."""
-        rows = self.race.comparisons
-        confidence = 1 - SIGNIFICANT / len(rows) if self.race.ablation else 1 - SIGNIFICANT
-        for one in rows:
+        """Compute the ratio of every comparison, of the pairs that finished. The intervals of an ablation hold all at
+        once with 95 % (Bonferroni)."""
+        for one in self.race.comparisons:
             slow, fast = pairs_of(self.sets[one.slow], self.sets[one.fast])
-            try:
-                ratio = compare_sets(slow, fast, paired=True, confidence=confidence)
-            except NotComparable as error:
-                self.problems.append(f"{self.race.sides[one.slow]} against {self.race.sides[one.fast]}: {error}")
-                continue
             names = {"slow": self.race.sides[one.slow], "fast": self.race.sides[one.fast]}
-            self.ratios[one] = replace(ratio, **names)  # type: ignore[arg-type]
-            self.verdicts[one] = ratio.verdict
-        if self.race.ablation:
-            enough = [one for one, ratio in self.ratios.items() if ratio.bounds is not None]
-            for one, p in zip(enough, holm([self.ratios[one].p or 0.0 for one in enough]), strict=True):
-                word = "faster" if self.ratios[one].ratio > 1 else "slower"
-                self.verdicts[one] = word if p <= SIGNIFICANT else "no difference shown"
-                self.ratios[one] = replace(self.ratios[one], p=p)
+            try:
+                ratio = compare_sets(slow, fast, paired=True, confidence=self.confidence)
+                self.ratios[one] = replace(ratio, **names)  # type: ignore[arg-type]
+            except NotComparable as error:
+                self.problems.append(f"{names['slow']} against {names['fast']}: {error}")
+
+    @property
+    def confidence(self) -> float:
+        return 1 - 0.05 / (len(self.race.comparisons) if self.race.ablation else 1)
 
     def make_package(self) -> None:
         answers = self.race.options.get("answers")
@@ -148,57 +142,47 @@ class Report:
         runs = any(turn.status in ("failed", "left out") for turn in self.race.turns)
         return runs or self.package_failed or bool(self.problems) or any(result.failed for result in self.checked)
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Return the header and rows of the table: a row a comparison, and the sides that no row is of."""
-        rows = [(one.row, one.fast if one.row.endswith("alone") else one.slow, one) for one in self.race.comparisons]
-        named = {side for _, side, _ in rows}
-        others = [(label, side, None) for side, label in self.race.sides.items() if side not in named]
-        last = self.race.sides[[*self.race.sides][-1]]
-        verdict = "the method makes it" if self.race.ablation else f"{last} is"
-        header = ["config", f"speed-up [{self._percent}]", verdict, "reached", "median", "range"]
-        header += ["strict", "official", "by medians"]
-        return header, [self.row(*row) for row in [*rows, *others]]
-
-    @property
-    def _percent(self) -> str:
-        some = next(iter(self.ratios.values()), None)
-        return f"{100 * (some.confidence if some else 0.95):.4g} %"
+    def table(self, width: int | None) -> list[str]:
+        """Return the caption and the table, a row a comparison and then the sides that have none; where `width` is
+        too small, without its last columns."""
+        rows = [(one.row, one.fast if one.row.endswith(ALONE) else one.slow, one) for one in self.race.comparisons]
+        rest = {side: label for side, label in self.race.sides.items() if side not in [side for _, side, _ in rows]}
+        last = self.race.comparisons[0].fast if self.race.comparisons else ""
+        caption = "Time to train (unverified), interleaved runs on this machine."
+        if self.race.ablation:
+            caption += (
+                " Speed-up by a method: of all over none, of all over all without it, and of it alone over none, from"
+                f" pairs of runs; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
+            )
+        elif last:
+            caption += f" Speed-up: of {self.race.sides[last]} over the config of the row, from pairs of runs."
+        verdict = "method makes it" if self.race.ablation else f"{self.race.sides[last]} is" if last else "verdict"
+        header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
+        header.append("by medians")
+        cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
+        if width and natural_width(header, cells) > width:
+            header, cells = header[:5], [row[:5] for row in cells]
+        return [stdio.fitted(caption, 0), *columns(header, cells, width=width)]
 
     def row(self, name: str, side: str, one: Comparison | None) -> list[str]:
         runs = self.sets[side]
         times = [time for run in runs if (time := seconds(run)) is not None]
-        middle = low = high = ""
+        middle, spread = "-", "-"
         if times:
-            middle, low, high = rounded((median(times), min(times), max(times)), (min(times), max(times)), least=3)
+            bounds = min(times), max(times)
+            middle, low, high = (f"{one} s" for one in rounded((median(times), *bounds), bounds, least=3))
+            spread = f"{low} - {high}"
         failed = len(self.race.of_side(side, "failed"))
-        logs = [result for result in self.checked if Path(result.path).parent == self.folder / side]
         ratio = self.ratios.get(one) if one else None
         return [
             name,
             ratio.text if ratio else "-",
-            self.verdicts[one] if one and ratio else "not comparable" if one else "-",
+            ratio.verdict if ratio else "not comparable" if one else "-",
             f"{len(times)} of {len(runs)}" + (f", {failed} failed" if failed else ""),
-            f"{middle} s" if times else "-",
-            f"{low} - {high} s" if times else "-",
-            f"{sum(log.strict == 'pass' for log in logs)} of {len(logs)}",
-            f"{sum(log.official == 'pass' for log in logs)} of {len(logs)}",
+            middle,
+            spread,
             f"{ratio.ratio_of_medians:.2f}x" if ratio else "-",
         ]
-
-    def caption(self) -> list[str]:
-        """Return the lines above the table, which say what its columns mean."""
-        lines = ["Time to train (unverified), interleaved runs on this machine"]
-        count = len(self.race.comparisons)
-        if self.race.ablation:
-            lines.append(
-                "Speed-up by a method: of all methods over none, of the full config over the one without it, and of it"
-                f" alone over none; from pairs of runs. The {count} intervals hold all at once with 95 % (Bonferroni);"
-                " verdicts by Holm's test at 5 %, which finds more: an interval may then include 1."
-            )
-        elif count:
-            last = self.race.sides[self.race.comparisons[0].fast]
-            lines.append(f"Speed-up: of {last} over the config of the row, from pairs of runs (geometric mean)")
-        return lines
 
     def details(self, shown: Path) -> list[str]:
         """Return the lines below the table; paths are relative to `shown`."""
@@ -215,6 +199,9 @@ class Report:
             sessions = {one.session for one in self.race.turns if (one.number, one.status) == (number, "finished")}
             if len(sessions) > 1:
                 lines.append(f"note        the race was stopped within round {number}: the runs of its pairs lie apart")
+        logs = [result for result in self.checked if result.kind == "log"]
+        strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
+        lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}")
         for result in self.checked:
             if result.failed:
                 errors = [finding for finding in result.findings if finding.level == "error"]

@@ -12,7 +12,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
 from timedrun.config_choice import config_of, with_change
 from timedrun.errors import UsageError
-from timedrun.race.race_file import Comparison
+from timedrun.race.race_file import ALONE, Comparison
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,5 +81,5 @@ def ablation(full: Side, base: Side | None) -> tuple[list[Side], list[Comparison
         if method.name not in [own.name for own in bare.config.methods]:
             config = with_change(bare.config, ("+", method.name, json.loads(json.dumps(asdict(method)))))
             alone = Side(label=f"{bare.label} with {method.name}", config=replace(config, name=f"{last}+{method.name}"))
-            comparisons.append(Comparison(row=f"{method.name}, alone", slow=last, fast=folder(alone)))
+            comparisons.append(Comparison(row=f"{method.name}{ALONE}", slow=last, fast=folder(alone)))
     return list(sides.values()), comparisons

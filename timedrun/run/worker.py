@@ -26,7 +26,7 @@ from timedrun.distributed.launch_env import LAUNCHED
 from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
-from timedrun.errors import ExitCode, RankLost, TimedrunError
+from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
 from timedrun.provenance import origin, system
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
@@ -68,6 +68,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = ProcessGroup.join(settings.device)
+    if unsupported := benchmark.spec.unsupported(settings, ranks.world_size):  # another launcher's ranks: no preflight
+        raise UsageError(" ".join(unsupported))
     stop = ShutdownRequest()
     stop.install(second_ends=LAUNCHED not in os.environ)  # the launcher ends its ranks itself
     ending = Ending(ranks)
@@ -96,7 +98,9 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             ranks,
             log,
             platform=platform,
-            progress=Progress(options.label or settings.name, shown=ranks.is_first),
+            progress=Progress(
+                options.label or settings.name, shown=ranks.is_first, budget_seconds=settings.budget_minutes * 60
+            ),
             stop=stop,
             data_folder=options.data_folder,
             checkpoints=options.paths.checkpoints,

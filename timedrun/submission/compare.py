@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents.rounds import BENCHMARK_DATASET
+from mlevents.rounds.own_rules import as_recorded
 from mlevents.run_status import failure, reached, rules_of, target
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
@@ -50,7 +51,7 @@ def compare_sets(
     if not slow or not fast:
         raise NotComparable("a set has no run.")
     for one in (slow, fast):
-        _, name = rules_of(_benchmark(one), None)
+        _, name = rules_of(_benchmark(one), None, one)
         if name and (message := copied(one, name, [])):
             raise NotComparable(f"a set contains copies of a run: {message}.")
     found = [*_logged_differences(slow, fast), *_recorded_differences(slow, fast)]
@@ -121,6 +122,7 @@ def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
     that failed early may lack them."""
     for kind, logged, of in (
         ("benchmark", "benchmark", lambda one: one.benchmark),
+        ("benchmark", "own_rules", lambda one: one.own_rules and as_recorded(one.own_rules)),
         ("data", "dataset", lambda one: one.dataset or BENCHMARK_DATASET.get(one.benchmark or "")),
         ("target", "quality_target", target),
     ):
@@ -196,7 +198,7 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
     failed = {i: why for i, one in enumerate(runs) if (why := failure(one))}
     if not failed:
         return set()
-    rules, _ = rules_of(_benchmark(runs), None)
+    rules, _ = rules_of(_benchmark(runs), None, runs)
     dropped = rules.dropped if rules else 0
     if len(failed) > dropped or len(runs) < 2 * dropped + 1:
         listed = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())

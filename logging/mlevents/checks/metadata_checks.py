@@ -14,7 +14,10 @@ from mlevents.event import is_number, short
 COUNTS: Final = (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES, keys.GLOBAL_BATCH_SIZE)
 NAMES: Final = (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM)
 # These identify demonstrations and runs of one configuration: a second value could hide the first.
-SAID_ONCE: Final = (keys.DATASET, keys.QUALITY_TARGET, keys.CONFIG_NAME, keys.CONFIG_DIGEST, keys.GLOBAL_BATCH_SIZE)
+SAID_ONCE: Final = (
+    *(keys.DATASET, keys.BENCHMARK_RULES, keys.QUALITY_TARGET),
+    *(keys.CONFIG_NAME, keys.CONFIG_DIGEST, keys.GLOBAL_BATCH_SIZE),
+)
 KNOWN: Final = frozenset(value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str))
 
 

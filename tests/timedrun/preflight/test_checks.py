@@ -181,8 +181,6 @@ def test_settings_that_fail_every_log_are_refused_on_the_benchmarks_own_data(tmp
     assert "no log of this run could pass" in problem and "--evaluation.target 0.759" in problem
     assert problem in failures(low, tmp_path)
     assert checks.log_problems(benchmark, replace(low, dataset="a_trial")) == []
-    unruled = replace(benchmark, spec=replace(benchmark.spec, mlperf_benchmark="mine"))
-    assert checks.log_problems(unruled, low) == []
 
 
 def test_a_set_needs_an_empty_folder_and_disk_space_for_all_its_runs(
