@@ -72,7 +72,8 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     if arguments.json:
         print((folder / RACE_FILE).read_text(), end="")
     else:
-        stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout)), *report.details(Path.cwd())]))
+        details = [stdio.fitted(line, 12) for line in report.details(Path.cwd())]
+        stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout)), *details]))
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
         stdio.message(f"timedrun race: some runs are missing; continue with `timedrun race --resume {folder}`")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
@@ -86,9 +87,7 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Benc
     sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
     if arguments.ablate:
         if len(sides) != 1:
-            raise UsageError(
-                f"--ablate takes one config, not {len(sides)}; give the one to add methods to with --base."
-            )
+            raise UsageError(f"--ablate takes one config, not {len(sides)}; give the one to add to with --base.")
         base = sides_of(benchmark, [arguments.base], arguments.data, [])[0] if arguments.base else None
         sides, comparisons = ablation(sides[0], base)
     elif arguments.base:
