@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import sys
@@ -87,6 +89,7 @@ def _help_lines(verbs: Mapping[str, str]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit code (see `ExitCode`)."""
     stdio.open_closed()
+    atexit.register(gc.freeze)  # torch's modules would be collected for half a second when the process ends
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
     if not words:
