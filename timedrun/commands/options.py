@@ -50,6 +50,15 @@ def add_show(parser: ArgumentParser) -> None:
     parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
 
 
+def add_doctor(parser: ArgumentParser) -> None:
+    parser.add_argument("--results", type=Path, default=Path("runs"), help="folder of results to check (default: runs)")
+
+
+def add_completion(parser: ArgumentParser) -> None:
+    parser.add_argument("what", choices=["bash", "zsh", "benchmarks", "configs"], help="shell, or names to print")
+    parser.add_argument("words", nargs="*", help="words of the command line that may name a benchmark")
+
+
 def add_prepare(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_data_folder(parser, "folder of the dataset; created when preparing from --images or --text")
