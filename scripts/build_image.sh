@@ -1,20 +1,15 @@
 #!/usr/bin/env bash
-# Build an image with docker, podman or buildah, whichever works: timedrun:<version> if the arguments contain no --tag and
-# no --target. Arguments go to the build, such as --build-arg BASE=docker.io/library/python:3.11-slim-bookworm.
+# Build an image with docker, podman or buildah, whichever works: timedrun:<version> unless --tag or --target is given.
+# Arguments go to the build, such as --build-arg BASE=docker.io/library/python:3.11-slim-bookworm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version="$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)"
 commit="$(git rev-parse --verify HEAD 2>/dev/null || echo unknown)"
 dirty=false; if [ -n "$(git status --porcelain 2>&1)" ]; then dirty=true; fi
-case " $* " in
-    *" -t"*|*" --tag "*|*" --tag="*) ;;
-    *" --target"*) echo "give the image of a --target a --tag of its own; nothing was built" >&2; exit 2 ;;
-    *) set -- --tag "timedrun:$version" "$@" ;;
-esac
+case " $* " in *" -t"*|*" --tag"*|*" --target"*) ;; *) set -- --tag "timedrun:$version" "$@" ;; esac
 for engine in docker podman buildah; do
     "$engine" info >/dev/null 2>&1 || continue
-    exec "$engine" build --build-arg "COMMIT=$commit" --build-arg "DIRTY=$dirty" --build-arg "VERSION=$version" \
-        "$@" .
+    exec "$engine" build --build-arg "COMMIT=$commit" --build-arg "DIRTY=$dirty" --build-arg "VERSION=$version" "$@" .
 done
 echo "no working docker, podman or buildah ('docker info' shows why); nothing was built" >&2
 exit 1
