@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from mlevents.rounds.own_rules import benchmark_rules as benchmark_rules
+from timedrun.benchmark_spec import EVERYTHING as EVERYTHING
 from timedrun.benchmark_spec import BenchmarkSpec as BenchmarkSpec
 from timedrun.errors import UsageError
 
@@ -121,9 +123,11 @@ class Benchmark:
                 return config
             if candidate in moved:
                 raise UsageError(f"{self.name}: config '{candidate}' moved; use `timedrun run {moved[candidate]}`.")
-        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.8)
+        near = near or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"{self.name} has no config '{wanted}'.{hint} Configs: {', '.join(names)}.")
+        of_data = f" of --data {data}" if data else ""
+        raise UsageError(f"{self.name} has no config '{name}'{of_data}.{hint} Configs: {', '.join(names)}.")
 
     def require_own(self, values: dict[str, Any], path: Path) -> None:
         """Raise UsageError unless the config `values`, read from `path`, is of this benchmark.

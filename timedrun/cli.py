@@ -3,50 +3,85 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from argparse import ArgumentParser
-from collections.abc import Sequence
+import textwrap
+from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import timedrun
 from timedrun import stdio
 from timedrun.commands import options
-from timedrun.distributed import parent_death_signal
-from timedrun.errors import describe
+from timedrun.distributed import launch_env, parent_death_signal
+from timedrun.errors import ExitCode, describe
 
 VERBS: Final = {
-    "list": "list benchmarks and their configs",
-    "show": "show the settings of a config, or how two configs differ",
-    "prepare": "prepare, check or index a dataset",
-    "run": "train once, on the clock",
-    "preflight": "check a config, this machine, and the log and package of a dry run",
-    "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
-    "check": "check logs, result sets or packages, strictly and as MLCommons does",
-    "score": "score result sets: time to train",
-    "audit": "check, score and compare all results of a published round",
-    "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",
-    "compare": "compute the speed-up of the second result set over the first, with its interval",
-    "system": "describe this machine in MLPerf's terms and list open questions",
-    "package": "package result sets in MLPerf's layout",
-    "bench": "measure the throughput of data loaders, interleaved",
-    "reproduce": "recompute a package's scores, or repeat its runs, and compare",
-    "plot": "plot quality over time of result sets",
+    "Run": {
+        "prepare": "prepare, check or index a dataset",
+        "preflight": "check a config, this machine, and the log and package of a dry run",
+        "run": "train once, on the clock",
+        "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
+        "bench": "measure the throughput of data loaders, interleaved",
+    },
+    "Judge": {
+        "check": "check logs, result sets or packages, strictly and as MLCommons does",
+        "score": "score result sets: time to train",
+        "compare": "compute the speed-up of the second result set over the first, with its interval",
+        "reproduce": "recompute a package's scores, or repeat its runs, and compare",
+        "audit": "check, score and compare all results of a published round",
+        "plot": "plot quality over time of result sets",
+    },
+    "Submit": {
+        "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",
+        "system": "describe this machine in MLPerf's terms and list open questions",
+        "package": "package result sets in MLPerf's layout",
+    },
+    "Inspect": {
+        "list": "list benchmarks and their configs",
+        "show": "show the settings of a config, or how two configs differ",
+    },
 }
-"""Help of each verb, the function of its name in the module of its name in `timedrun.commands`, which is imported only
-when the verb is called; `options.add_<verb>` adds its options."""
+"""Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
+which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "bench")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
+PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench")
+"""Verbs that name the stages before their first output, also where standard error is no terminal."""
+
+
+class _Version(Action):
+    """Option that prints the version, which is looked up only then."""
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> None:
+        print(f"timedrun {timedrun.__version__}")
+        parser.exit()
+
 
 def parser() -> ArgumentParser:
     """Return the parser of all verbs and their options."""
-    top = ArgumentParser(prog="timedrun", description="Train to a fixed quality on the clock, MLPerf style.")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, text in VERBS.items():
-        added = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+    groups = [f"{name.lower()}:\n" + "\n".join(_help_lines(verbs)) for name, verbs in VERBS.items()]
+    top = ArgumentParser(
+        prog="timedrun",
+        description="Train to a fixed quality on the clock, MLPerf style.",
+        epilog="\n\n".join([*groups, "`timedrun VERB --help` describes the options of a verb."]),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    top.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", help="one of those below")
+    for name, text in {name: text for group in VERBS.values() for name, text in group.items()}.items():
+        added = verbs.add_parser(name, description=text, allow_abbrev=False)
         added.add_argument("--json", action="store_true", help="machine-readable output")
         getattr(options, f"add_{name}")(added)
     return top
+
+
+def _help_lines(verbs: Mapping[str, str]) -> Iterator[str]:
+    width = min(100, stdio.terminal_columns(sys.stdout) or 100)
+    for name, text in verbs.items():
+        yield from textwrap.wrap(text, width, initial_indent=f"  {name:<11}", subsequent_indent=" " * 13)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,12 +89,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     stdio.open_closed()
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
+    if not words:
+        top.print_help(sys.stderr)
+        return int(ExitCode.USAGE)
     arguments, rest = top.parse_known_args(words)
     verb = arguments.verb
     if rest and verb not in TAKE_OVERRIDES:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         parent_death_signal.obey_environment()
+        announce(verb, arguments)
         function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
         extra = (rest, words) if verb == "run" else (rest,) if verb in TAKE_OVERRIDES else ()
         code = function(arguments, *extra)
@@ -70,8 +109,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if said is None:
             raise
         if said[1]:
-            stdio.write(f"timedrun {verb}: {said[1]}\n")
+            stdio.message(f"timedrun {verb}: {said[1]}")
         return int(said[0])
     finally:
+        stdio.stage("")
         for stream in (sys.stdout, sys.stderr):
             stdio.flush(stream)
+
+
+def announce(verb: str, arguments: Namespace) -> None:
+    """Show that torch is being imported, which takes a second or many, if `verb` needs it; once a run, not a rank."""
+    again = verb != "reproduce" or arguments.run
+    ranks = (os.environ.get(variables[1], "0") for variables in launch_env.VARIABLES)
+    if again and verb in (*PREPARE_LONG, "show", "prepare", "system") and set(ranks) == {"0"}:
+        name = getattr(arguments, "label", None) or f"timedrun {verb}"
+        stdio.stage(f"{name}: preparing: importing torch", terminal_only=verb not in PREPARE_LONG)

@@ -8,12 +8,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import cattrs
+import cattrs.v
 import tyro
 
-from timedrun.errors import UsageError
+from timedrun.errors import TimedrunError, UsageError
 from timedrun.methods import REGISTRY, Method
 
 
@@ -96,7 +97,7 @@ _converter.register_unstructure_hook_func(
 )
 _converter.register_structure_hook_func(
     lambda kind: kind is Method,
-    lambda values, _: _method(dict(values)),
+    lambda values, _: _method(values),
 )
 
 
@@ -116,11 +117,33 @@ for _kind, _accepted in {bool: (bool,), int: (int,), float: (float, int), str: (
     _converter.register_structure_hook(_kind, _strict(*_accepted))
 
 
-def _method(values: dict[str, Any]) -> Method:
-    name = values.pop("method", None)
-    if name not in REGISTRY:
-        raise UsageError(f"config names the method {name!r}, which does not exist; methods: {', '.join(REGISTRY)}.")
-    return _converter.structure(values, REGISTRY[name])
+def _method(values: Any) -> Method:
+    given = dict(values) if isinstance(values, dict) else {"method": values}
+    name = given.pop("method", None)
+    if not isinstance(name, str) or name not in REGISTRY:
+        raise UsageError(f"there is no method {name!r}; methods: {', '.join(REGISTRY)}")
+    return _converter.structure(given, REGISTRY[name])
+
+
+def method_of(values: dict[str, Any]) -> Method:
+    """Return the method of a config's entry such as `{"method": "ema", "half_life": 8}`; raise UsageError if there is
+    none of this name with these fields."""
+    try:
+        return _method(values)
+    except cattrs.BaseValidationError as error:
+        raise UsageError(f"method {values['method']}: {_faults(error)}.") from None
+
+
+def _faults(error: cattrs.BaseValidationError) -> str:
+    """Return every fault with its place, in our own words where there are some."""
+
+    def words(fault: BaseException, kind: Any) -> str:
+        if get_origin(kind) is Literal:
+            return f"not one of {', '.join(map(str, get_args(kind)))}"
+        own = isinstance(fault, TimedrunError | ValueError | TypeError)
+        return str(fault) if own else cattrs.v.format_exception(fault, kind)
+
+    return "; ".join(text.removesuffix(" @ $") for text in cattrs.transform_error(error, format_exception=words))
 
 
 def dump(config: RunConfig) -> dict[str, Any]:
@@ -141,9 +164,7 @@ def load(kind: type[Config], values: dict[str, Any], source: str = "the config")
     try:
         return _converter.structure(values, kind)
     except cattrs.BaseValidationError as error:
-        raise UsageError(
-            f"{source} is not a valid {kind.__name__}: {'; '.join(cattrs.transform_error(error))}"
-        ) from None
+        raise UsageError(f"{source} is not a valid {kind.__name__}: {_faults(error)}") from None
 
 
 def digest(config: RunConfig) -> str:

@@ -1,16 +1,29 @@
-"""Standard input, output and error that are closed or have no reader, which must not end a run."""
+"""Standard streams: closed ones and those without a reader, which must not end a run; colour and passing lines."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
+import textwrap
 import time
 from collections.abc import Collection, Iterator
 from typing import Final, TextIO, TypeVar
 
 T = TypeVar("T")
 PATIENCE: Final = 2.0  # seconds
+REMOVE_LINE: Final = "\r\x1b[K"
+"""Removes the line of the cursor from a terminal, which may show progress."""
+COLOURS: Final = {"green": 32, "red": 31, "yellow": 33}
+VERDICTS: Final = re.compile(
+    r"(?<![\w/.'-])(?:"
+    r"(?P<red>FAIL|(?<!\b0 )fails?\b|(?<!\bno )errors?\b|NOT MET|not reproduced|Not reproduced|no score|"
+    r"timedrun \w+(?=: )|run aborted)|"
+    r"(?P<yellow>warnings?\b|target not reached|budget spent|not run|not checked|disturbed)|"
+    r"(?P<green>(?<!\b0 )pass(?:es)?\b|target reached|[Rr]eproduced\b|(?<=: )met\b))(?![\w/.'-])"
+)
+"""Words of a verdict, by their colour; those in a path or a name are no verdict."""
 
 
 def open_closed() -> None:
@@ -37,6 +50,51 @@ def write(text: str, stream: TextIO | None = None) -> None:
         abandon(stream)
 
 
+def terminal_columns(stream: TextIO) -> int | None:
+    """Return the columns of the terminal that shows `stream` as it is now, None if none does."""
+    if stream.closed or not stream.isatty():
+        return None
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):  # a stream without a descriptor
+        return 80
+
+
+def fitted(text: str, indent: int) -> str:
+    """Fold `text` at words if a terminal shows standard output, further lines indented; no path is broken."""
+    columns = terminal_columns(sys.stdout) or len(text) + 1
+    return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
+
+
+def coloured(text: str, stream: TextIO) -> str:
+    """Colour the verdicts in `text` if `stream` is a terminal and NO_COLOR is not set (no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not stream.isatty():
+        return text
+    return VERDICTS.sub(lambda found: f"\x1b[{COLOURS[found.lastgroup or 'red']}m{found[0]}\x1b[0m", text)
+
+
+def show(text: str) -> None:
+    """Print `text`, which is for people, to standard output; the passing line of `stage` is removed."""
+    stage("")
+    print(coloured(text, sys.stdout))
+
+
+def message(text: str) -> None:
+    """Write a line to standard error, in place of a passing one; ignore a missing reader."""
+    write(f"{REMOVE_LINE if sys.stderr.isatty() else ''}{coloured(text, sys.stderr)}\n")
+
+
+def stage(text: str, *, terminal_only: bool = True) -> None:
+    """Show the stage of a command on standard error until its next output, which takes the line; "" removes it.
+
+    terminal_only: print nothing if standard error is no terminal, else a line of its own.
+    """
+    if columns := terminal_columns(sys.stderr):
+        write(f"{REMOVE_LINE}{text[: columns - 1]}")
+    elif text and not terminal_only:
+        write(f"{text}\n")
+
+
 def progress(items: Collection[T], what: str, *, shown: bool) -> Iterator[T]:
     """Yield `items`; after `PATIENCE` of work write `what` and their number to one line of a terminal's standard error.
 
@@ -56,7 +114,7 @@ def progress(items: Collection[T], what: str, *, shown: bool) -> Iterator[T]:
 
 def say(text: str) -> None:
     """Write a line of the run itself to standard error."""
-    write(f"timedrun run: {text}\n")
+    message(f"timedrun run: {text}")
 
 
 def flush(stream: TextIO) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from timedrun.benchmark import BenchmarkSpec
+from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 
 SPEC = BenchmarkSpec(
     title="Language modelling: Llama 3.1 8B on C4 to a log perplexity of 3.3",
     mlperf_benchmark="llama31_8b",
     ruleset="6.1.0",
-    dataset="c4",
-    metric="log perplexity",
-    direction="<=",
-    unit="samples",
     default_data="topics",
+    supports=EVERYTHING,
 )

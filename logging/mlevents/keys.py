@@ -104,6 +104,7 @@ CONFIG_FILENAME: Final = "config_filename"
 # This project's own. MLCommons' checkers skip unknown keys, so the log stays a valid MLPerf log.
 DATASET: Final = "dataset"  # training data; in a demonstration not the benchmark's own
 QUALITY_TARGET: Final = "quality_target"  # the target of this run
+BENCHMARK_RULES: Final = "benchmark_rules"  # of a benchmark that no ruleset has; see mlevents.rounds.own_rules
 CONFIG_NAME: Final = "config_name"
 CONFIG_DIGEST: Final = "config_digest"
 LEDGER_ENTRY: Final = "ledger_entry"  # SHA-256 of the line of the ledger that announced this run before its clock

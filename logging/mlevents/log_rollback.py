@@ -1,4 +1,4 @@
-"""Roll an interrupted log back to its last checkpoint; the whole log is kept beside it."""
+"""Roll an interrupted log back to its last checkpoint; a copy of the whole log is kept."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from mlevents.evaluations import (
     quality_of,
 )
 from mlevents.event import MARK, MARK_BYTES, Event, LogReader, is_number
-from mlevents.rounds import BENCHMARK_DATASET, RULESETS
+from mlevents.rounds import BENCHMARK_DATASET, RULESETS, BenchmarkRules, own_rules
 
 # The parts of a benchmark's quality are the same in all rounds.
 _NEWEST: Final = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
@@ -146,7 +146,7 @@ class RunRecord:
         """The evaluations of the timed region with a number (of a quality with parts, the first) and a progress."""
         if self.started is None:
             return []
-        rules = _NEWEST.get(self.benchmark or "")
+        rules = self._rules
         points = []
         for event in self.timed:
             if event.key != keys.EVAL_ACCURACY:
@@ -160,7 +160,7 @@ class RunRecord:
     @cached_property
     def _stopped_at(self) -> Checkpoint | None:
         """The checkpoint that ended a run evaluated after the clock, by default the last one; None for other runs."""
-        rules = _NEWEST.get(self.benchmark or "")
+        rules = self._rules
         if rules is None or not evaluated_offline(self.timed, self.stopped, rules):
             return None
         found = checkpoints(self.timed, rules)
@@ -172,7 +172,7 @@ class RunRecord:
 
         Rounded to 3 digits, as in MLCommons' check of reference convergence; empty without an evaluation.
         """
-        rules = _NEWEST.get(self.benchmark or "")
+        rules = self._rules
         reached = self._stopped_at
         if reached is None and rules is not None and rules.parts and not rules.parts_in_one_event:
             reached = first_passing(checkpoints(self.timed, rules), rules)
@@ -188,7 +188,7 @@ class RunRecord:
 
         Of a run that was evaluated after the clock, the number of the first checkpoint that reached the target.
         """
-        rules = _NEWEST.get(self.benchmark or "")
+        rules = self._rules
         if rules is not None and self._stopped_at is not None:
             value = self._stopped_at.values.get(next(iter(rules.parts), ""))
             return float(value) if is_number(value) else None
@@ -201,7 +201,7 @@ class RunRecord:
     @property
     def final_parts(self) -> dict[str, float]:
         """The last value before run_stop of each part of a quality with parts, or its checkpoint's; else empty."""
-        rules = _NEWEST.get(self.benchmark or "")
+        rules = self._rules
         found: dict[str, Any] = {}
         if rules is not None and rules.parts and self._stopped_at is not None:
             found = self._stopped_at.values
@@ -225,10 +225,23 @@ class RunRecord:
                 spent_ms, since, pairs = spent_ms + event.time_ms - since, None, pairs + 1
         return spent_ms / (self.minutes * 60_000) if pairs else None
 
+    @cached_property
+    def own_rules(self) -> BenchmarkRules | None:
+        """The rules of a benchmark that no ruleset has, as the log records them; None without valid ones."""
+        try:
+            return own_rules.parse(self.benchmark, self.value(keys.BENCHMARK_RULES))
+        except ValueError:  # reported by the checks
+            return None
+
+    @property
+    def _rules(self) -> BenchmarkRules | None:
+        return _NEWEST.get(self.benchmark or "") or self.own_rules
+
     @property
     def is_demonstration(self) -> bool:
         """True if the log names a dataset that is not the benchmark's own, which rules a submission out."""
-        return self.dataset is not None and self.dataset.lower() != BENCHMARK_DATASET.get(self.benchmark or "")
+        own = self.own_rules.dataset.lower() if self.own_rules else BENCHMARK_DATASET.get(self.benchmark or "")
+        return self.dataset is not None and self.dataset.lower() != own
 
 
 def read(path: Path) -> RunRecord:
@@ -256,7 +269,7 @@ def read(path: Path) -> RunRecord:
                     events.extend(reader.events(number, raw.removesuffix(b"\n")))
             before += len(lines)
             if len(events) + len(reader.problems) > MOST_EVENTS:
-                why = f"more than {MOST_EVENTS:,} records, the most that are read; log them once a block, not a step"
+                why = f"more than {MOST_EVENTS:,} records, the limit; log once per block, not once per step"
                 file.seek(0)
                 return _nothing_read(path, why, hashlib.file_digest(file, "sha256").hexdigest())
     if not events:

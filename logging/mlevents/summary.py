@@ -15,6 +15,7 @@ from mlevents import cold_start, keys
 from mlevents.event import Event, is_number
 from mlevents.machine_load import disturbances
 from mlevents.record import QualityPoint, RunRecord
+from mlevents.rounds import BenchmarkRules
 
 SUBMISSION: Final = (
     keys.SUBMISSION_BENCHMARK,
@@ -27,6 +28,7 @@ SUBMISSION: Final = (
 SHARED: Final = (
     *SUBMISSION,
     keys.DATASET,
+    keys.BENCHMARK_RULES,
     keys.QUALITY_TARGET,
     keys.GLOBAL_BATCH_SIZE,
     keys.CONFIG_NAME,
@@ -79,7 +81,8 @@ class RunSummary:
     converged_at: Mapping[str, float] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # values of the keys of HYPERPARAMETERS
     disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
-    unreadable: int = 0  # records that are no JSON
+    unreadable: int = 0  # records that are not JSON
+    own_rules: BenchmarkRules | None = None  # of a benchmark that no ruleset has
 
     @property
     def seed(self) -> int | None:
@@ -123,6 +126,7 @@ def summarize(record: RunRecord) -> RunSummary:
         sketch=_sketch(record),
         events=len(record.events),
         unreadable=sum(one.rule == "record-json" for one in record.problems),
+        own_rules=record.own_rules,
         final_parts=record.final_parts,
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,

@@ -127,7 +127,7 @@ def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_s
     problems = "\n".join(preflight(wrong, tiny_store, 10**5))
     known = facts(tiny_config.data, tiny_store)
     for words in (
-        f"vocabulary of {known.vocabulary} tokens, the model has 50",
+        f"vocabulary of {known.vocabulary} tokens, but the model has 50",
         "has 20 positions",
         "global batch 1000000 exceeds",
         "cannot be divided over 100000 ranks",
@@ -139,7 +139,7 @@ def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_s
 def test_a_missing_folder_is_an_error(tiny_config: BertRunConfig, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--data-folder"):
         resolve(tiny_config.data, None)
-    with pytest.raises(DataError, match="does not exist; give the right one"):
+    with pytest.raises(DataError, match="does not exist; set the right one"):
         resolve(tiny_config.data, tmp_path / "nowhere")
 
 

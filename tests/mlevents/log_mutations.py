@@ -278,7 +278,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         *("fail", "pass", "epoch-numbering", ("epoch_start", 0)),
     ),
     Mutation(
-        "a batch that is no whole number",
+        "a batch that is not a whole number",
         put("global_batch_size", 64.5),
         *("fail", "pass", "batch-size", ("global_batch_size", 0)),
     ),

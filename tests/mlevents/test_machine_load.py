@@ -95,4 +95,4 @@ def test_the_check_warns_of_a_run_that_was_disturbed_and_takes_any_content(
     messages = [one.message for one in report.findings if one.rule == "machine-load" and one.level == "warning"]
     assert bool(messages) == bool(report.summary.disturbances) == warned
     if warned:
-        assert "the machine was not quiet: other processes used 50% of the machine's CPU time" in messages[0]
+        assert "the machine had other load: other processes used 50% of the machine's CPU time" in messages[0]

@@ -86,12 +86,12 @@ def test_a_pipe_in_a_package_is_refused_and_not_waited_for(name: str, tmp_path: 
     (package / "systems").mkdir()
     os.mkfifo(package / name)
     if name == "manifest.json":
-        with pytest.raises(ClaimError, match="plain file"):
+        with pytest.raises(ClaimError, match="regular file"):
             reproduce(package)
     else:
         assert reproduce(package).figures
     if name.startswith("systems"):
-        with pytest.raises(TimedrunError, match="plain file"):
+        with pytest.raises(TimedrunError, match="regular file"):
             read_json(recorded_run_of(log).system)
 
 

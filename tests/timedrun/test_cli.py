@@ -9,14 +9,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 import pytest
 
+import timedrun as package
 from mlevents import keys, record
 from mlevents.record import RunRecord
 from tests.timedrun.distributed.launched_ranks import alive, until
+from timedrun import cli
+from timedrun.errors import ExitCode
 from timedrun.run import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]
@@ -45,6 +49,23 @@ def course(run: RunRecord) -> list[object]:
         for event in run.events
         if event.key not in (keys.SLOW_RANK, keys.CLOCK_SET)  # of the machine, at any moment
     ]
+
+
+def test_the_bare_command_prints_all_verbs_by_purpose_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert not said.out
+    for group, verbs in cli.VERBS.items():
+        assert f"\n{group.lower()}:\n" in said.err
+        assert all(f"\n  {verb} " in said.err for verb in verbs)
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version_is_that_of_the_package(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([option])
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"timedrun {version('timedrun')}\n" == f"timedrun {package.__version__}\n"
 
 
 @pytest.mark.processes
@@ -219,7 +240,7 @@ def test_a_taken_result_an_indivisible_batch_and_percent_are_all_named_at_once(t
     )
     assert done.returncode == 1
     assert "63 is not divisible by 2 ranks; use --ranks 1 or --global-batch 64" in done.stderr
-    assert "not percent" in done.stderr
+    assert "not a percentage" in done.stderr
     assert "result_3.txt exists" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "result_3.txt").read_text() == "precious"
@@ -249,7 +270,7 @@ def test_a_mistake_on_the_command_line_exits_2_and_says_what_was_meant(arguments
 def test_a_missing_data_folder_is_found_before_the_clock(tmp_path: Path) -> None:
     done = timedrun("run", "image_classification", "cifar10_baseline", "--data-folder", tmp_path / "none")
     assert done.returncode == 1
-    assert "none does not exist; give the right one with --data-folder" in done.stderr
+    assert "none does not exist; set the right one with --data-folder" in done.stderr
 
 
 def test_list_and_show_print_json() -> None:

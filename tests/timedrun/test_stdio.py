@@ -78,3 +78,34 @@ def test_progress_is_one_line_of_a_terminal_after_some_seconds_of_work(
     monkeypatch.setattr("sys.stderr", stream)
     assert list(stdio.progress(range(4), "sets checked", shown=shown)) == [0, 1, 2, 3]
     assert stream.getvalue() == written
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a.txt: strict pass, official fail", "a.txt: strict \x1b[32mpass\x1b[0m, official \x1b[31mfail\x1b[0m"),
+        ("target not reached: last 0.9", "\x1b[33mtarget not reached\x1b[0m: last 0.9"),
+        ("timedrun run: no config", "\x1b[31mtimedrun run\x1b[0m: no config"),
+        ("no error; sets/fail/result_0.txt, logs: 0 pass, 0 fail", None),
+    ],
+)
+def test_verdicts_have_a_colour_on_a_terminal_only(
+    text: str, shown: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert stdio.coloured(text, Terminal()) == (shown or text)
+    assert stdio.coloured(text, io.StringIO()) == text
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert stdio.coloured(text, Terminal()) == text
+
+
+def test_a_stage_is_a_line_of_a_terminal_that_the_next_output_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, pipe = Terminal(), io.StringIO()
+    for stream in (terminal, pipe):
+        monkeypatch.setattr("sys.stderr", stream)
+        stdio.stage("importing " + "x" * 100)
+        stdio.stage("checks", terminal_only=False)
+        stdio.message("done")
+    assert terminal.getvalue() == f"\r\x1b[Kimporting {'x' * 69}\r\x1b[Kchecks\r\x1b[Kdone\n"
+    assert pipe.getvalue() == "checks\ndone\n"

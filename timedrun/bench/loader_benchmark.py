@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from timedrun import stdio
 from timedrun.bench.process_memory import sampled
 from timedrun.distributed.stall_detector import cpu_seconds
 from timedrun.errors import DataError
@@ -175,5 +175,5 @@ def interleaved(
                 raise DataError(f"{name(contestant)} loaded {found.samples} samples in a pass of {expected}.")
             taken[number].append(found)
             label = f"repeat {repeat}" if repeat else "warm-up"
-            print(f"{label}: {name(contestant)}  {found.samples / found.seconds:,.0f}/s", file=sys.stderr, flush=True)
+            stdio.message(f"{label}: {name(contestant)}  {found.samples / found.seconds:,.0f}/s")
     return [(passes[0], tuple(passes[1:])) for passes in taken]

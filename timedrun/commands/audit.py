@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.atomic_file import replace_text
 from timedrun.storage.result_files import require_ruleset
@@ -23,5 +25,8 @@ def audit(arguments: argparse.Namespace) -> ExitCode:
     found = audits.audit(root, read_published(arguments.published), arguments.ruleset)
     if arguments.html:
         replace_text(arguments.html, as_page(found))
-    print(as_json(found) if arguments.json else as_text(found), end="")
+    if arguments.json:
+        print(as_json(found), end="")
+    else:
+        stdio.show(as_text(found, stdio.terminal_columns(sys.stdout)).removesuffix("\n"))
     return ExitCode.OK

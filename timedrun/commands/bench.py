@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 
+from timedrun import stdio
 from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
 from timedrun.commands.run import settings_of
 from timedrun.commands.show import print_table
+from timedrun.config_choice import PATH
 from timedrun.errors import ExitCode, UsageError
 from timedrun.provenance import system
 from timedrun.storage.result_files import write_json
@@ -28,7 +30,6 @@ _PLACES = ("images", "stores", "data_folder", "out")
 
 def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Measure every loader of the benchmark, print the table and write the measurements to `--out`."""
-    arguments.only, arguments.without = [], []
     benchmark, config = settings_of(arguments, rest)
     measure = benchmark.hook("bench", "loader")
     if measure is None:
@@ -36,6 +37,7 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     out = Path(arguments.out) if arguments.out else None
     if out and not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
+    stdio.stage("timedrun bench: preparing data and loaders", terminal_only=False)
     found: LoaderComparison = measure(config, options_of(arguments))
     values = as_values(found, command_of(arguments, rest))
     if out:
@@ -57,7 +59,7 @@ def options_of(arguments: argparse.Namespace) -> BenchOptions:
 
 def command_of(arguments: argparse.Namespace, rest: Sequence[str]) -> str:
     """Return the command line with all settings, without paths of this machine, so that it can be published."""
-    words = ["timedrun", "bench", arguments.what, arguments.benchmark, Path(arguments.config).name]
+    words = ["timedrun", "bench", arguments.what, arguments.benchmark, PATH.sub("", arguments.config)]
     if arguments.data:
         words += ["--data", arguments.data]
     for name in _OPTIONS:

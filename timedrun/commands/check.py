@@ -17,6 +17,7 @@ from mlevents.checks.result_set import dropped_runs
 from mlevents.mlcommons import OfficialVerdict
 from mlevents.package_checker.tree import check_tree, submission_folders
 from mlevents.rounds import MLPERF_RULESETS, RULESETS
+from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.stdio import progress
 from timedrun.storage.result_files import existing, require_ruleset
@@ -117,7 +118,9 @@ def _check_package(
         findings.append(Finding(level="note", rule="several-rounds", message=message))
     demonstration = any(summary.is_demonstration for summary in inside.values())
     result = CheckResult.of(folder, "package", findings, chosen, demonstration=demonstration)
-    return _with_official(result, mlcommons.check_package(folder, chosen)) if run_official else result
+    if not run_official or chosen not in MLPERF_RULESETS:
+        return result
+    return _with_official(result, mlcommons.check_package(folder, chosen))
 
 
 def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResult:
@@ -140,11 +143,13 @@ def check(arguments: argparse.Namespace) -> ExitCode:
         many = sum(result.kind == "set" for result in results) > 1
         root = Path(os.path.commonpath([os.path.abspath(path) for path in arguments.paths]))
         if many or arguments.by or arguments.quiet:
-            print("\n".join(summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet)))
+            stdio.show("\n".join(summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet)))
         else:
             of_set = next((Path(one.path).absolute() for one in results if one.kind == "set"), root)
             for result in results:
                 near = Path(result.path).absolute() if result.kind == "package" else of_set
-                print("\n".join(result_lines(result, near)))
+                stdio.show("\n".join(result_lines(result, near)))
+            if len(results) > 2:
+                stdio.show("\n".join(["", *summary_lines(results, root, "rule", quiet=True)]))
     not_run = arguments.official and any(result.checker and result.official == "not run" for result in results)
     return ExitCode.ERROR if not_run or any(result.failed for result in results) else ExitCode.OK

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from mlevents.terminal_escape import printable
+from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
-from timedrun.submission.compare import ALLOWABLE, compare_sets
+from timedrun.race.race_file import raced_together
+from timedrun.submission.compare import ALLOWABLE, compare_sets, pairs_of
 from timedrun.submission.scoring.run_set import only_set
 from timedrun.submission.scoring.score_table import NOTICE
 from timedrun.submission.speedup_ratio import NotComparable, Ratio
@@ -20,8 +22,21 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     if strange := sorted(set(arguments.allow) - set(ALLOWABLE)):
         raise UsageError(f"--allow takes {', '.join(ALLOWABLE)}, not {', '.join(strange)}.")
     sets = [only_set(Path(name)) for name in (arguments.first, arguments.second)]
+    paired = arguments.paired
+    notes: tuple[str, ...] = ()
+    if paired is None and (paired := raced_together(*(runs[0].path.parent for runs in sets))):
+        counts = [len(runs) for runs in sets]
+        sets = list(pairs_of(*sets))
+        text = "paired by run number, as sides of one race (--unpaired compares them without pairs)"
+        left_out = [
+            f"{count - len(sets[0])} of the {name} set"
+            for count, name in zip(counts, ("first", "second"), strict=True)
+            if count > len(sets[0])
+        ]
+        notes = (text, *([f"runs without a partner were left out: {' and '.join(left_out)}"] if left_out else []))
     try:
-        ratio = compare_sets(sets[0], sets[1], paired=arguments.paired, allow=arguments.allow)
+        ratio = compare_sets(sets[0], sets[1], paired=paired, allow=arguments.allow)
+        ratio = replace(ratio, notes=(*ratio.notes, *notes))
     except NotComparable as error:
         if not arguments.json:
             raise
@@ -30,9 +45,10 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         return error.exit_code
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
+        header |= {"verdict": ratio.verdict}
         print(json.dumps(header | asdict(ratio), indent=2))
     else:
-        print("\n".join(report(ratio)))
+        stdio.show("\n".join(report(ratio)))
     return ExitCode.OK
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from timedrun import stdio
 from timedrun.benchmark import find, nearby
 from timedrun.errors import ExitCode
 
@@ -20,7 +21,7 @@ def list(arguments: argparse.Namespace) -> ExitCode:
         print(json.dumps(rows, indent=2))
         return ExitCode.OK
     for one in benchmarks:
-        print(f"{one.name}: {one.spec.title} (ruleset {one.spec.ruleset})")
+        print(stdio.fitted(f"{one.name}: {one.spec.title} (ruleset {one.spec.ruleset})", 4))
         for config, docstring in one.config_names.items():
-            print(f"  {config:28} {docstring.partition(chr(10))[0]}")
+            print(stdio.fitted(f"  {config:28} {docstring.partition(chr(10))[0]}", 31))
     return ExitCode.OK

@@ -144,7 +144,10 @@ def add_forecast(parser: ArgumentParser) -> None:
 def add_compare(parser: ArgumentParser) -> None:
     parser.add_argument("first", metavar="FIRST", help="result set")
     parser.add_argument("second", metavar="SECOND", help="result set")
-    parser.add_argument("--paired", action="store_true", help="pair result_N with result_N of interleaved runs")
+    pairing = parser.add_mutually_exclusive_group()
+    paired = "pair result_N with result_N of interleaved runs (default for two sides of one race)"
+    pairing.add_argument("--paired", action="store_true", default=None, help=paired)
+    pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
     parser.add_argument(
         "--allow",
         nargs="+",
@@ -201,13 +204,25 @@ def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool
         parser.add_argument("configs", nargs="+", metavar="CONFIG")
     else:
         nargs = "?" if optional else None
-        parser.add_argument("config", nargs=nargs, default="baseline", help="baseline, methods, ...")
+        parser.add_argument(
+            "config", nargs=nargs, default="baseline", help="baseline, methods, FILE.json, 'methods-blurpool', ..."
+        )
+    parser.set_defaults(add=[], only=[], without=[], name=None)
     parser.add_argument("--data", help="dataset: the first part of a config's name")
 
 
 def _add_methods(parser: ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="keep only these methods")
     parser.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="leave these methods out")
+    parser.add_argument(
+        "--with",
+        nargs="+",
+        default=[],
+        dest="add",
+        metavar="METHOD",
+        help="add these methods, as ema or 'ema(half_life=8)'",
+    )
+    parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
 
 
 def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:

@@ -13,8 +13,10 @@ import torch
 from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.mlcommons import CheckStatus
-from mlevents.rounds import RULESETS, Ruleset
+from mlevents.rounds import Ruleset
+from mlevents.rounds.own_rules import in_force
 from mlevents.terminal_escape import printable
+from timedrun import stdio
 from timedrun.benchmark import Benchmark
 from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.commands.run import settings_of
@@ -60,6 +62,7 @@ class PreflightReport:
 def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Examine the config and print every finding; exit code 1 if any is an error."""
     benchmark, config = settings_of(arguments, rest)
+    stdio.stage(f"timedrun preflight: settings, devices, data and a dry run of {config.name}", terminal_only=False)
     answers = read_answers(arguments.answers) if arguments.answers else None
     report = examine(
         benchmark,
@@ -70,7 +73,10 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         answers=answers,
         folder=Path("runs") / benchmark.name / config.name,
     )
-    print(json.dumps([asdict(report)], indent=2) if arguments.json else as_text(report))
+    if arguments.json:
+        print(json.dumps([asdict(report)], indent=2))
+    else:
+        stdio.show(as_text(report))
     return ExitCode.ERROR if any(one.level == "error" for one in report.findings) else ExitCode.OK
 
 
@@ -124,14 +130,10 @@ def findings_of(level: Level, rule: str, messages: Iterable[str]) -> list[Findin
 
 def rules_of(spec: BenchmarkSpec, ruleset: str | None) -> tuple[Ruleset, int]:
     """Return the ruleset to check by and the runs of a set, the latter from the spec's own round if `ruleset` does not
-    have the benchmark. Raise UsageError if there is no such ruleset, or no rules for the benchmark."""
+    have the benchmark. Raise UsageError if there is no such ruleset."""
     result_files.require_ruleset(ruleset)
-    result_files.require_ruleset(spec.ruleset)
-    rules, own = RULESETS[ruleset or spec.ruleset], RULESETS[spec.ruleset]
-    benchmark = rules.benchmarks.get(spec.mlperf_benchmark) or own.benchmarks.get(spec.mlperf_benchmark)
-    if benchmark is None:
-        raise UsageError(f"no rules are known for {spec.mlperf_benchmark}, so no log of it can be checked.")
-    return rules, benchmark.runs
+    rules = in_force(ruleset or spec.ruleset, spec.own_rules)
+    return rules, rules.benchmarks.get(spec.mlperf_benchmark, spec.rules).runs
 
 
 def is_target_machine(config: RunConfig) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from mlevents.record import read
-from mlevents.rounds import MLPERF_RULESETS, ruleset
+from mlevents.rounds import MLPERF_RULESETS
 from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
@@ -129,7 +129,7 @@ def package_obstacle(spec: BenchmarkSpec, runs: int) -> str:
     """Return why sets of `runs` runs make no package, or "" if they make one."""
     if spec.ruleset not in MLPERF_RULESETS:
         return f"{spec.mlperf_benchmark} is no benchmark of MLPerf"
-    needed = ruleset(spec.ruleset).benchmarks[spec.mlperf_benchmark].runs
+    needed = spec.rules.runs
     return "" if runs == needed else f"a set has {runs} runs, MLPerf's rules require {needed}"
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shlex
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import Benchmark, find
-from timedrun.config import RunConfig, load, override
+from timedrun.config import RunConfig
+from timedrun.config_choice import PATH, config_of
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.errors import ExitCode, UsageError
@@ -53,6 +52,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if not starts_ranks and env.kind != "none":
         os.environ.update(env.variables())
         run_rank(benchmark, config, options, after=print_own_verdict if env.rank == 0 else lambda: None)
+    stdio.stage(f"{options.label}: preparing: checks of settings, devices and data", terminal_only=False)
     checks.check(benchmark, config, options, env)
     if not starts_ranks:
         execute(benchmark, config, options)
@@ -61,35 +61,20 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
 
 
 def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
-    """Return the benchmark and the config, with overrides, of a command line; raise UsageError for unknown names."""
+    """Return the benchmark and the config, with its changes, of a command line; raise UsageError for unknown names."""
     benchmark = find(arguments.benchmark)
-    if arguments.config.endswith(".json"):
-        if rest:
-            raise UsageError(f"a config from a JSON file takes no overrides; leave out {' '.join(rest)}.")
-        return benchmark, config_of(benchmark, Path(arguments.config))
-    config = benchmark.config(arguments.config, arguments.data)
-    prog = f"timedrun run {benchmark.name} {arguments.config}"
-    return benchmark, override(config, rest, only=arguments.only, without=arguments.without, prog=prog)
-
-
-def config_of(benchmark: Benchmark, path: Path) -> RunConfig:
-    """Load a config from a JSON file, which need not be trusted. Raise UsageError unless it is a config of this
-    benchmark with a name, which becomes a folder's, of letters, digits and _ . + - only."""
-    values = result_files.read_json(path)
-    if not isinstance(values, dict):
-        raise UsageError(f"{path}: not a JSON object, so not a config; `timedrun show --json` prints one.")
-    benchmark.require_own(values, path)
-    # The class that has most of these settings; `load` names the ones that do not fit.
-    kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
-    config = load(
-        max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys())), values, str(path)
+    config = config_of(
+        benchmark,
+        arguments.config,
+        arguments.data,
+        rest,
+        add=arguments.add,
+        only=arguments.only,
+        without=arguments.without,
+        name=arguments.name,
+        prog=f"timedrun {arguments.verb} {benchmark.name} {arguments.config}",
     )
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", config.name, re.ASCII):
-        raise UsageError(
-            f"{path}: its name {ascii(config.name)[:120]} cannot name a folder of results: use up to 100 letters,"
-            " digits and _ . + -."
-        )
-    return config
+    return benchmark, config
 
 
 def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
@@ -125,7 +110,8 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
         stdio.write(json.dumps(found, indent=2) + "\n", sys.stdout)
     else:
         lines = [words, *([f"ledger head {head}: {announced}"] if head else [])]
-        stdio.write("".join(f"{printable(line)}\n" for line in lines), sys.stderr if code else sys.stdout)
+        for line in map(printable, lines):
+            (stdio.message if code else stdio.show)(line)
     return code
 
 
@@ -140,5 +126,5 @@ def without_places(argv: list[str]) -> list[str]:
         elif word in private:
             skip = True
         elif not word.startswith(tuple(f"{option}=" for option in private)):
-            kept.append(Path(word).name if word.endswith(".json") else word)
+            kept.append(PATH.sub("", word))
     return kept

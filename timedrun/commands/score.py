@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.atomic_file import replace_text
 from timedrun.storage.result_files import existing, require_log, require_ruleset
@@ -29,5 +31,6 @@ def score(arguments: argparse.Namespace) -> ExitCode:
     if arguments.json:
         print(score_table.as_json(found), end="")
     else:
-        print(score_table.table(found, detailed=len(found) <= MAX_DETAILED), end="")
+        width = stdio.terminal_columns(sys.stdout)
+        stdio.show(score_table.table(found, detailed=len(found) <= MAX_DETAILED, width=width).removesuffix("\n"))
     return ExitCode.OK if all(one.score_minutes is not None for one in found) else ExitCode.ERROR

@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from itertools import groupby
 
+from timedrun import stdio
 from timedrun.benchmark import find
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump, flatten
+from timedrun.config_choice import config_of
 from timedrun.errors import ExitCode
-from timedrun.submission.scoring.score_table import columns
+from timedrun.submission.table import columns
 
 
 def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Print every setting of a config, or only those in which two configs differ."""
     if arguments.diff:
         benchmark = find(arguments.benchmark)
-        left, right = (benchmark.config(name, arguments.data) for name in arguments.diff)
+        left, right = (config_of(benchmark, text, arguments.data) for text in arguments.diff)
         rows = difference(left, right)
         if arguments.json:
             print(json.dumps([{"setting": k, left.name: a, right.name: b} for k, a, b in rows], indent=2))
         else:
-            settings = [[k, _text(a), _text(b)] for k, a, b in rows if k not in ("name", "notes")]
-            print_table(["setting", left.name, right.name], settings)
+            shown = [[k, _text(a), _text(b)] for k, a, b in rows if k not in ("name", "notes")]
+            print_table(["setting", left.name, right.name], shown)
         return ExitCode.OK
     _, config = settings_of(arguments, rest)
     if arguments.json:
         print(json.dumps(dump(config), indent=2))
         return ExitCode.OK
-    print_table(["setting", "value"], [[key, _text(value)] for key, value in flatten(dump(config)).items()])
-    print(f"digest {digest(config)}")
+    settings = {key: _text(value) for key, value in flatten(dump(config)).items()}
+    notes = settings.pop("notes", "")
+    table: list[list[str]] = []
+    for group, keys in groupby(settings, key=lambda key: key.partition(".")[0] if "." in key else ""):
+        table += [["", ""]] if group and table else []
+        table += [[key, settings[key]] for key in keys]
+    print_table(["setting", "value"], table)
+    stdio.show(
+        "\n".join(["", *([stdio.fitted(f"notes: {notes}", 0), ""] if notes else []), f"digest {digest(config)}"])
+    )
     return ExitCode.OK
 
 
@@ -38,5 +50,5 @@ def _text(value: object) -> str:
 
 
 def print_table(header: list[str], rows: list[list[str]]) -> None:
-    """Print rows in columns as wide as their widest cell."""
-    print("\n".join(columns(header, rows)))
+    """Print a table that fits the terminal."""
+    stdio.show("\n".join(columns(header, rows, width=stdio.terminal_columns(sys.stdout))))

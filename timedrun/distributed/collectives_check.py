@@ -19,7 +19,7 @@ REPEATS: Final = 3
 
 
 class WrongCollective(TimedrunError):
-    """Wrong result of a collective; raised on all ranks alike."""
+    """Raised on all ranks if a collective returned a wrong result."""
 
 
 def check_collectives(ranks: ProcessGroup) -> dict[str, float | str] | None:

@@ -16,11 +16,11 @@ from timedrun.provenance import system
 
 
 class ConfigMismatch(UsageError):
-    """Disagreement of ranks on their configuration; raised on all of them alike."""
+    """Raised on all ranks if they disagree on their configuration."""
 
 
 def values_to_compare(settings: RunConfig, root: Path, launch: Mapping[str, object]) -> dict[str, object]:
-    """Return what has to be the same on all ranks: every setting of the config, the versions, the source at `root`, and
+    """Return the values that all ranks must share: every setting of the config, the versions, the source at `root`, and
     the options in `launch`."""
     versions = {"Python": platform.python_version(), "torch": torch.__version__, "CUDA": torch.version.cuda}
     source = {f"source {name}": value for name, value in system.provenance(root).items()}
@@ -46,7 +46,7 @@ def require(ranks: ProcessGroup, given: Mapping[str, object], prevented: str = "
         if len(by_value) > 1:
             values = ", ".join(f"{value} on {format_ranks(having)}" for value, having in by_value.items())
             lines.append(f"  - {name}: {values}")
-    lines = [f"ranks disagree on their configuration; {prevented}:", *lines, "Start all ranks with the same."]
+    lines = [f"ranks disagree on their configuration; {prevented}:", *lines, "Start all ranks alike."]
     raise ConfigMismatch("\n".join(lines))
 
 

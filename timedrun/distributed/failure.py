@@ -19,7 +19,7 @@ from timedrun.errors import ExitCode, NonFiniteLoss, RankLost, TimedrunError
 
 ABORTED: Final = "run aborted; resume with --resume"
 AGREED: Final = (NonFiniteLoss, RankLost, ConfigMismatch, WrongCollective, ReplicaDivergence, ResultFileGone)
-"""Errors that all ranks raise alike, and that name the rank themselves."""
+"""Errors that all ranks raise and that already name the rank."""
 
 
 class RunFailure(NamedTuple):
@@ -46,9 +46,9 @@ class RankStatus:
 
 
 def find_stalled(running: dict[int, RankStatus], step: int, stuck: float, busy: float) -> RunFailure | None:
-    """Find ranks that the others wait for: idle for `stuck` seconds, or whatever they do for `busy` seconds.
+    """Find ranks that the others wait for: idle for `stuck` seconds, or busy for `busy` seconds.
 
-    running: the ranks that have not left. step: the last step of the rank that decides.
+    running: the ranks that have not left. step: the last step of the deciding rank.
     """
     activities = {rank: one.activity for rank, one in running.items() if one.activity is not None}
     waiting = [rank for rank, one in activities.items() if one.state != "own"]

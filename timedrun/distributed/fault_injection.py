@@ -31,7 +31,7 @@ class Fault:
 
     @classmethod
     def from_environment(cls, world_size: int, environment: Mapping[str, str] = os.environ) -> Self | None:
-        """Return the fault in TIMEDRUN_FAIL, if set; raise UsageError if it is invalid or of a rank that is not run."""
+        """Return the fault in TIMEDRUN_FAIL, if set; raise UsageError if it is invalid or its rank is not started."""
         text = environment.get(VARIABLE)
         if not text:
             return None
@@ -44,7 +44,7 @@ class Fault:
         return cls(int(parts[0]), int(parts[1]), parts[2])  # type: ignore[arg-type]  # is one of them
 
     def inject_at_exit(self, rank: int) -> None:
-        """Inject a fault of the time after the run, as a library's teardown may cause."""
+        """Inject a fault after the run, such as a library's teardown may cause."""
         if rank == self.rank and self.kind == "abort":
             os.abort()
 

@@ -1,4 +1,4 @@
-"""Heartbeats of all ranks over TCP: non-blocking connections between rank 0 and the others, one JSON message a line.
+"""Heartbeats of all ranks over TCP: non-blocking connections between rank 0 and the others, one JSON message per line.
 
 Plain sockets and not a TCPStore: a store's client waits without limit for a server whose process is stopped (torch
 2.13, a `get` with a timeout of 3 s), and does not report that the other end has closed, the first sign of a death.
@@ -80,7 +80,7 @@ def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Con
     except OSError as error:
         raise RankLost(
             f"rank {ranks.rank} cannot reach rank 0 at {address}, port {port} ({error.strerror or error}): heartbeats"
-            " use a port that rank 0 chooses; let the nodes of a run reach each other at all ports."
+            " use a port that rank 0 chooses; allow connections between the nodes of a run on all ports."
         ) from None
     return {0: Connection(connection)}
 
@@ -97,8 +97,8 @@ def _accept(listener: socket.socket, secret: str, world_size: int, timeout_secon
         if not wait([listener], max(0.0, deadline - time.monotonic())):
             missing = format_ranks([rank for rank in hellos.values() if rank not in found])
             raise RankLost(
-                f"no heartbeat connection from {missing} within {timeout_seconds:.0f} s; let the nodes of a run"
-                " reach each other at all ports."
+                f"no heartbeat connection from {missing} within {timeout_seconds:.0f} s; allow"
+                " connections between the nodes of a run on all ports."
             )
         new = listener.accept()[0]
         new.settimeout(HELLO_SECONDS)

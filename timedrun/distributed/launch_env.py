@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from timedrun.errors import UsageError
 
-KUBERNETES: Final = "give --nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job.yaml does"
+KUBERNETES: Final = "use --nodes N --node-rank $(JOB_COMPLETION_INDEX), as scripts/kubernetes_job.yaml does"
 COMMANDS: Final = {"torchrun": "torchrun -m", "mpi": "mpirun", "slurm": "srun"}
 LAUNCHERS: Final = ("auto", "none", *COMMANDS)
 """Values of `--launcher`."""
@@ -97,7 +97,7 @@ class LaunchEnv:
         if (task.local_count or 1) > 1:
             raise UsageError(
                 f"--ranks {ranks} under {task.variables}: {task.local_count} tasks on one node would start {ranks}"
-                " ranks each. Start one task a node, or leave out --ranks so that each task is a rank."
+                " ranks each. Start one task per node, or leave out --ranks so that each task is a rank."
             )
         return cls(task.launcher, task.number * ranks, task.count * ranks, 0, ranks, address, port)
 
@@ -140,18 +140,16 @@ def _task(launcher: str, nodes: int | None, node_rank: int | None, environment: 
             command = f"{COMMANDS[launcher]} timedrun run ..."
             raise UsageError(f"--launcher {launcher}: its variables are not set; start the run with {command}")
         if (nodes or 1) > 1:
-            raise UsageError(f"--nodes {nodes}: no launcher sets the number of this node; give --node-rank, from 0.")
+            raise UsageError(f"--nodes {nodes}: no launcher sets the number of this node; set --node-rank (from 0).")
         if launcher == "auto" and nodes is None and "JOB_COMPLETION_INDEX" in environment:
-            raise UsageError(
-                f"each pod of this Indexed Job would be a run of its own; {KUBERNETES}, or --launcher none."
-            )
+            raise UsageError(f"each pod of this Indexed Job would be a separate run; {KUBERNETES}, or --launcher none.")
         return Task("none", 0, 1)
     # The innermost launcher, with the local rank of an outer one of the same tasks, as srun's under its own PMI.
     same = (task for task in found if (task.number, task.count) == (found[0].number, found[0].count))
     task = next((task for task in same if task.local is not None), found[0])
     if nodes is not None and nodes != task.count:
         raise UsageError(
-            f"--nodes {nodes}, but {task.variables}: start one task a node, leave out --nodes, or add --node-rank."
+            f"--nodes {nodes}, but {task.variables}: start one task per node, leave out --nodes, or add --node-rank."
         )
     if task.local is None and task.launcher == "mpi" and task.count > 1:
         raise UsageError(f"{task.variables}, but no local rank: set LOCAL_RANK to the task's number on its node.")
@@ -200,7 +198,7 @@ def _master(task: Task, master: str | None, environment: Mapping[str, str]) -> t
     address = environment.get("MASTER_ADDR") or task.master
     if not address and task.count not in (1, task.local_count):
         raise UsageError(
-            f"{task.count} tasks ({task.variables}) need a master address: give --master HOST:PORT, an address of rank"
+            f"{task.count} tasks ({task.variables}) need a master address: set --master HOST:PORT, an address of rank"
             f" 0's node, or set MASTER_ADDR and MASTER_PORT (default port {DEFAULT_PORT})."
         )
     port = _whole_number("MASTER_PORT", environment) if environment.get("MASTER_PORT") else task.port

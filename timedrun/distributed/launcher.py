@@ -28,13 +28,13 @@ from timedrun.stdio import say
 from timedrun.storage.atomic_file import replace_text
 
 LOG_SECONDS: Final = 15.0
-"""Time that the other ranks have to notice a lost rank and to write the log; the heartbeat timeout is not longer."""
+"""Time that the other ranks have to notice a lost rank and to write the log; at least the heartbeat timeout."""
 TERM_SECONDS: Final = 3.0
 """Time between SIGTERM and SIGKILL after that."""
 TEARDOWN_SECONDS: Final = 600.0
 """Time instead of LOG_SECONDS after the end of the run if rank 0 is on this node: it may compute the data digest."""
 REFUSED_SECONDS: Final = 5.0
-"""Time that the other ranks have to exit after one refused the run before its log was opened: that loses nothing."""
+"""Time that the other ranks have to exit after one refused the run before its log was opened, so nothing is lost."""
 SUSPENDED_SECONDS: Final = 20.0
 """Ranks of a node are lost if all are suspended for this long, or any before the log is open, when no watchdog may be
 running yet. Longer than the heartbeat timeout of other nodes."""
@@ -99,7 +99,7 @@ class Launcher:
         self.environment = {name: text for name, text in environment.items() if not name.startswith("TORCHELASTIC_")}
         self.finished = finished
         self._deadline: float | None = None  # None while all ranks run
-        self._given_up = False  # how the remaining ranks exit means nothing
+        self._given_up = False  # ignore how the remaining ranks exit
         self._rank_numbers = range(env.rank, env.rank + env.local_world_size)
         self._ranks: list[RankProcess] = []
         self._lost = ""  # message about the rank that was lost first

@@ -41,7 +41,7 @@ def end_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
         raise OSError(ctypes.get_errno(), "the kernel refused to signal the end of the parent process (prctl)")
     if os.getppid() != parent:
         write(
-            f"timedrun: the parent process {parent} has ended or did not start this process, which ends too; if neither"
+            f"timedrun: the parent process {parent} has ended or did not start this process, so it ends too; if neither"
             f" timedrun's launcher nor a race started it, unset {LAUNCHED} and {VARIABLE}.\n"
         )
         os._exit(128 + number)

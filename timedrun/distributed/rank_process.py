@@ -51,7 +51,7 @@ class RankProcess:
         """Return True if it has exited since the last call; its process group is killed then."""
         if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             return False
-        self.kill()  # before the exit code is read: from then on the group's number may be another's
+        self.kill()  # before the exit code is read: afterwards the group's number may be reused
         self.exit_code = self.process.wait()
         return True
 

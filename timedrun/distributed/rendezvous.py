@@ -116,9 +116,9 @@ def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
         kind = UsageError if serves or "resolve" in problem else RankLost
         raise kind(
             f"rank {env.rank}: cannot reach {problem} after {timeout_seconds:.0f} s; rank 0 did not start, or"
-            " this is not an address of its node: give the same --master HOST:PORT on every node."
+            " this is not an address of its node: use the same --master HOST:PORT on every node."
         )
-    # Ranks of a restart do not meet the previous attempt.
+    # Keeps ranks of a restart apart from those of the previous attempt.
     prefix = f"timedrun/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{os.environ.get(ATTEMPT, '1')}"
     client = PrefixStore(prefix, TCPStore(env.master, env.port, is_master=False, timeout=timeout))
     _announce(client, env)  # through MASTER_ADDR: another node's rank 0 would be found there
@@ -139,12 +139,12 @@ def _announce(store: Store, env: LaunchEnv) -> None:
     """Enter this rank into the store.
 
     Raises:
-        UsageError: another process has this rank, or a rank has another world size; all ranks that wait raise it too.
+        UsageError: another process has this rank, or a rank has another world size; waiting ranks raise it too.
     """
     own = f"{env.world_size} on rank {env.rank} ({env.local_world_size} ranks per node)"
     first = str(store.compare_set("world size", "", own).decode())
     if first.split()[0] != str(env.world_size):
-        problem = f"WORLD_SIZE is {first} and {own}: give the same --ranks and the same --nodes on every node."
+        problem = f"WORLD_SIZE is {first} and {own}: use the same --ranks and --nodes on every node."
     elif store.add(f"rank {env.rank}", 1) > 1:
         problem = (
             f"two processes are rank {env.rank}: give each node its own --node-rank, or each process its own RANK."
@@ -168,8 +168,8 @@ def _await_all(store: Store, env: LaunchEnv, timeout_seconds: float) -> None:
 
     if absent := _wait(missing, timeout_seconds):
         raise RankLost(
-            f"rendezvous at {_address(env)} timed out after {timeout_seconds:.0f} s, missing {absent}; look at the"
-            " output of these ranks, and whether their nodes reach this address."
+            f"rendezvous at {_address(env)} timed out after {timeout_seconds:.0f} s, missing {absent}; check the"
+            " output of these ranks, and that their nodes can reach this address."
         )
 
 

@@ -28,7 +28,7 @@ NOT_FINITE: Final = -1.0
 
 
 class ReplicaDivergence(TimedrunError):
-    """Divergence of parameters between ranks; raised on all of them alike."""
+    """Raised on all ranks if their parameters have diverged."""
 
 
 class Replicas:
@@ -37,7 +37,7 @@ class Replicas:
     Ranks differ in a parameter if their sums of squares are more than 1 % of the largest apart, or their sums more than
     1 % of its norm. Detected are other weights, a huge or non-finite value and noise of 1 %; not one ordinary value
     among thousands, nor a permutation within a parameter. Buffers and random generators may differ between ranks. NaN
-    and infinity on all ranks alike are left to the check of the loss.
+    and infinity on all ranks are left to the check of the loss.
     """
 
     def __init__(self, ranks: ProcessGroup, parts: Mapping[str, Stateful]) -> None:
@@ -47,7 +47,7 @@ class Replicas:
     def require_same(self, step: int) -> None:
         """Raise ReplicaDivergence, naming the ranks, unless all copies are the same after optimizer step `step`.
 
-        Compares once a step; all ranks call this together.
+        Compares once per step; all ranks call this together.
         """
         if self._ranks.world_size == 1 or self._compared == step:
             return
@@ -106,8 +106,8 @@ def _message(all_ranks: Tensor, allowed: Tensor, apart: Tensor, names: list[str]
         f"replicas diverged after step {step}: {format_ranks(strange)}"
         f" {'differs' if len(strange) == 1 else 'differ'} from {format_ranks(rest)} in {int(apart.sum())} of"
         f" {len(names)} parameters, first in {names[first]} ({_norm_and_sum(own[shown])} on rank {shown},"
-        f" {_norm_and_sum(own[model])} on rank {model}). The step is not saved, the run is aborted: a device or the"
-        " network is faulty, or code changed one rank's weights. Resume from the last checkpoint, or run again."
+        f" {_norm_and_sum(own[model])} on rank {model}). The step was not saved and the run was aborted: a device or"
+        " the network is faulty, or code changed one rank's weights. Resume from the last checkpoint, or run again."
     )
 
 

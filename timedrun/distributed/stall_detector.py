@@ -20,7 +20,7 @@ State = Literal["own", "collective", "device"]
 ThreadTimes = dict[Path, tuple[float, float]]
 """Seconds of running and of waiting for a core, by the thread's folder in /proc."""
 ACTIVE_SHARE: Final = 0.2
-"""Share of the core time available to a thread above which it is active. Gloo's polling thread wakes a hundred times a
+"""Share of the core time available to a thread above which it is active. Gloo's polling thread wakes 100 times per
 second for 25 us: on an overloaded machine it waits for a core half of the time, and is still idle."""
 SLICE_SECONDS: Final = 0.001
 """A thread that ran for less between two samples is idle: one that works runs for milliseconds when scheduled."""
@@ -135,10 +135,10 @@ def cpu_seconds(children: Iterable[int] | None = None) -> float:
 
 
 def descendants(proc: Path = Path("/proc")) -> list[int]:
-    """Return the processes that this one started, those that they started, and so on.
+    """Return the descendants of this process.
 
-    Read from the threads' `children` (proc_tid_children(5)), which takes microseconds a thread; a kernel without it has
-    the list of all processes searched.
+    Read from the threads' `children` (proc_tid_children(5)), which takes microseconds per thread; on a kernel without
+    it, all processes are searched.
     """
     if not (proc / "thread-self" / "children").exists():
         return [child.pid for child in psutil.Process().children(recursive=True)]

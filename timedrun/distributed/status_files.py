@@ -79,8 +79,8 @@ def report_error(code: ExitCode, message: str) -> bool:
 
 
 def agent_number() -> int | None:
-    """Return the number of the result that an earlier attempt of this run opened under torchrun, None if this is the
-    first attempt.
+    """Return the number of the result that an earlier attempt of this run opened under torchrun, None on the first
+    attempt.
 
     Raises:
         TimedrunError: torchrun has restarted a run that had opened no log.
@@ -90,8 +90,8 @@ def agent_number() -> int | None:
         return int(store.get(NUMBER_KEY))
     if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         raise TimedrunError(
-            "restarted by torchrun, but the attempt before it had opened no log in a store that torchrun keeps; nothing"
-            " was written; start the run again, or resume it with --resume and its --number."
+            "restarted by torchrun, but the previous attempt opened no log that torchrun's store records; nothing was"
+            " written; start the run again, or resume it with --resume and its --number."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: the handler sets a flag, the training loop acts on it at one step on all ranks."""
+"""Signals that stop a run: the handler sets a flag, and all ranks act on it at the same step of the training loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, Final
 
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that ask a run to save and stop."""
+"""Signals on which a run saves its state and stops."""
 
 
 def handled() -> tuple[signal.Signals, ...]:
@@ -20,7 +20,7 @@ def handled() -> tuple[signal.Signals, ...]:
 
 
 def asked_twice(received: Sequence[signal.Signals]) -> bool:
-    """Return True if the signals ask for an end at once. SIGHUP does not count: a closed terminal sends it, its shell
+    """Return True if the run is to end at once. SIGHUP does not count: a closed terminal sends it, its shell
     sends it again, and the end of the session adds SIGTERM."""
     return sum(number is not signal.SIGHUP for number in received) > 1
 
@@ -35,7 +35,7 @@ class ShutdownRequest:
         self._before: dict[signal.Signals, Any] = {}
 
     def install(self, *, second_ends: bool = True) -> None:
-        """Handle STOPPING from now on; in another than the main thread the handlers of the host program stay.
+        """Handle STOPPING from now on; outside the main thread the handlers of the host program stay.
 
         second_ends: end the process at once on a second signal. False for a rank of timedrun's launcher, which ends it
         itself: a rank may get each signal from a scheduler and again from the launcher.

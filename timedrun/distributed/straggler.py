@@ -30,7 +30,7 @@ HOOKED: Final = 3
 
 @dataclass(frozen=True)
 class SlowRank:
-    """A rank that the others wait for; the fields are those of the log's event."""
+    """A rank that slows the others down, with the fields of the log's event."""
 
     rank: int
     seconds: float
@@ -94,7 +94,7 @@ class StragglerDetector:
         return table
 
     def detect(self, reports: Sequence[float]) -> SlowRank | None:
-        """Return the straggler, if any, from the maximum of all `reports`; on all ranks alike. Each is returned once,
+        """Return the straggler, if any, from the maximum of all `reports`; equal on all ranks. Each is returned once,
         and again only after it was not slow for CHECKS checks."""
         table = torch.tensor(reports, dtype=torch.float64).view(-1, len(PARTS))
         if not len(table):
@@ -103,7 +103,7 @@ class StragglerDetector:
         median, median_whole = table.median(0).values, whole.median()  # the lower one of an even number
         slow = table - median > ((RATIO - 1) * median).clamp(min=LEAST_SECONDS)
         slow &= whole - median_whole > LEAST_SHARE * median_whole
-        # Counts up to CHECKS and back to 0, so that a single check of the other kind changes nothing.
+        # Counts up to CHECKS and back to 0, so that a single check of the other kind has no effect.
         counted = (self._slow_checks + torch.where(slow, 1, -1)).clamp(0, CHECKS)
         known = (table != UNKNOWN).all(0)  # else hardly a step since the last check
         self._slow_checks = torch.where(known, counted, self._slow_checks)

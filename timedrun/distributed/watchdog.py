@@ -112,7 +112,7 @@ class Watchdog:
         return self
 
     def at(self, step: int) -> None:
-        """Record that this rank finished optimizer step `step`. Costs an assignment."""
+        """Record that this rank finished optimizer step `step`. Costs one assignment."""
         self.step = step
 
     def failed(self, error: BaseException) -> str:

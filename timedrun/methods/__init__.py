@@ -15,16 +15,18 @@ from timedrun.methods.whitening import whiten, whitening_weights
 REGISTRY: dict[str, type[Method]] = {
     method.name: method
     for method in (
-        ALiBi,
+        LogBias,
         BlurPool,
         ChannelsLast,
-        EMA,
         LabelSmoothing,
-        LogBias,
         ProgressiveResizing,
+        ALiBi,
         SequenceLengthWarmup,
+        EMA,
     )
 }
+"""Every method by its name, in the order in which the published configs stack them; a method that is added to a config
+takes its place in this order."""
 
 __all__ = [
     "EMA",

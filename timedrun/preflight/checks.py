@@ -1,4 +1,4 @@
-"""Check everything that can be found wrong before a run starts, and report all of it at once."""
+"""Find every problem that can be found before a run starts, and report all of them at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import torch
 
 from mlevents import keys
 from mlevents.record import result_files
-from mlevents.rounds import RULESETS
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, flatten, plain
 from timedrun.distributed.launch_env import LaunchEnv
@@ -65,28 +64,30 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
 def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> list[str]:
     """Return the faults of the settings that no machine can run with."""
     settings = flatten(plain(config))
-    failures = [
-        f"{name} is {value}, not a finite number; give another with --{name.replace('_', '-')}."
+    failures = benchmark.spec.unsupported(config, ranks)
+    failures += [
+        f"{name} is {value}, not a finite number; set another with --{name.replace('_', '-')}."
         for name, value in settings.items()
         if isinstance(value, float) and not math.isfinite(value)
     ]
     failures += _complaint(lambda: BatchPlan.of(config.global_batch, config.micro_batch, ranks))
     failures += _complaint(lambda: require_warm_up_for_ddp(config.warm_up_steps, ranks))
     if not 0 <= config.seed <= MOST_SEED:
-        failures.append(f"seed {config.seed} is out of range; give --seed a number from 0 to 2**63 - 1.")
+        failures.append(f"seed {config.seed} is out of range; set --seed to a number from 0 to 2**63 - 1.")
     if config.warm_up_steps < 0:
-        failures.append(f"warm_up_steps {config.warm_up_steps} is negative; give --warm-up-steps 0 or more.")
+        failures.append(f"warm_up_steps {config.warm_up_steps} is negative; set --warm-up-steps to 0 or more.")
     eval_batch = settings.get("data.eval_batch")
     if isinstance(eval_batch, int) and eval_batch < 1:
-        failures.append(f"data.eval_batch {eval_batch} is below 1; give --data.eval-batch 1 or more.")
+        failures.append(f"data.eval_batch {eval_batch} is below 1; set --data.eval-batch to 1 or more.")
     if config.budget_minutes < 0:
         failures.append(f"budget_minutes {config.budget_minutes} is negative; --budget-minutes 0 sets no limit.")
-    fraction = benchmark.spec.direction == ">="
+    rules = benchmark.spec.rules
+    fraction = rules.direction == ">=" and rules.target < 1
     if not 0 < config.evaluation.target < (1 if fraction else math.inf):
-        wanted = "between 0 and 1; give a fraction, not percent" if fraction else "a number above 0"
+        wanted = "between 0 and 1; use a fraction, not a percentage" if fraction else "a number above 0"
         failures.append(f"evaluation.target {config.evaluation.target} is not {wanted}.")
     if config.evaluation.every < 1 or config.evaluation.first < 1:
-        failures.append("evaluation.every and evaluation.first count from 1.")
+        failures.append("evaluation.every and evaluation.first must be at least 1.")
     return failures
 
 
@@ -94,17 +95,16 @@ def launch_problems(config: RunConfig, options: LaunchOptions) -> list[str]:
     """Return the faults of the launch options: number of threads, number of the run, restarts."""
     found = []
     if not 0 <= options.threads <= MOST_THREADS:
-        found.append(f"--threads {options.threads}: give a number from 1 to {MOST_THREADS}, or 0 for torch's choice.")
+        found.append(f"--threads {options.threads}: use a number from 1 to {MOST_THREADS}, or 0 for torch's choice.")
     if options.paths.number < 0 and not options.resume:
-        found.append(f"--number {options.paths.number} is negative; give 0 or more, or leave it out.")
+        found.append(f"--number {options.paths.number} is negative; use 0 or more, or leave it out.")
     if options.restarts and config.submission.division == keys.CLOSED:
         found.append(
             "--restarts: a run of the closed division may not be resumed; leave it out, or --submission.division open."
         )
     if options.restarts and not options.checkpoint_minutes:
         found.append(
-            f"--restarts {options.restarts} continues from a checkpoint, and none is written: give"
-            " --checkpoint-minutes."
+            f"--restarts {options.restarts} requires checkpoints, but none are written: set --checkpoint-minutes."
         )
     return found
 
@@ -118,7 +118,7 @@ def checkpoint_bytes(benchmark: Benchmark, config: RunConfig, options: LaunchOpt
         plan = benchmark.plan(config, ranks, options.data_folder)
     except (TimedrunError, ValueError, RuntimeError, OSError):  # the other checks name the cause
         return 0
-    parameters = plan.run_info["hyperparameters"].get("model_parameters", 0)
+    parameters = plan.run_info.get("hyperparameters", {}).get("model_parameters", 0)
     averages = sum(isinstance(method, EMA) for method in config.methods)
     copies = 1 + OPTIMIZER_COPIES[config.optimizer.kind] + averages
     files = checkpoint_manager.KEPT + 1 if options.checkpoint_minutes else 1
@@ -143,8 +143,7 @@ def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:
     """Return the reasons why no log of this config can pass the strict checks; none for data other than the
     benchmark's own."""
     spec = benchmark.spec
-    rules = RULESETS.get(spec.ruleset)
-    if config.dataset != spec.dataset or rules is None or spec.mlperf_benchmark not in rules.benchmarks:
+    if config.dataset != spec.dataset:
         return []
     try:
         found = dry_run.log_errors(spec, config)
@@ -164,7 +163,7 @@ def result_problems(
     """
     if writes_log and resume and not paths.log.exists():
         what = f"{paths.log} does not exist" if paths.number >= 0 else f"{paths.folder} holds no run"
-        return [f"{what}: there is nothing to resume; give the --results folder of the run, or leave out --resume."]
+        return [f"{what}: there is nothing to resume; set --results to the folder of the run, or leave out --resume."]
     if writes_log and not resume and (paths.log.exists() or paths.side.exists()):
         taken = paths.log if paths.log.exists() else paths.side
         return [f"{taken} exists; a result is never overwritten. Choose another --number or --results folder."]
@@ -172,7 +171,7 @@ def result_problems(
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
-        return [f"{parent} is a file, so the results folder {paths.folder} cannot be made; choose another --results."]
+        return [f"{parent} is a file, so {paths.folder} cannot be created; choose another --results folder."]
     try:
         tempfile.TemporaryFile(dir=parent).close()  # os.access grants root every folder, even on a read-only mount
     except OSError as error:
@@ -180,9 +179,9 @@ def result_problems(
     free, needed = shutil.disk_usage(parent).free, LEAST_FREE_BYTES * runs + checkpoints
     if free < needed:
         several = "a run needs" if runs == 1 else f"{runs} runs need"
-        for_them = f", {checkpoints / 2**20:.0f} MiB of it for checkpoints" if checkpoints else ""
-        room = f"{parent} has {free / 2**20:.0f} MiB free, {several} {needed / 2**20:.0f} MiB{for_them}"
-        return [f"{room}; free some room or choose another --results folder."]
+        for_them = f", {checkpoints / 2**20:.0f} MiB of them for checkpoints" if checkpoints else ""
+        room = f"{parent} has {free / 2**20:.0f} MiB free, but {several} {needed / 2**20:.0f} MiB{for_them}"
+        return [f"{room}; free some space or choose another --results folder."]
     return []
 
 
@@ -193,8 +192,7 @@ def set_problems(folder: Path, runs: int) -> list[str]:
         return []
     names = ", ".join(path.name for path in there[:3]) + (" ..." if len(there) > 3 else "")
     return [
-        f"{folder} holds {len(there)} results already ({names}), and a set has exactly {runs}; choose another --results"
-        " folder for a set."
+        f"{folder} already holds results: {names}. A set has exactly {runs}; choose another --results folder for a set."
     ]
 
 
@@ -202,11 +200,11 @@ def clock_problems(source: Path = CLOCK_SOURCE) -> list[str]:
     """Return the reasons to doubt this machine's clocks."""
     found = []
     if time.time() < EARLIEST_TIME:
-        found.append("the wall clock was never set, so times in a log would be wrong; set it.")
+        found.append("the wall clock was never set, so the log's times would be wrong; set it.")
     name = source.read_text().strip() if source.is_file() else ""
     if name in SLOW_CLOCK_SOURCES:
         found.append(
-            f"the kernel's clock source is {name}, which is coarse or slow; boot with the processor's counter."
+            f"the kernel's clock source is {name}, which is coarse or slow; boot with the processor's counter (tsc)."
         )
     return found
 

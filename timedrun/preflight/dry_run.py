@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from mlevents.checks import log_check
-from mlevents.rounds import ruleset
+from mlevents.rounds.own_rules import in_force
 from mlevents.runlog import RunLog
 from timedrun import config as configs
 from timedrun.benchmark import Benchmark
@@ -124,7 +124,7 @@ def write_log(
                 share = min(1.0, block.last / plan.total) * (1 - (number + 1) / 1000)
                 measurement.value = target
                 if block.last < plan.total:
-                    measurement.value = target * share if spec.direction == ">=" else target / share
+                    measurement.value = target * share if spec.rules.direction == ">=" else target / share
 
 
 def _steps_of_epoch(settings: RunConfig, plan: Plan) -> int:
@@ -140,7 +140,7 @@ def _step_seconds(spec: BenchmarkSpec, settings: RunConfig, plan: Plan) -> float
 
 
 def log_errors(spec: BenchmarkSpec, settings: RunConfig) -> list[str]:
-    """Return the errors of the strict checks that any log of these settings has, without building the benchmark's
+    """Return the errors of the strict checks on any log of these settings, without building the benchmark's
     model; hyper-parameters are not checked. Raise ValueError if no run can be planned with these settings."""
     run_info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {}, "methods": ()}
     plan = Plan(run_info, settings.evaluation.first + settings.evaluation.every)
@@ -148,7 +148,7 @@ def log_errors(spec: BenchmarkSpec, settings: RunConfig) -> list[str]:
         log = Path(folder) / "result_0.txt"
         write_log(spec, settings, plan, log, settings.submission.platform or "any", SimulatedClock())
         found = log_check.check(log, spec.ruleset).findings
-    rules = ruleset(spec.ruleset)
+    rules = in_force(spec.ruleset, spec.own_rules)
     errors = [one for one in found if one.level == "error" and one.rule not in NEED_MODEL_OR_DATA]
     hints = [hint(one, settings, spec.mlperf_benchmark, rules) for one in errors]
     return [f"{one.message}: {text}" if text else one.message for one, text in zip(errors, hints, strict=True)]

@@ -74,7 +74,7 @@ def report(
         if rules.name in MLPERF_RULESETS:
             official += mlcommons.check_logs(logs, rules.name)
         else:
-            message = f"MLCommons' tools have no rules {rules.name}, so they were not asked"
+            message = f"MLCommons' tools have no rules {rules.name}, so they were not run"
             findings.append(Finding(level="note", rule="official", message=message))
         if name in rules.benchmarks:
             packed = folder / "set"
@@ -147,7 +147,7 @@ def _package(
             source=ROOT,
             ruleset=rules.name,
             answers=answers,
-            require_answers=False,  # the checks name them as a warning; there is time until the runs are packaged
+            require_answers=False,  # the checks report them as a warning; they are due when the runs are packaged
         )
     except TimedrunError as error:
         return [Finding(level="error", rule="package", message=str(error))], []

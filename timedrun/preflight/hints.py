@@ -23,24 +23,24 @@ VALUE_RULES: Final = frozenset({"vocabulary", "value-filled", "value-range", "co
 
 
 def hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) -> str:
-    """Return the option or action that resolves the finding, as half a sentence; "" if no config setting does."""
+    """Return the option or action that resolves the finding, as a clause; "" if no config setting does."""
     own = rules.benchmarks.get(benchmark)
     if finding.rule in ("target-reached", "quality-target") and own is not None:
         return f"use --evaluation.target {own.target}, or another --dataset name for a trial"
     if finding.rule == "quality-range":
-        return "give --evaluation.target as a fraction"
+        return "set --evaluation.target to a fraction"
     if finding.rule == "benchmark-known":
         offering = [name for name, one in RULESETS.items() if benchmark in one.benchmarks]
         return f"use --ruleset {' or '.join(offering)}" if offering else "no known ruleset has it"
     if finding.rule == "required-key":
-        missing = "the benchmark's run_info.py has to log it"
+        missing = "the benchmark's run_info.py must log it"
         if config.submission.division == keys.CLOSED:
             return f"{missing}, or use --submission.division open"
         return missing
     if finding.rule == "cache-clear" and not config.clear_cache:
         return "use --clear-cache"
     if finding.rule == "system-answers":
-        return "`timedrun system --out FILE` writes the questions; give the filled-in file with --answers FILE"
+        return "`timedrun system --out FILE` writes the questions; pass the completed file with --answers FILE"
     if finding.rule in VALUE_RULES:
         return next((f"use {option}" for key, option in OPTIONS.items() if finding.message.startswith(key)), "")
     return ""

@@ -1,4 +1,4 @@
-"""The plan of a run that a dry run needs: its run info and its length."""
+"""Plan of a run for its dry run: run info and length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """Run info and greatest length of a run, known without training."""
+    """Run info and maximum length of a run, known without training."""
 
     run_info: RunInfo
     total: int

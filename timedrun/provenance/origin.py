@@ -17,12 +17,12 @@ from timedrun.provenance import system
 from timedrun.storage.result_files import read_json, write_json
 
 IMAGE_DIGEST = "TIMEDRUN_IMAGE_DIGEST"
-"""Environment variable with the digest of the container's image, which cannot be known inside the container."""
+"""Environment variable with the digest of the container's image, which a process inside the container cannot know."""
 
 
 def image_digest() -> str | None:
-    """Return the digest of the container image, None if TIMEDRUN_IMAGE_DIGEST is not set; raise UsageError if it holds
-    no digest. A registry's name before it is dropped: it may be that of an internal host."""
+    """Return the digest of the container image, None if TIMEDRUN_IMAGE_DIGEST is not set; raise UsageError if it is not
+    a digest. A registry's name before it is dropped: it may be that of an internal host."""
     given = os.environ.get(IMAGE_DIGEST, "").strip()
     if not given:
         return None

@@ -1,4 +1,4 @@
-"""MLPerf's system description, the software environment and the state of the source tree."""
+"""Describe the system for MLPerf, the software environment and the state of the source tree."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def environment() -> str:
 def provenance(root: Path) -> SourceState:
     """Return the git commit of the source tree at `root`, "dirty" and "difference"; "unknown" for what is not known.
 
-    Outside of git, as in a container image, they are read from COMMIT_FILE.
+    Outside git, as in a container image, they are read from COMMIT_FILE.
 
     "dirty" is True if a tracked file below `root` was changed or there is an untracked Python file: the code is then
     not the commit's. A folder inside a repository that does not track it (an environment's site-packages) is unknown.

@@ -1,4 +1,4 @@
-"""A person's answers to the questions of MLPerf's system description that cannot be detected."""
+"""A person's answers for the fields of MLPerf's system description that cannot be detected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUESTIONS: Final[dict[str, str]] = {
     "number_of_nodes": "how many machines a run used",
     "host_processors_per_node": "processors (sockets) of one machine",
     "host_processor_model_name": "maker and model of the processor",
-    "host_processor_core_count": "cores of one processor",
+    "host_processor_core_count": "number of cores of one processor",
     "host_processor_vcpu_count": "virtual CPUs of one processor, if cores are not known",
     "host_processor_frequency": "such as 2000 MHz",
     "host_processor_caches": "such as L1: 32 KiB per core, L2: 1 MiB per core, L3: 32 MiB",
@@ -67,7 +67,7 @@ class Answers:
         """Return `description` with the answers, its keys in their order. Raise UsageError, which lists them all, if
         answers that are not under "override" contradict detected values."""
         contradictions = [
-            f"{key} was detected as {description[key]!r}, the answer is {answer!r}"
+            f"{key} was detected as {description[key]!r}, but the answer is {answer!r}"
             for key, answer in self.given.items()
             if description.get(key) and description[key] != answer
         ]
@@ -93,7 +93,7 @@ def read_answers(path: Path) -> Answers:
         raise UsageError(f'{path}: the file or its "{OVERRIDE}" is not a JSON object of keys and answers.')
     both = [f"{key} is answered twice" for key in content if content[key] and override.get(key)]
     if problems := [*_problems(content), *_problems(override), *both]:
-        raise UsageError(f"{path}: {'; '.join(problems)}; no answer was used.")
+        raise UsageError(f"{path}: {'; '.join(problems)}; no answers were used.")
     return Answers(
         path=path,
         given={key: answer for key, answer in content.items() if answer},
@@ -102,7 +102,7 @@ def read_answers(path: Path) -> Answers:
 
 
 def open_keys(description: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the open keys that MLPerf requires, and the optional ones."""
+    """Return the unanswered keys that MLPerf requires, and the optional ones."""
     needed = [key for key in unanswered(description) if key not in SET_BY_RUNS]
     other: list[str] = [key for key in KEYS if key in OPTIONAL_KEYS and key not in needed and not description.get(key)]
     return needed, other
@@ -112,7 +112,7 @@ def write_questions(path: Path, description: Mapping[str, Any]) -> None:
     """Write an answers file with every open key of `description`, required ones first, each with "". Raise UsageError
     if `path` exists, and so may hold answers, or cannot be written."""
     if path.exists() or path.is_symlink():
-        raise UsageError(f"{path} exists and is not overwritten; choose a new file.")
+        raise UsageError(f"{path} already exists and was not overwritten; choose a new file.")
     needed, other = open_keys(description)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ class TrainProgress:
 
 
 class Outcome(Enum):
-    """End of a run that no error ended."""
+    """Outcome of a run that ended without an error."""
 
     REACHED = "target reached"
     NOT_REACHED = "target not reached"

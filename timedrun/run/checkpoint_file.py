@@ -36,11 +36,11 @@ def save(path: Path, state: dict[str, Any]) -> None:
     _check_plain(state, "state")
     try:
         with FileWriter(path) as file:
-            torch.save(state, file)  # type: ignore[arg-type]  # asks for IO[bytes], uses write and flush
+            torch.save(state, file)  # type: ignore[arg-type]  # requires IO[bytes], uses write and flush
             file.write(_MAGIC + file.sha256.encode())
     except Exception as error:
         reason = plain_reason(error) or error
-        raise CheckpointError(f"checkpoint {path} was not written, no partial file is left: {reason}") from error
+        raise CheckpointError(f"checkpoint {path} was not written and no partial file is left: {reason}") from error
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class CheckpointManager:
             return next(f"rank {rank}: {text}" for rank, text in enumerate(reasons) if text is not None)
         self.newest = step
         older = sorted((one for one in steps_in(places[0]) if one < step), reverse=True)
-        with contextlib.suppress(OSError):  # a file that cannot be removed takes room, and ends no run
+        with contextlib.suppress(OSError):  # a file that cannot be removed takes space but must not end the run
             discard(self.folder, self.ranks.rank, older[KEPT - 1 :])
         return None
 
@@ -120,7 +120,7 @@ def newest_on_all(folder: Path, ranks: ProcessGroup) -> dict[str, Any]:
         if lowest < 0 or state is None:
             raise TimedrunError(
                 f"{folder}: the run cannot be resumed: not every rank has a valid checkpoint of the same step. Nothing"
-                " was changed; run it again from the start under another number."
+                " was changed; start it again under another number."
             )
         bound = lowest
         if lowest == highest:
@@ -143,7 +143,7 @@ def _newest(folder: Path, rank: int, bound: float) -> tuple[float, dict[str, Any
             continue
         position = state.get("position")
         if not isinstance(position, dict) or not isinstance(state.get("run"), str):
-            reason = "does not say of which run and step it is (saved by another version)"
+            reason = "does not name its run and step (saved by another version)"
         elif position.get("step") != step:
             reason = f"holds the state after step {position.get('step')}, contrary to its name (renamed or copied)"
         elif state.get("rank") != rank:
@@ -161,8 +161,8 @@ def _require_one_run(folder: Path, ranks: ProcessGroup, step: int, state: dict[s
     if others:
         raise TimedrunError(
             f"{folder}: the run cannot be resumed: the checkpoint after step {step} of {format_ranks(others)} is of"
-            " another run than rank 0's. Nothing was changed; put back the files that this run saved, or run it again"
-            " from the start under another number."
+            " another run than rank 0's. Nothing was changed; restore the files that this run saved, or start it again"
+            " under another number."
         )
 
 

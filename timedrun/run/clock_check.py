@@ -11,7 +11,7 @@ from mlevents import keys
 from mlevents.runlog import RunLog
 
 SET_SECONDS = 0.5
-"""No clock that is only slewed moves that much in the seconds between two checks: NTP slews by 0.5 ms a second."""
+"""A clock that is only slewed does not move this far in the seconds between checks: NTP slews by 0.5 ms a second."""
 SLEW = 0.001
 """Allowed seconds per second, for checks that are far apart."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlevents import keys, record
+from mlevents.event import is_number
 from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord
 from timedrun.benchmark import Benchmark
@@ -101,7 +102,7 @@ def verdict(
     first_node: bool = True,
     begun_before: bool = False,
 ) -> Verdict:
-    """Return the outcome of a run from its log; exit codes of processes count only if the log does not tell how the run
+    """Return the outcome of a run from its log; exit codes of processes count only if the log does not show how the run
     ended. A log that was not opened by these ranks is not read.
 
     end: how the ranks ended, if this process started them. step: step of a checkpoint that all of them have.
@@ -109,7 +110,7 @@ def verdict(
     the same launch opened the log.
 
     Raises:
-        TimedrunError: the ranks refused the run; UsageError if all of them did so for their usage.
+        TimedrunError: the ranks refused the run; UsageError if every rank reported a usage error.
     """
     if end is not None and not end.begun and (found := _not_begun(paths, end, step, begun_before=begun_before)):
         return found
@@ -125,15 +126,14 @@ def verdict(
     if run.status == keys.SUCCESS and run.minutes is not None:
         minutes = f"{run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified)"
         noise = "; ".join(disturbances(run))
-        beside = f" on a machine that was not quiet ({noise})" if noise else ""
-        return Verdict(ExitCode.OK, f"target reached in {minutes}{beside}: {paths.log}", run)
+        load = f" on a machine with other load ({noise})" if noise else ""
+        return Verdict(ExitCode.OK, f"target reached in {minutes}{load}: {paths.log}", run)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
         words = f"{reason}; resume with the same command and --resume: {paths.log}"
         return Verdict(ExitCode.STOPPED_RESUMABLE, words, run)
     if reason in {Outcome.NOT_REACHED.value, Outcome.BUDGET_SPENT.value}:
-        quality = run.final_quality if run.final_quality is not None else "never measured"
-        return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}; last quality {quality}: {paths.log}", run)
+        return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}: {_qualities(run)}: {paths.log}", run)
     if lost:
         logged = f"the log has: {reason}" if run.stopped else "the log has no run_stop, since rank 0 could not write it"
         return Verdict(ExitCode.RANK_LOST, f"run aborted: {lost}; {logged}{resume}: {paths.log}", run)
@@ -143,6 +143,19 @@ def verdict(
     if not run.stopped:
         reason = f"the log has no run_stop: the process was killed{resume}"
     return Verdict(ExitCode.ERROR, f"run aborted: {reason or 'no reason logged'}: {paths.log}", run)
+
+
+def _qualities(run: RunRecord) -> str:
+    """Return the last and the best quality of a run that missed its target."""
+    event = run.first(keys.QUALITY_TARGET)
+    target = event.value if event is not None and is_number(event.value) else None
+    aim = "" if target is None else f", target {target:.4f}"
+    values = [point.value for point in run.quality]
+    if not values:
+        return f"quality never measured{aim}"
+    # All are on the same side of the target, whatever its direction.
+    best = "" if target is None else f", best {min(values, key=lambda value: abs(value - target)):.4f}"
+    return f"last {values[-1]:.4f}{best}{aim}"
 
 
 def _not_begun(paths: ResultPaths, end: End, step: int | None, *, begun_before: bool) -> Verdict | None:
@@ -156,7 +169,7 @@ def _not_begun(paths: ResultPaths, end: End, step: int | None, *, begun_before: 
         how, code = ("stopped", ExitCode(128 + end.signal)) if end.signal else ("the ranks exited", ExitCode.ERROR)
         if end.lost:
             how, code = end.lost, ExitCode.RANK_LOST
-        return Verdict(code, f"{how} before the run had begun; {existing} ({paths.log}).")
+        return Verdict(code, f"{how} before the run began; {existing} ({paths.log}).")
     if end.lost or not end.signal:
         return None
     words = "the restart was stopped before the run was resumed; its log was not changed"

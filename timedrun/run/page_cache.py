@@ -88,7 +88,7 @@ def obstacle(file: Path | None = None) -> str:
     if os.access(file, os.W_OK):
         return ""
     return (
-        f"{file} is not writable: it takes root, and in a container also --privileged, or"
+        f"{file} is not writable: this requires root, and in a container also --privileged or"
         " -v /proc/sys/vm/drop_caches:/drop_caches"
     )
 
@@ -205,7 +205,7 @@ class ReadAhead:
         self._thread: threading.Thread | None = None
         memory = available_memory() if memory is None else memory
         if total_bytes > memory:
-            self.reason = f"the data's {total_bytes} bytes are more than the {memory} bytes of memory available"
+            self.reason = f"the data have {total_bytes} bytes, more than the {memory} bytes of available memory"
 
     @property
     def ended(self) -> bool:

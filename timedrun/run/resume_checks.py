@@ -1,4 +1,4 @@
-"""Conditions for resuming an interrupted run: all that it was started with must be the same, as the weights will be."""
+"""Conditions for resuming an interrupted run: nothing that may change the weights has changed since its start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORIGIN: Final = {
     "ranks": "the number of ranks",
     "threads": "the number of CPU threads of a rank (--threads or OMP_NUM_THREADS)",
     "commit": "timedrun's commit",
-    "dirty": "that its source differs from the commit",
+    "dirty": "the mark that its source differs from the commit",
     "difference": "the digest of its source's differences from the commit",
     "image_digest": "the container image (TIMEDRUN_IMAGE_DIGEST)",
 }
@@ -50,18 +50,18 @@ def require_resumable(
     if reasons:
         raise TimedrunError(
             f"{paths.log}: the run cannot be resumed: {'; '.join(reasons)}. Nothing was changed; resume it as it was"
-            " started, or run it again under another number."
+            " started, or start it again under another number."
         )
 
 
 def ended(settings: RunConfig, paths: ResultPaths) -> list[str]:
-    """Return why there is nothing to finish: the rules forbid it, or the run ended."""
+    """Return why the run may not continue: the rules forbid it, or it has ended."""
     try:
         log = read(paths.log)
     except FileNotFoundError:
         return ["its log does not exist"]
     if keys.CLOSED in (settings.submission.division, log.division):
-        return ["a run of the closed division may not be resumed; it has to be run again"]
+        return ["a run of the closed division may not be resumed; start it again"]
     if log.status == keys.SUCCESS:
         return ["it reached its target"]
     reason = log.stopped.metadata.get("reason") if log.stopped else None
@@ -81,7 +81,7 @@ def changed(
     found = list(settings_changed.values())
     digest_was, digest = log.value(keys.CONFIG_DIGEST), config.digest(settings)
     if digest_was != digest and not settings_changed.keys() - {"seed"}:  # config.json was changed after the run
-        found.append(f"the digest of the settings in the log was {digest_was} and is {digest}")
+        found.append(f"the digest of the settings in the log was {digest_was} and is now {digest}")
     was = {"the system": log.text(keys.SUBMISSION_PLATFORM)} | _named(origin_was, system_was)
     now = {"the system": system["system_name"]} | _named(origin, system)
     found += _differing(was, now).values()
@@ -105,7 +105,7 @@ def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str
     for name in dict.fromkeys([*was, *now]):
         before, here = was.get(name, "-"), now.get(name, "-")
         if before != here:
-            found[name] = f"{name} was {before} and is {here}"
+            found[name] = f"{name} was {before} and is now {here}"
     return found
 
 
@@ -113,10 +113,10 @@ def _recorded(path: Path) -> dict[str, Any]:
     try:
         values = read_json(path)
         if not isinstance(values, dict):
-            raise TimedrunError(f"{path}: no JSON object.")
+            raise TimedrunError(f"{path}: not a JSON object.")
     except TimedrunError as error:
         raise TimedrunError(
             f"the run cannot be resumed, since the settings of its start are unknown: {error} Nothing was changed;"
-            " restore the file as the run wrote it, or run it again under another number."
+            " restore the file as the run wrote it, or start it again under another number."
         ) from None
     return values

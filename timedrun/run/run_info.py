@@ -8,6 +8,7 @@ from typing import NotRequired, TypedDict
 from torch.optim import Optimizer
 
 from mlevents import keys
+from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import RunLog, Scalar
 from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import OptimizerConfig, RunConfig, digest
@@ -15,20 +16,22 @@ from timedrun.storage.result_files import CONFIG
 
 
 class RunInfo(TypedDict):
-    """Facts of a benchmark's run for the log, beside those that every config holds."""
+    """Facts of a benchmark's run for the log, in addition to those that every config holds."""
 
     train_samples: int
     eval_samples: int
-    hyperparameters: Mapping[str, Scalar]
+    hyperparameters: NotRequired[Mapping[str, Scalar]]
     methods: NotRequired[Sequence[str]]
     initialized_tensors: NotRequired[Sequence[str]]
     """MLPerf's names of the model's tensors, which rounds up to v2.1 require in the closed division."""
 
 
 def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform: str) -> None:
-    """Log submitter, division and platform."""
+    """Log benchmark, submitter, division and platform."""
     submission = config.submission
     log.event(keys.SUBMISSION_BENCHMARK, spec.mlperf_benchmark)
+    if spec.own_rules is not None:
+        log.event(keys.BENCHMARK_RULES, as_recorded(spec.own_rules))
     log.event(keys.SUBMISSION_DIVISION, submission.division)
     log.event(keys.SUBMISSION_ORG, submission.organization)
     log.event(keys.SUBMISSION_PLATFORM, platform)
@@ -51,7 +54,7 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         keys.EXPERT_PARALLELISM: 1,
         keys.TRAIN_SAMPLES: info["train_samples"],
         keys.EVAL_SAMPLES: info["eval_samples"],
-        **info["hyperparameters"],
+        **info.get("hyperparameters", {}),
     }.items():
         log.event(key, value)
     for tensor in info.get("initialized_tensors", ()):

@@ -74,10 +74,10 @@ class RunState:
         config_consistency.require(self.ranks, now, "the clock was not started")  # most likely data differ
         before, self._info = self._info, now
         if before is not None and (differing := [name for name in now if now[name] != before.get(name)]):
-            changes = "; ".join(f"{name} was {before.get(name)} and is {now[name]}" for name in differing)
+            changes = "; ".join(f"{name} was {before.get(name)} and is now {now[name]}" for name in differing)
             raise TimedrunError(
                 f"the run cannot be resumed: its data or settings changed ({changes}). Nothing was trained; restore"
-                " them, or run it again under another number."
+                " them, or start it again under another number."
             )
 
     def check_clock(self) -> None:

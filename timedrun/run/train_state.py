@@ -59,7 +59,7 @@ class TrainState:
         """Track `parts`; a name can be used once."""
         for name, part in parts.items():
             if name in self.parts:
-                raise ValueError(f"'{name}' is tracked already")
+                raise ValueError(f"'{name}' is already tracked")
             self.parts[name] = part
 
     def state(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from timedrun.distributed.launch_env import LAUNCHED
 from timedrun.distributed.process_group import ProcessGroup, require_warm_up_for_ddp
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
-from timedrun.errors import ExitCode, RankLost, TimedrunError
+from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
 from timedrun.provenance import origin, system
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
@@ -68,6 +68,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = ProcessGroup.join(settings.device)
+    if unsupported := benchmark.spec.unsupported(settings, ranks.world_size):  # another launcher's ranks: no preflight
+        raise UsageError(" ".join(unsupported))
     stop = ShutdownRequest()
     stop.install(second_ends=LAUNCHED not in os.environ)  # the launcher ends its ranks itself
     ending = Ending(ranks)
@@ -96,7 +98,9 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             ranks,
             log,
             platform=platform,
-            progress=Progress(options.label or settings.name, shown=ranks.is_first),
+            progress=Progress(
+                options.label or settings.name, shown=ranks.is_first, budget_seconds=settings.budget_minutes * 60
+            ),
             stop=stop,
             data_folder=options.data_folder,
             checkpoints=options.paths.checkpoints,
@@ -223,13 +227,13 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 
 
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
-    """Create the result's log, which only one process can, and write the files beside it."""
+    """Create the result's log, which only one process can, and the other files of the run."""
     paths = options.paths
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten
     except FileExistsError:
-        reason = "another run has this number; nothing of it was changed; start again for the next one"
+        reason = "another run has this number and was left unchanged; start again to use the next number"
         raise FileExistsError(errno.EEXIST, reason, str(paths.side)) from None
     with ExitStack() as undo:
         undo.callback(paths.side.rmdir)
@@ -246,14 +250,14 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
         write_beside(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
-        log.close(reason="the files beside the log could not be written")
+        log.close(reason="the run's files next to the log could not be written")
         ledger.close(paths.log)
         raise
     return log
 
 
 def write_beside(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform: str, command: str) -> None:
-    """Write the files beside a run's log: its config, and the system, environment and source that it ran on."""
+    """Write the files next to a run's log: its config, and the system, environment and source that it ran on."""
     paths.side.mkdir(exist_ok=True)
     write_json(paths.config, config.dump(settings))
     write_json(paths.system, description(settings, ranks, platform))

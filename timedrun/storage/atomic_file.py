@@ -32,7 +32,7 @@ def is_inside(name: str) -> bool:
 
 
 def check_size(folder: Path, name: str, stored: StoredFile) -> None:
-    """Raise DataError unless the file exists and has the recorded size."""
+    """Raise DataError unless the file exists with the recorded size."""
     path = folder / name
     if not path.is_file():
         raise DataError(f"{path}: missing; copy or prepare the store again.")

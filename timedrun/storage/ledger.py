@@ -20,7 +20,7 @@ from timedrun.errors import TimedrunError
 
 LEDGER: Final = "ledger.jsonl"
 NOT_STARTED: Final = "not started"  # status of a run that ended before its clock
-LOCK_SECONDS: Final = 5.0  # longest wait for other runs, which hold the lock for milliseconds
+LOCK_SECONDS: Final = 5.0  # maximum wait for other runs, which hold the lock for milliseconds
 FIELDS: Final[dict[str, dict[str, Any]]] = {
     "announced": {
         **dict.fromkeys(("benchmark", "config_name", "config_digest", "system", "result", "commit"), str),
@@ -76,7 +76,7 @@ def place(folder: Path) -> Path:
 def parse(data: bytes) -> Ledger:
     """Verify the lines of a ledger, whatever its bytes.
 
-    A line that is no entry was cut by a crash if it is the last one or the next line holds its SHA-256. A last line
+    A line that is not an entry was cut by a crash if it is the last one or the next line holds its SHA-256. A last line
     that lacks only its line feed is whole.
     """
     runs: dict[int, AnnouncedRun] = {}
@@ -87,7 +87,7 @@ def parse(data: bytes) -> Ledger:
         before, head = head, _digest(raw)
         problem = ""
         if values is None:
-            problem = "is no entry, nor is the line before" if line - 1 in torn else ""
+            problem = "is not an entry, and neither is the line before" if line - 1 in torn else ""
             torn.append(line)
         elif values["previous"] != before:
             problem = "does not hold the SHA-256 of the line before: a line was changed, removed or moved"
@@ -171,7 +171,7 @@ def _canonical(values: dict[str, Any]) -> bytes:
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
-    """Return the values of a line, or None if it is no entry in canonical form."""
+    """Return the values of a line, or None if it is not an entry in canonical form."""
     try:
         values = json.loads(line)
         types = {"entry": str, "previous": str, "run": int, "time_ms": int} | FIELDS[values["entry"]]

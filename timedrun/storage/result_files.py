@@ -1,4 +1,4 @@
-"""Files of a run: `result_N.txt` and, beside it, `run_N/` with its config, system and environment."""
+"""Files of a run: `result_N.txt` and, next to it, `run_N/` with its config, system and environment."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def hold(paths: ResultPaths) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
-            reason = "another process still writes this result; wait for it, or end it"
+            reason = "another process is still writing this result; wait until it has finished, or end it"
             raise BlockingIOError(errno.EAGAIN, reason, str(paths.log)) from None
         # On a file system without locks, the folder of the result's number still excludes other runs.
 
@@ -101,22 +101,22 @@ def new_folder(given: str | None, parent: Path, name: str) -> Path:
 
 
 def require_data_folder(folder: Path | None, source: str) -> Path:
-    """Return `folder`; `source` names what needs it.
+    """Return `folder`, which `source` needs.
 
     Raises:
         DataFolderMissing: it was not given or does not exist.
     """
     if folder is None:
-        raise DataFolderMissing(f"{source} needs a folder: give it with --data-folder (or TIMEDRUN_DATA).")
+        raise DataFolderMissing(f"{source} needs a data folder: set --data-folder (or TIMEDRUN_DATA).")
     if not folder.is_dir():
-        raise DataFolderMissing(f"data folder {folder} does not exist; give the right one with --data-folder PATH.")
+        raise DataFolderMissing(f"data folder {folder} does not exist; set the right one with --data-folder PATH.")
     return folder
 
 
 def require_ruleset(name: str | None) -> None:
     """Raise UsageError, which lists the known rulesets, unless `name` is one of them or None."""
     if name is not None and name not in RULESETS:
-        raise UsageError(f"no ruleset '{name}'; there are: {', '.join(RULESETS)}.")
+        raise UsageError(f"no ruleset '{name}'; known: {', '.join(RULESETS)}.")
 
 
 def write_json(path: Path, values: Any) -> None:
@@ -128,7 +128,7 @@ def read_json(path: Path) -> Any:
     """Read the JSON file `path`.
 
     Raises:
-        TimedrunError: it is missing or no JSON.
+        TimedrunError: it is missing or not JSON.
     """
     try:
         return json.loads(read_text(path))
@@ -140,11 +140,11 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
     """Read the plain file `path`. A pipe is not opened, since it might never end.
 
     Raises:
-        ValueError: it has more than `longest` bytes, is no UTF-8 or no plain file.
+        ValueError: it has more than `longest` bytes, is not UTF-8 or not a regular file.
         OSError: it cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError("no plain file")
+        raise ValueError("not a regular file")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > longest:
@@ -153,7 +153,7 @@ def read_text(path: Path, longest: int = LARGEST_JSON) -> str:
 
 
 def require_log(path: Path) -> None:
-    """Raise UsageError, in the words of `check`, if `path` is a file that holds no MLPerf log, such as an archive."""
+    """Raise UsageError, with the message of `check`, if `path` is a file without an MLPerf log, such as an archive."""
     if path.is_file() and not (record := read(path)).events:
         raise UsageError(f"{path}: {record.problems[-1].message}.")
 
@@ -167,4 +167,4 @@ def existing(path: Path) -> list[Path]:
     try:
         return result_files(path)
     except FileNotFoundError:
-        raise UsageError(f"{path} does not exist; give a log, a folder of logs or a package.") from None
+        raise UsageError(f"{path} does not exist; name a log, a folder of logs or a package.") from None

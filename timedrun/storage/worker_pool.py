@@ -1,6 +1,6 @@
-"""Tasks in worker processes, in any order and few in memory; if a worker fails, the error names its task.
+"""Run tasks in worker processes, in any order and few in memory; if a worker fails, the error names its task.
 
-concurrent.futures is no replacement: of a killed worker its BrokenProcessPool does not name the task, and its workers
+concurrent.futures cannot replace it: its BrokenProcessPool does not name the task of a killed worker, and its workers
 outlive a killed parent.
 """
 
@@ -63,7 +63,7 @@ class TaskProgress:
         rate = self.amount_made / max(elapsed, 1e-9)
         fresh = self.share - self._share_found
         left = f"{elapsed * (1 - self.share) / fresh / 60:.1f} min left" if fresh > 0 else "time left unknown"
-        again = f", {self.found} {self.tasks} found finished" if self.found else ""
+        again = f", {self.found} {self.tasks} already finished" if self.found else ""
         self.report(
             f"{self.share:6.1%}  {self.amount:,} {self.unit} in {self.made + self.found} {self.tasks}{again}  "
             f"{rate:,.0f} {self.unit}/s  {left}"
@@ -151,7 +151,7 @@ class _Worker(Generic[Task]):
         code = self.process.exitcode
         if code is None or code >= 0:
             return f"a worker process ended with exit code {code}"
-        hint = ", perhaps for lack of memory" if code == -signal.SIGKILL else ""
+        hint = ", possibly out of memory" if code == -signal.SIGKILL else ""
         return f"a worker process was killed ({signal.Signals(-code).name}{hint})"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,9 @@ from typing import Final, Literal
 
 from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus
+from mlevents.rounds.own_rules import BEYOND_MLPERF
 from mlevents.terminal_escape import printable
+from timedrun import stdio
 from timedrun.submission.verdicts import LEVELS, verdict
 
 Kind = Literal["log", "set", "package"]
@@ -77,8 +80,11 @@ def result_lines(result: CheckResult, root: Path) -> list[str]:
     if result.own_round != result.official:
         own = f" with today's rule file, {result.own_round} with the round's own"
     strict = f"{result.strict} (dropped in its set)" if result.dropped else result.strict
-    verdicts = f"strict {strict}, official {result.official}{checker}{own}, ruleset {result.ruleset}{kind}"
-    lines = [printable(f"{below(root, result.path)}: {verdicts}")]
+    official = f"{result.official}{checker}{own}"
+    if result.ruleset == BEYOND_MLPERF:
+        official = "not applicable (MLCommons' tools do not know the benchmark)"
+    verdicts = f"strict {strict}, official {official}, ruleset {result.ruleset}{kind}"
+    lines = [stdio.fitted(printable(f"{below(root, result.path)}: {verdicts}"), 4)]
     for finding in result.findings:
         elsewhere = below(root, finding.path) if finding.path and finding.path != result.path else None
         place = ", ".join(filter(None, (elsewhere, f"line {finding.line}" if finding.line is not None else None)))
@@ -94,10 +100,10 @@ def below(root: Path, path: str) -> str:
 
 
 def wrapped(text: str, first: str, further: str, max_lines: int | None = None) -> list[str]:
-    """Break a text into lines of at most `COLUMNS` columns, but no path."""
+    """Break a text into lines of at most `COLUMNS` columns, or as the terminal has if that is fewer, but no path."""
     return textwrap.wrap(
         printable(text),
-        COLUMNS,
+        min(COLUMNS, stdio.terminal_columns(sys.stdout) or COLUMNS),
         initial_indent=first,
         subsequent_indent=further,
         max_lines=max_lines,
@@ -177,7 +183,7 @@ def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Pat
 
 
 def count_of(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
-    """Return the number of findings, if it is another one, and of the logs, sets or packages that have them."""
+    """Return the number of findings, if different, and of the logs, sets or packages that have them."""
     places = {one.path for one, _ in members}
     kind = f"{len(places):,} {members[0][0].kind}{'s' if len(places) > 1 else ''}"
     submitters = {one.submitter for one, _ in members}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlevents.rounds import BENCHMARK_DATASET
+from mlevents.rounds.own_rules import as_recorded
 from mlevents.run_status import failure, reached, rules_of, target
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
@@ -32,6 +33,7 @@ def compare_sets(
     *,
     paired: bool,
     allow: Collection[str] = (),
+    confidence: float = 0.95,
 ) -> Ratio:
     """Compare the times to train of two sets of logs.
 
@@ -49,7 +51,7 @@ def compare_sets(
     if not slow or not fast:
         raise NotComparable("a set has no run.")
     for one in (slow, fast):
-        _, name = rules_of(_benchmark(one), None)
+        _, name = rules_of(_benchmark(one), None, one)
         if name and (message := copied(one, name, [])):
             raise NotComparable(f"a set contains copies of a run: {message}.")
     found = [*_logged_differences(slow, fast), *_recorded_differences(slow, fast)]
@@ -59,7 +61,7 @@ def compare_sets(
     failed = [_failures(name, one, notes) for name, one in (("first", slow), ("second", fast))]
     if paired:
         if len(slow) != len(fast):
-            raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them unpaired.")
+            raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them with --unpaired.")
         _refuse_unless_interleaved(slow, fast)
         failed = [failed[0] | failed[1]] * 2
     disturbed = [{i for i, one in enumerate(runs) if one.disturbances} for runs in (slow, fast)]
@@ -80,19 +82,39 @@ def compare_sets(
     scores = [_score(one) for one in (slow, fast)]
     minutes = [one.score_minutes for one in scores]
     notes += _caveats(slow[0], fast[0])
+    names = _set_names(slow[0].path, fast[0].path)
     if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
         notes.append("both sets contain the same log")
     return replace(
-        compare(times[0], times[1], paired=paired),
+        compare(times[0], times[1], paired=paired, confidence=confidence),
+        slow=names[0],
+        fast=names[1],
         ratio_of_scores=minutes[0] / minutes[1] if minutes[0] and minutes[1] else None,
         quality_slow=scores[0].quality,
         quality_fast=scores[1].quality,
         target=scores[0].target if scores[0].target == scores[1].target else None,
         differences=tuple(found),
         disturbances=tuple(named),
-        undisturbed=compare(quiet[0], quiet[1], paired=paired) if named and all(quiet) else None,
+        undisturbed=compare(quiet[0], quiet[1], paired=paired, confidence=confidence) if named and all(quiet) else None,
         notes=tuple(notes),
     )
+
+
+def pairs_of(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> tuple[list[RunSummary], list[RunSummary]]:
+    """Return the runs of interleaved sets whose number both sets have, in the order of their numbers."""
+    first, second = ({_number(one.path): one for one in runs} for runs in (slow, fast))
+    both = sorted(first.keys() & second.keys())
+    return [first[number] for number in both], [second[number] for number in both]
+
+
+def _number(path: Path) -> int:
+    return int("".join(re.findall(r"[0-9]+", path.stem)[-1:]) or -1)
+
+
+def _set_names(slow: Path, fast: Path) -> tuple[str, str]:
+    """Return the lowest folders in which two paths differ, or "the first set" and "the second set"."""
+    parts = zip(reversed(slow.absolute().parts[:-1]), reversed(fast.absolute().parts[:-1]), strict=False)
+    return next(((a, b) for a, b in parts if a != b), ("the first set", "the second set"))
 
 
 def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> Iterator[Difference]:
@@ -100,6 +122,7 @@ def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
     that failed early may lack them."""
     for kind, logged, of in (
         ("benchmark", "benchmark", lambda one: one.benchmark),
+        ("benchmark", "own_rules", lambda one: one.own_rules and as_recorded(one.own_rules)),
         ("data", "dataset", lambda one: one.dataset or BENCHMARK_DATASET.get(one.benchmark or "")),
         ("target", "quality_target", target),
     ):
@@ -175,7 +198,7 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
     failed = {i: why for i, one in enumerate(runs) if (why := failure(one))}
     if not failed:
         return set()
-    rules, _ = rules_of(_benchmark(runs), None)
+    rules, _ = rules_of(_benchmark(runs), None, runs)
     dropped = rules.dropped if rules else 0
     if len(failed) > dropped or len(runs) < 2 * dropped + 1:
         listed = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
@@ -192,17 +215,16 @@ def _refuse_unless_interleaved(slow: Sequence[RunSummary], fast: Sequence[RunSum
     """Raise NotComparable unless pairs have equal numbers and every pair started before the next one."""
     before = -math.inf
     for a, b in zip(slow, fast, strict=True):
-        numbers = [[int(digits) for digits in re.findall(r"[0-9]+", one.path.stem)[-1:]] for one in (a, b)]
-        if numbers[0] != numbers[1]:
+        if _number(a.path) != _number(b.path):
             raise NotComparable(
                 f"{_name(a.path)} and {_name(b.path)} are not a pair: their numbers differ; leave out runs without a "
-                "partner, or compare them unpaired."
+                "partner, or use --unpaired."
             )
         starts = [one.started_ms for one in (a, b) if one.started_ms is not None]
         if starts and min(starts) < before:
             raise NotComparable(
                 f"{_name(a.path)} and {_name(b.path)} started before the preceding pair: these runs were not "
-                "interleaved; compare them unpaired."
+                "interleaved; use --unpaired."
             )
         before = max([before, *starts])
 

@@ -11,8 +11,9 @@ from typing import Any
 from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.run_status import reached, rules_of, target
 from mlevents.summary import RunSummary
+from mlevents.terminal_escape import shortened
 from timedrun.errors import TimedrunError
-from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED, shortened
+from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED
 
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -53,7 +54,7 @@ def plot_quality(sets: Mapping[str, Sequence[RunSummary]], out: Path) -> None:
         for wanted in sorted({found for record in records if (found := target(record)) is not None}):
             axes.axhline(wanted, color="#555555", linestyle=(0, (5, 3)), linewidth=1.0, zorder=1)
             axes.annotate(
-                f"target {wanted:.1%}" if _is_share(benchmark) else f"target {wanted:g}",
+                f"target {wanted:.1%}" if _is_share(benchmark, records) else f"target {wanted:g}",
                 xy=(0.0, wanted),
                 xycoords=("axes fraction", "data"),
                 xytext=(6, 4),
@@ -97,7 +98,7 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     from matplotlib.ticker import PercentFormatter
 
     datasets = dict.fromkeys(record.dataset or BENCHMARK_DATASET.get(benchmark, "unknown data") for record in records)
-    rules, _ = rules_of(benchmark, None)
+    rules, _ = rules_of(benchmark, None, records)
     corner = "best" if rules is None else "lower right" if rules.direction == ">=" else "upper right"
     kind = f"{UNVERIFIED}, demonstration" if any(record.is_demonstration for record in records) else UNVERIFIED
     names = [shortened(name, MAX_NAME_LENGTH) for name in (benchmark, *datasets)]
@@ -105,7 +106,7 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     axes.set_title(title, fontsize=12, loc="left", pad=10)
     axes.set_xlabel(f"{unit} since the clock started", fontsize=10)
     axes.set_ylabel("quality" if rules is None else rules.metric, fontsize=10)
-    if _is_share(benchmark):
+    if _is_share(benchmark, records):
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
     axes.set_xlim(left=0)
     axes.margins(y=0.08)
@@ -116,9 +117,9 @@ def _label(axes: Any, benchmark: str, records: Sequence[RunSummary], unit: str) 
     axes.legend(loc=corner, fontsize=9, frameon=True, framealpha=0.92, edgecolor="#dddddd")
 
 
-def _is_share(benchmark: str) -> bool:
+def _is_share(benchmark: str, records: Sequence[RunSummary]) -> bool:
     """Return True if the metric is an accuracy, which is shown in percent."""
-    rules, _ = rules_of(benchmark, None)
+    rules, _ = rules_of(benchmark, None, records)
     return rules is not None and rules.metric.endswith("accuracy")
 
 

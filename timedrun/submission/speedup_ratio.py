@@ -6,9 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, variance
+from typing import Final
 
-from mlevents.student_t import quantile
+from mlevents.student_t import quantile, tail
 from timedrun.errors import TimedrunError
+
+LEAST_PAIRS: Final = 3
+"""Pairs for an interval: with two, Student's t has one degree of freedom, and its interval spans factors of
+thousands."""
+MOST_DIGITS: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +43,11 @@ class NotComparable(TimedrunError, ValueError):
 class Ratio:
     """Speed-up of the fast set: slow time / fast time, in geometric means and in medians.
 
-    `low` and `high` bound the ratio of geometric means at 95 %; None if a set has one run only. `ratio_of_scores` is
-    that of MLPerf's olympic means, if both sets have one. Qualities are geometric means of the final ones.
-    `differences` were allowed by the caller. `disturbances` name the runs beside which the machine was loaded, and
-    `undisturbed` is the ratio without them, if runs are left; `notes` hold further caveats.
+    `low` and `high` bound the ratio of geometric means with `confidence`; None if a set has one run only. `p` is the
+    two-sided p-value of a ratio of 1. `ratio_of_scores` is that of MLPerf's olympic means, if both sets have one.
+    Qualities are geometric means of the final ones. `differences` were allowed by the caller. `disturbances` name the
+    runs beside which the machine was loaded, and `undisturbed` is the ratio without them, if runs are left; `notes`
+    hold further caveats.
     """
 
     ratio: float
@@ -50,6 +57,10 @@ class Ratio:
     runs_slow: int
     runs_fast: int
     paired: bool
+    p: float | None = None
+    confidence: float = 0.95
+    slow: str = "the first set"
+    fast: str = "the second set"
     ratio_of_scores: float | None = None
     quality_slow: float | None = None
     quality_fast: float | None = None
@@ -60,30 +71,57 @@ class Ratio:
     notes: tuple[str, ...] = ()
 
     @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The interval, or None if the runs are too few for a meaningful one."""
+        few = self.low is None or self.high is None or (self.paired and self.runs_slow < LEAST_PAIRS)
+        return None if few else (self.low or 0.0, self.high or math.inf)
+
+    @property
+    def verdict(self) -> str:
+        """Verdict on the fast set: "faster", "slower", "no difference shown" or "too few ..."."""
+        if self.bounds is None and self.paired:
+            return f"too few pairs ({self.runs_slow}; {LEAST_PAIRS} are needed)"
+        if self.bounds is None:
+            return f"too few runs ({self.runs_slow} and {self.runs_fast}; 2 of each are needed)"
+        return "faster" if self.bounds[0] > 1 else "slower" if self.bounds[1] < 1 else "no difference shown"
+
+    @property
+    def text(self) -> str:
+        """The ratio and its interval, as "1.3x [0.72, 2.2]"."""
+        if self.bounds is None:
+            return f"{self.ratio:.2f}x"
+        ratio, low, high = rounded((self.ratio, *self.bounds), self.bounds)
+        return f"{ratio}x [{low}, {high}]"
+
+    @property
     def sentence(self) -> str:
-        runs = f"{self.runs_slow} interleaved pairs" if self.paired else f"{self.runs_slow} and {self.runs_fast} runs"
-        others = f"ratio of medians {self.ratio_of_medians:.3f}"
+        pairs = f"{self.runs_slow} interleaved pair{'s' * (self.runs_slow != 1)}"
+        basis = pairs if self.paired else f"{self.runs_slow} and {self.runs_fast} runs"
+        others = f"ratio of medians {self.ratio_of_medians:.2f}"
         if self.ratio_of_scores is not None:
-            others += f", of scores {self.ratio_of_scores:.3f}"
-        if self.low is None or self.high is None:
-            basis = f"ratio {self.ratio:.3f}, no interval ({runs}; {others}; unverified)"
-            return f"One run shows no spread: {basis}.{self._but}"
-        interval = f"95 % interval {self.low:.3f} to {self.high:.3f}"
-        basis = f"{self.ratio:.3f} times as fast, {interval} ({runs}; {others}; unverified)"
-        if self.low > 1:
-            return f"The second set is faster than the first: {basis}.{self._but}"
-        if self.high < 1:
-            return f"The second set is slower than the first: {basis}.{self._but}"
-        return f"These runs show no difference between the sets: {basis}; the interval includes 1.{self._but}"
+            others += f", of scores {self.ratio_of_scores:.2f}"
+        ratio, interval = f"{self.ratio:.2f}", "no confidence interval"
+        if self.bounds is not None:
+            ratio, low, high = rounded((self.ratio, *self.bounds), self.bounds)
+            interval = f"{self.confidence * 100:.4g} % CI {low} to {high}"
+        fact = f"{ratio}x as fast as {self.slow} ({interval}, {basis}; {others}; unverified).{self._but}"
+        heads = {
+            "faster": f"{self.fast} is faster",
+            "slower": f"{self.fast} is slower",
+            "no difference shown": f"No significant difference: {self.fast} is",
+        }
+        head = heads.get(self.verdict)
+        if head is None:
+            return f"{self.verdict[0].upper()}{self.verdict[1:]}: {self.fast} is {fact}"
+        return f"{head}{'' if head.endswith(' is') else ':'} {fact}"
 
     @property
     def without_disturbed(self) -> str:
         """The ratio without the disturbed runs as text."""
         if (rest := self.undisturbed) is None:
             return "no ratio, no runs are left"
-        interval = f" [{rest.low:.3f}, {rest.high:.3f}]" if rest.low is not None and rest.high is not None else ""
         runs = f"{rest.runs_slow} pairs" if rest.paired else f"{rest.runs_slow} and {rest.runs_fast} runs"
-        return f"ratio {rest.ratio:.3f}{interval}, of medians {rest.ratio_of_medians:.3f} ({runs}; unverified)"
+        return f"{rest.text}, {rest.verdict} ({runs}; ratio of medians {rest.ratio_of_medians:.2f}; unverified)"
 
     @property
     def _but(self) -> str:
@@ -94,12 +132,31 @@ class Ratio:
         return f" They differ in {kinds}, which may explain the ratio: {listed}."
 
 
-def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ratio:
+def rounded(values: Sequence[float], bounds: tuple[float, float], least: int = 2) -> list[str]:
+    """Format positive `values` with the significant digits that their spread supports.
+
+    Args:
+        bounds: interval or range of the values. A bound that is not 1 is not rounded to 1.
+        least: fewest significant digits.
+    """
+
+    def text(value: float, significant: int) -> str:
+        return f"{value:.{max(0, significant - 1 - math.floor(math.log10(value)))}f}"
+
+    spread = math.log(bounds[1] / bounds[0]) / 2
+    significant = MOST_DIGITS if spread <= 0 else min(MOST_DIGITS, max(least, 1 - math.floor(math.log10(spread))))
+    while significant < MOST_DIGITS and any(one != 1 and float(text(one, significant)) == 1 for one in bounds):
+        significant += 1
+    return [text(value, significant) for value in values]
+
+
+def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confidence: float = 0.95) -> Ratio:
     """Compute the ratio slow / fast of two sets of times (in any one unit), neither empty; pairs are complete.
 
     Args:
         paired: slow[i] and fast[i] ran in immediate succession, so that slow drifts of the machine cancel. The interval
             is Student's t on the logarithms of the ratios; unpaired, Welch's t on the logarithms of the times.
+        confidence: probability that the interval covers the true ratio.
 
     Raises:
         NotComparable: a time is not a positive number.
@@ -110,17 +167,18 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ra
                 raise NotComparable(f"run {index} of the {name} set has no time to compare ({time!r}).")
     a, b = [math.log(time) for time in slow], [math.log(time) for time in fast]
     middle = fmean(a) - fmean(b)
-    low = high = None
+    low = high = p = None
     if min(len(a), len(b)) > 1:
-        if paired:
-            reach = quantile(len(a) - 1) * math.sqrt(variance(x - y for x, y in zip(a, b, strict=True)) / len(a))
-        else:
-            reach = _welch_reach(a, b)
+        error, degrees = _paired_error(a, b) if paired else _welch_error(a, b)
+        reach = quantile(degrees, confidence) * error
         low, high = math.exp(middle - reach), math.exp(middle + reach)
+        p = 1.0 if middle == 0 else tail(abs(middle) / error, degrees) if error else 0.0
     return Ratio(
         ratio=math.exp(middle),
         low=low,
         high=high,
+        p=p,
+        confidence=confidence,
         ratio_of_medians=median(slow) / median(fast),
         runs_slow=len(slow),
         runs_fast=len(fast),
@@ -128,12 +186,27 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool) -> Ra
     )
 
 
-def _welch_reach(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return half the 95 % interval of the difference of two means with unequal variances (Welch, Biometrika 34,
-    1947)."""
+def _paired_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """Return the standard error of the mean difference of pairs, and its degrees of freedom."""
+    return math.sqrt(variance(x - y for x, y in zip(a, b, strict=True)) / len(a)), len(a) - 1
+
+
+def _welch_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """Return the standard error of the difference of two means with unequal variances, and its degrees of freedom
+    (Welch, Biometrika 34, 1947)."""
     parts = [(variance(one) / len(one), len(one) - 1) for one in (a, b)]
     error = sum(part for part, _ in parts)
     if error == 0:
-        return 0.0
-    degrees = 1 / sum((part / error) ** 2 / free for part, free in parts)
-    return quantile(degrees) * math.sqrt(error)
+        return 0.0, 1.0
+    return math.sqrt(error), 1 / sum((part / error) ** 2 / free for part, free in parts)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979): of all comparisons
+    whose adjusted p-value is at most 0.05, the probability that any shows a difference where there is none is at most
+    5 %."""
+    adjusted, least = list(ps), 0.0
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = max(least, min(1.0, (len(ps) - rank) * ps[index]))
+        adjusted[index] = least
+    return adjusted

@@ -76,8 +76,9 @@ def ruleset_of(logs: Sequence[CheckReport]) -> str:
 
 
 def of_known_benchmarks(logs: Sequence[CheckReport]) -> list[CheckReport]:
-    """Return the logs of a benchmark of any round, or else those with an event: the others have no say in a ruleset."""
-    known = [log for log in logs if rulesets_of(log.summary.benchmark or "")]
+    """Return the logs of a benchmark of any round or with rules of its own, or else those with an event: the others
+    have no say in a ruleset."""
+    known = [log for log in logs if log.summary.own_rules or rulesets_of(log.summary.benchmark or "")]
     return known or [log for log in logs if log.summary.events]
 
 

@@ -16,8 +16,7 @@ from mlevents.checks.result_set import check_set
 from mlevents.event import is_number, short
 from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord, read
-from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset, round_of_path, rulesets_of
-from mlevents.rounds import ruleset as find_ruleset
+from mlevents.rounds import MLPERF_RULESETS, Ruleset, own_rules, round_of_path
 from mlevents.summary import SUBMISSION, RunSummary, summarize
 
 __all__ = ["CheckReport", "check", "check_record", "check_set"]
@@ -59,11 +58,13 @@ def check(path: Path, ruleset: str | None = None) -> CheckReport:
 
 def usual_ruleset(log: RunSummary) -> str:
     """Return the default ruleset of a log: that of the round whose folder contains it, else that of its benchmark and
-    date; for a benchmark of no round the newest, whose checks report it."""
+    date; for a benchmark of no round whose rules it does not record the newest, whose checks report it."""
     if of_folder := round_of_path(log.path.absolute()):
         return of_folder
-    known = log.benchmark and rulesets_of(log.benchmark)
-    return default_ruleset(log.benchmark or "", log.started_ms) if known else list(MLPERF_RULESETS)[-1]
+    if usual := own_rules.usual_ruleset_of(log.benchmark or "", log.own_rules, log.started_ms):
+        return usual
+    malformed = dict(log.shared)[keys.BENCHMARK_RULES] is not None
+    return own_rules.BEYOND_MLPERF if malformed else list(MLPERF_RULESETS)[-1]
 
 
 def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
@@ -72,7 +73,7 @@ def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
     Raises:
         ValueError: unknown ruleset. Log content raises nothing.
     """
-    rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
+    rules = own_rules.in_force(ruleset, record.own_rules)
     if not record.events:
         return list(record.problems)
     run = CheckedRun(record, rules)
@@ -114,9 +115,9 @@ def _fault(run: CheckedRun) -> Iterator[Finding]:
 
 
 def _machine_load(run: CheckedRun) -> Iterator[Finding]:
-    """Report other load of the machine during the run, which this project's runs log."""
+    """Report interference from other load on the machine, which this project's runs log."""
     if found := disturbances(run.record):
-        message = f"the machine was not quiet: {'; '.join(found)}; its time may be wrong, run it again"
+        message = f"the machine had other load: {'; '.join(found)}; the time may be wrong: run it again"
         yield run.finding("warning", "machine-load", message, run.record.last(keys.MACHINE_LOAD))
 
 
@@ -128,6 +129,16 @@ def _known_benchmark(run: CheckedRun) -> Iterator[Finding]:
         yield run.finding("error", "benchmark-known", f"{message}; its target was not checked", event)
 
 
+def _benchmark_rules(run: CheckedRun) -> Iterator[Finding]:
+    """Report recorded rules that are malformed, or of a benchmark whose rules no log can set."""
+    event = run.record.last(keys.BENCHMARK_RULES)
+    if event is not None:
+        try:
+            own_rules.parse(run.record.benchmark, event.value)
+        except ValueError as error:
+            yield run.finding("error", "benchmark-rules", f"{error}; the rules in the log were ignored", event)
+
+
 def _submission_order(run: CheckedRun) -> Iterator[Finding]:
     stop = run.record.first(keys.INIT_STOP)
     if stop is None:
@@ -137,7 +148,7 @@ def _submission_order(run: CheckedRun) -> Iterator[Finding]:
         if event is not None and run.position[id(event)] > run.position[id(stop)]:
             where = f"{key} is logged after init_stop (line {stop.line})"
             if key == keys.SUBMISSION_DIVISION:
-                message = f"{where}; MLCommons' checker needs the division there to choose the limit of initialization"
+                message = f"{where}; MLCommons' checker needs the division earlier to select the initialization limit"
                 yield run.finding("error", "submission-order", message, event)
             else:
                 yield run.finding("note", "submission-order", f"{where}; log it before", event)
@@ -160,6 +171,7 @@ _RULES: Final[tuple[Callable[[CheckedRun], Iterable[Finding]], ...]] = (
     _fault,
     _machine_load,
     _known_benchmark,
+    _benchmark_rules,
     _submission_order,
     metadata_checks.counts,
     metadata_checks.sizes,

@@ -14,7 +14,10 @@ from mlevents.event import is_number, short
 COUNTS: Final = (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES, keys.GLOBAL_BATCH_SIZE)
 NAMES: Final = (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM)
 # These identify demonstrations and runs of one configuration: a second value could hide the first.
-SAID_ONCE: Final = (keys.DATASET, keys.QUALITY_TARGET, keys.CONFIG_NAME, keys.CONFIG_DIGEST, keys.GLOBAL_BATCH_SIZE)
+SAID_ONCE: Final = (
+    *(keys.DATASET, keys.BENCHMARK_RULES, keys.QUALITY_TARGET),
+    *(keys.CONFIG_NAME, keys.CONFIG_DIGEST, keys.GLOBAL_BATCH_SIZE),
+)
 KNOWN: Final = frozenset(value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str))
 
 
@@ -45,7 +48,7 @@ def sizes(run: CheckedRun) -> Iterator[Finding]:
 
 
 def batch(run: CheckedRun) -> Iterator[Finding]:
-    """Report a global batch size that is no whole number, or larger than the training set."""
+    """Report a global batch size that is not a whole number, or larger than the training set."""
     event, train = run.record.last(keys.GLOBAL_BATCH_SIZE), run.record.value(keys.TRAIN_SAMPLES)
     if event is None or not is_number(event.value) or event.value <= 0:
         return  # reported by `counts`
@@ -59,7 +62,7 @@ def batch(run: CheckedRun) -> Iterator[Finding]:
 
 
 def micro_batch(run: CheckedRun) -> Iterator[Finding]:
-    """Report a micro batch of which a global batch cannot be made: one data-parallel replica alone takes more samples
+    """Report a micro batch that does not fit the global batch: one data-parallel replica alone takes more samples
     in its accumulation steps. The last micro batch of a step may be smaller."""
     event, batch = run.record.last(keys.MICRO_BATCH_SIZE), run.record.value(keys.GLOBAL_BATCH_SIZE)
     steps = run.record.value(keys.GRADIENT_ACCUMULATION_STEPS, 1)
@@ -95,7 +98,7 @@ def one_value(run: CheckedRun) -> Iterator[Finding]:
 
 
 def look_alikes(run: CheckedRun) -> Iterator[Finding]:
-    """Report keys that look like MLPerf's but are not: a person reads such a record, and no tool does."""
+    """Report keys that look like MLPerf's but are not: a person reads such a record, but every tool skips it."""
     seen: set[str] = set()
     for event in run.record.events:
         key = event.key

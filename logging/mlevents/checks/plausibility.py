@@ -25,7 +25,7 @@ FEWEST_LARS_STEPS: Final = 200  # fewer are epochs, as in NVIDIA's logs: the lar
 
 
 def single_evaluation(run: CheckedRun) -> Iterator[Finding]:
-    """Report a run evaluated at one progress only, later than the benchmark's interval: its end was known before."""
+    """Report a run that was evaluated only once, after the benchmark's interval: its end was known in advance."""
     batch = run.record.value(keys.GLOBAL_BATCH_SIZE)
     if run.benchmark is None or run.benchmark.evaluation_interval is None or run.record.is_demonstration:
         return
@@ -82,7 +82,7 @@ def schedule(run: CheckedRun) -> Iterator[Finding]:
 
 
 def throughput(run: CheckedRun) -> Iterator[Finding]:
-    """Report a clock by which the run trained faster than the throughput that it logged: times may be scaled or cut.
+    """Report a run that trained faster by the clock than by its logged throughput: times may be scaled or cut.
 
     The throughput of an open run may change as it trains (smaller images first), so its highest one is compared.
     """
@@ -103,7 +103,7 @@ def throughput(run: CheckedRun) -> Iterator[Finding]:
     usual = median(rates) if run.record.division == keys.CLOSED else max(rates)
     if by_clock > AHEAD * usual:
         message = (
-            f"{by_clock:,.0f} samples/s by the clock, but the log's own throughput is {usual:,.0f}: it is in another "
+            f"{by_clock:,.0f} samples/s by the clock, but {usual:,.0f} in the log: the logged throughput is in another "
             "unit, or the times were changed"
         )
         yield run.finding("warning", "logged-throughput", message, stopped)

@@ -56,8 +56,8 @@ def _reached(run: CheckedRun, rules: BenchmarkRules, evaluations: list[Event], w
     counted = len({progress_of(event, rules) for event in evaluations}) > 1  # some logs say 1 at every evaluation
     if missed and counted and at is not None and progress_of(missed[-1], rules) == at:
         message = (
-            f"the target is reached only by a repeated evaluation at {at:g} {rules.unit}; the one before it (line "
-            f"{missed[-1].line}) gave {short(missed[-1].value)}"
+            f"the target is reached only by a repeated evaluation at {at:g} {rules.unit}; the one before (line "
+            f"{missed[-1].line}) measured {short(missed[-1].value)}"
         )
         yield run.finding("warning", "evaluated-again", message, last)
 

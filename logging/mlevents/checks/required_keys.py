@@ -160,7 +160,7 @@ def _points(run: CheckedRun, points: EvaluationPoints, events: list[Event]) -> I
     for event in events:
         batch, at = _before(run, event)(keys.GLOBAL_BATCH_SIZE), event.metadata.get(keys.SAMPLES_COUNT)
         if not is_number(batch) or not 0 < batch < LARGEST_BATCH or not is_number(at):
-            message = f"{event.key} needs a samples_count, and a global_batch_size logged before it, to be placed"
+            message = f"{event.key} needs a samples_count and an earlier global_batch_size; its position is unknown"
             yield run.finding("error", "evaluation-points", message, event)
             return
         every = points.every(batch) if points.every else None

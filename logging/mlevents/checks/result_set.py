@@ -12,7 +12,7 @@ from mlevents.checks.copies import candidate_pairs, copied, equal_quality, ident
 from mlevents.checks.finding import Finding
 from mlevents.event import listed, short
 from mlevents.rounds import Ruleset
-from mlevents.rounds import ruleset as find_ruleset
+from mlevents.rounds.own_rules import in_force, own_rules_of
 from mlevents.run_status import failure
 from mlevents.summary import SHARED, RunSummary
 
@@ -27,7 +27,7 @@ def check_set(
     Args:
         described_division: of the system description, if the set lies in a package.
     """
-    rules = find_ruleset(ruleset) if isinstance(ruleset, str) else ruleset
+    rules = in_force(ruleset, own_rules_of(summaries))
     dropped = dropped_runs(summaries, rules)
     scored = [run for run in summaries if run not in dropped]
     return [
@@ -46,7 +46,8 @@ def dropped_runs(summaries: Sequence[RunSummary], rules: Ruleset) -> dict[RunSum
     "A single non-converging run may be treated as the slowest run and dropped" (training_rules.adoc, "Benchmark
     Results"); more for benchmarks of which more runs are dropped. Empty for a demonstration or if too many failed.
     """
-    benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in summaries)), None)
+    benchmarks = in_force(rules, own_rules_of(summaries)).benchmarks
+    benchmark = next(filter(None, (benchmarks.get(run.benchmark or "") for run in summaries)), None)
     if benchmark is None or any(run.is_demonstration for run in summaries):
         return {}
     logs = (run for run in summaries if run.events)  # a file that holds no log is no run
@@ -63,11 +64,13 @@ def _count(runs: Sequence[RunSummary], rules: Ruleset) -> Iterator[Finding]:
     benchmark = next(filter(None, (rules.benchmarks.get(run.benchmark or "") for run in runs)), None)
     if benchmark is None or len(runs) == benchmark.runs:
         return
-    message = f"{len(runs)} results; {benchmark.name} requires exactly {benchmark.runs} in {rules.round}"
+    found = f"{len(runs)} result{'s' if len(runs) > 1 else ''} found"
+    where = f" in {rules.round}" if rules.checker else ""
+    message = f"{found}; {benchmark.name} requires exactly {benchmark.runs}{where}"
     if not any(run.is_demonstration for run in runs):
         yield Finding(level="error", rule="run-count", message=message)
     elif len(runs) < benchmark.runs:
-        yield Finding(level="warning", rule="run-count", message=f"{message} (a demonstration may have fewer)")
+        yield Finding(level="warning", rule="run-count", message=f"{message} (demonstrations may have fewer)")
 
 
 def _mixed(runs: Sequence[RunSummary]) -> Iterator[Finding]:

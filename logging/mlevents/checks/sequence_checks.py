@@ -62,7 +62,7 @@ def time_digits(run: CheckedRun) -> Iterator[Finding]:
         first = clock[0] if clock and clock[0] else next(iter(run.misdated.values()))
         amiss = "a digit too many: " if len(f"{first.time_ms:.0f}") == usual + 1 else ""
         message = f"time_ms of {first.key} is {first.time_ms:.0f}, {amiss}the log's other times have {usual} digits"
-        more = f"; {len(run.misdated)} times are of another length" if len(run.misdated) > 1 else ""
+        more = f"; {len(run.misdated)} times have another number of digits" if len(run.misdated) > 1 else ""
         yield run.finding("error" if clock else "warning", "time-digits", message + more, first)
 
 
@@ -99,7 +99,7 @@ def numbering(run: CheckedRun) -> Iterator[Finding]:
         first = events[0].metadata[name] if in_epochs and key in COUNTED_FROM_ONE and events else 1
         counted = key == keys.EPOCH_START or run.record.first(keys.EPOCH_START) is None
         if first > 1 and counted and run.benchmark is not None and run.benchmark.from_first_epoch:
-            message = f"{key} counts from {first}; the rules number epochs from 1, so the log lacks those before"
+            message = f"{key} counts from {first}; the rules number epochs from 1, so the log lacks earlier ones"
             yield run.finding("error", "epoch-numbering", message, events[0])
         elif first != 1:
             message = f"{key} counts from {first}; the rules number epochs from 1"

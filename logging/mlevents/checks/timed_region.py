@@ -173,13 +173,13 @@ def duration(run: CheckedRun) -> Iterator[Finding]:
 
 
 def status(run: CheckedRun) -> Iterator[Finding]:
-    """Report runs whose run_stop is not a success. MLCommons' checker requires a status and accepts any."""
+    """Report runs that did not end in success. MLCommons' checker requires a status but accepts any."""
     stopped = run.record.stopped
     if stopped is not None and run.record.status != keys.SUCCESS:
         said, reason = stopped.metadata.get(keys.STATUS), stopped.metadata.get("reason")
         because = f" ({short(reason, 200)})" if reason else ""
         yield run.finding(
-            "error", "status-success", f"run_stop says {short(said)}, not {keys.SUCCESS!r}{because}", stopped
+            "error", "status-success", f"run_stop has status {short(said)}, not {keys.SUCCESS!r}{because}", stopped
         )
 
 
@@ -204,7 +204,7 @@ def cache_clear(run: CheckedRun) -> Iterator[Finding]:
         else:
             clears = before  # later ones do not clear caches before the run
     if clears and str(clears[-1].value).strip().lower() in ("false", "0", "0.0"):
-        yield run.finding("warning", "cache-clear", "caches were not cleared, according to the log", clears[-1])
+        yield run.finding("warning", "cache-clear", "the page cache was not cleared (cache_clear: false)", clears[-1])
 
 
 def initialization(run: CheckedRun) -> Iterator[Finding]:

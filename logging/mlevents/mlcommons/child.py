@@ -1,4 +1,4 @@
-"""Child process in which MLCommons' tools run: one job after another, one JSON line of answer each.
+"""Child process in which MLCommons' tools run: one job after another, with one line of JSON as the answer to each.
 
 It is started as a file and imports nothing of mlevents; `python child.py JOBS FIRST` runs JOBS from FIRST on.
 """

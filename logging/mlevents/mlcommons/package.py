@@ -125,7 +125,7 @@ def _ask(place: Workplace, copy: Path, ruleset: str, source: Path | None = None)
 
 
 def _unscored(system: Path, summary: Answer) -> Iterator[str]:
-    """Yield why the summarizer gives a folder of results no score."""
+    """Yield the reasons why the summarizer computes no score for a folder of results."""
     benchmarks = sorted(path.name for path in system.iterdir() if path.is_dir())
     missing = [name for name in benchmarks if name not in summary.scores]
     if not missing:
@@ -136,4 +136,4 @@ def _unscored(system: Path, summary: Answer) -> Iterator[str]:
     if summary.unanswered is not None:
         reasons.append(summary.unanswered)
     because = f": {'; '.join(dict.fromkeys(reasons))}" if reasons else ""
-    yield f"result_summarizer gives no score for {', '.join(missing)} of {system.name}{because}"
+    yield f"result_summarizer computes no score for {', '.join(missing)} of {system.name}{because}"

@@ -66,7 +66,7 @@ class Workplace:
         self._temporary.cleanup()
 
     def new_folder(self, name: str) -> Path:
-        """Create an empty folder beside the copy, named `name` and a suffix."""
+        """Create an empty folder next to the copy, named `name` with a suffix."""
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.root))
 
     def plain(self, message: str, base: Path | None = None) -> str:

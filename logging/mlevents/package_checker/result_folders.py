@@ -62,14 +62,15 @@ def check_results(
     """
     demonstration = any(summary.is_demonstration for summary in read)
     if not one.files:
-        yield listing.finding("error", "results-missing", "no result_N.txt, so no results", one.place)
+        yield listing.finding("error", "results-missing", "no result_N.txt, so the set has no results", one.place)
         return
     if rules is not None and len(one.files) != rules.runs:
-        message = f"{len(one.files)} results; {rules.name} requires exactly {rules.runs}"
+        found = f"{len(one.files)} result{'s' if len(one.files) > 1 else ''} found"
+        message = f"{found}; {rules.name} requires exactly {rules.runs}"
         if not demonstration:
             yield listing.finding("error", "run-count", message, one.place)
         elif len(one.files) < rules.runs:
-            yield listing.finding("warning", "run-count", f"{message} (a demonstration may have fewer)", one.place)
+            yield listing.finding("warning", "run-count", f"{message} (demonstrations may have fewer)", one.place)
     numbers = []
     for file in one.files:
         number = re.fullmatch(r"result_(?:.*_)?([0-9]{1,18})\.txt", file.name, re.DOTALL)
@@ -95,8 +96,8 @@ def check_results(
         failed = [file.name for file in one.files if status.get(os.path.abspath(file)) != keys.SUCCESS]
         if len(failed) > rules.dropped:
             message = (
-                f"{len(failed)} of {len(one.files)} runs failed ({', '.join(failed[:8])}), at most {rules.dropped} may "
-                "fail, so the set has no score; MLCommons' checker ignores it"
+                f"{len(failed)} of {len(one.files)} runs failed ({', '.join(failed[:8])}), but at most {rules.dropped} "
+                "may, so the set has no score; MLCommons' checker ignores it"
             )
             yield listing.finding("error", "runs-failed", message, one.place)
 

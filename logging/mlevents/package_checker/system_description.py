@@ -259,7 +259,7 @@ def _status(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
 def _answers(system: SystemDescription, rules: Ruleset) -> Iterator[Finding]:
     open_keys = [key for key in unanswered(system.values) if key in system.values and key not in COUNT_KEYS]
     if open_keys:
-        message = f"no meaningful answer, which the rules require, in {len(open_keys)} keys: {', '.join(open_keys)}"
+        message = f"required fields without a meaningful value: {', '.join(open_keys)}"
         yield system.finding("warning", "system-answers", message, open_keys[0])
 
 

@@ -48,7 +48,7 @@ def check_throughput(
     """Yield findings about runs that trained faster than the accelerators of `description` could.
 
     The operations of the reference's model are a lower bound of a closed run; an open run may have a smaller model, so
-    the finding on it is a warning. Accelerators and benchmarks without known figures are skipped.
+    the finding on it is a warning. Accelerators of unknown peak and benchmarks of unknown operations are skipped.
     """
     model = description.text("accelerator_model_name") or ""
     peaks = [PEAK_TFLOPS[word] for word in re.findall(r"[a-z0-9]+", model.lower()) if word in PEAK_TFLOPS]
@@ -64,7 +64,7 @@ def check_throughput(
         share = rate / (max(peaks) * accelerators)
         if share > SUSPICIOUS:
             message = (
-                f"{trained:,.0f} {rules.unit} in {run.minutes:.3f} minutes are at least {rate:,.0f} TFLOP/s of the "
+                f"{trained:,.0f} {rules.unit} in {run.minutes:.3f} minutes require at least {rate:,.0f} TFLOP/s of the "
                 f"reference's model, {share:.2f} of the peak of {accelerators} {model} in its system description"
             )
             closed = run.division == keys.CLOSED

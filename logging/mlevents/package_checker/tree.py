@@ -36,7 +36,7 @@ from mlevents.package_checker.tool_files import (
     check_private_id,
     check_scaling,
 )
-from mlevents.rounds import RULESETS, Ruleset, default_ruleset
+from mlevents.rounds import RULESETS, Ruleset, default_ruleset, own_rules
 from mlevents.rounds import ruleset as find_ruleset
 from mlevents.summary import RunSummary
 
@@ -155,10 +155,11 @@ def _has_implementations(folder: Path) -> bool:
 
 def _rules_of(benchmark: str, rules: Ruleset | None, log: RunSummary | None) -> Ruleset | None:
     """Return the rules for a benchmark's folder, by default those of its `log`; None if no round has the benchmark."""
+    own = log.own_rules if log else None
     if rules is not None:
-        return rules
+        return own_rules.in_force(rules, own)
     try:
-        return find_ruleset(usual_ruleset(log) if log else default_ruleset(benchmark))
+        return own_rules.in_force(usual_ruleset(log) if log else default_ruleset(benchmark), own)
     except ValueError:
         return next((one for one in reversed(RULESETS.values()) if benchmark in _names_known(one)), None)
 

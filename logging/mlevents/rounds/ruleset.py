@@ -191,7 +191,7 @@ class BenchmarkRules:
 class Repair:
     """Repair of today's rule file of MLCommons' checker to the round's own: `text` in `file` is replaced with `by`."""
 
-    file: str  # beside the checker's module: "training_2.1.0/closed_bert.yaml"
+    file: str  # next to the checker's module: "training_2.1.0/closed_bert.yaml"
     text: str
     by: str
 

@@ -50,8 +50,8 @@ def open_counts_epochs(name: str, rules: BenchmarkRules) -> UpstreamDefect:
         rule="open-counts-epochs",
         benchmark=rules.name,
         division=keys.OPEN,
-        meaning="the open rule file asks every eval_accuracy for epoch_num; the benchmark counts in samples_count",
-        source=f"training_{name}/open_{rules.name}.yaml beside closed_{rules.name}.yaml; mended in 6.0.0 by "
+        meaning="the open rule file requires epoch_num of every eval_accuracy, but the benchmark counts samples_count",
+        source=f"training_{name}/open_{rules.name}.yaml versus closed_{rules.name}.yaml; fixed in 6.0.0 by "
         "mlcommons/logging pull request 461",
         repair=Repair(
             file=f"training_{name}/open_{rules.name}.yaml",
@@ -69,7 +69,7 @@ def open_lora_unlisted(name: str) -> UpstreamDefect:
         benchmark=LLAMA2_70B_LORA.name,
         division=keys.OPEN,
         meaning="open_common.yaml does not list llama2_70b_lora, though the ruleset has an open_llama2_70b_lora.yaml",
-        source=f"training_{name}/open_common.yaml beside closed_common.yaml",
+        source=f"training_{name}/open_common.yaml versus closed_common.yaml",
         repair=Repair(file=f"training_{name}/open_common.yaml", text="'gnn']", by="'gnn', 'llama2_70b_lora']"),
         today=(named(keys.SUBMISSION_BENCHMARK, *BENCHMARK_WORDS[:-1]),),
     )

@@ -22,9 +22,9 @@ def open_8b_unpassable(name: str, repair: Repair, progress: str) -> UpstreamDefe
         rule="open-llama31-8b-unpassable",
         benchmark=LLAMA31_8B.name,
         division=keys.OPEN,
-        meaning="the open rule file asks for an eval_accuracy below 1.0, while the metric is a log perplexity whose "
+        meaning="the open rule file requires an eval_accuracy below 1.0, but the metric is a log perplexity whose "
         "target is 3.3, so that no real log passes",
-        source=f"training_{name}/open_llama31_8b.yaml beside closed_llama31_8b.yaml; no issue reports it",
+        source=f"training_{name}/open_llama31_8b.yaml versus closed_llama31_8b.yaml; no issue reports it",
         repair=repair,
         today=(evaluation(within(below=1.0), progress=progress),),
     )

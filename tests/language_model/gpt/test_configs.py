@@ -12,7 +12,7 @@ from language_model import MOVED_CONFIGS
 from language_model.gpt import configs
 from language_model.gpt.configs import GptRunConfig
 from timedrun.benchmark import find
-from timedrun.commands.run import config_of
+from timedrun.config_choice import read_config
 from timedrun.errors import UsageError
 from timedrun.methods import ALiBi, SequenceLengthWarmup
 from timedrun.training.batch_plan import BatchPlan
@@ -96,9 +96,9 @@ def test_contradicting_settings_and_settings_without_effect_are_reported() -> No
 
 def test_configs_of_old_results_are_loaded_by_gpt_and_refused_by_language_model_with_the_new_command() -> None:
     path = Path(__file__).parent / "old_config.json"  # of results/gpt_shakespeare, which an image does not hold
-    old = config_of(find("gpt"), path)
+    old = read_config(find("gpt"), path)
     assert isinstance(old, GptRunConfig)
     new = configs.shakespeare_baseline()
     assert replace(old, benchmark=new.benchmark, name=new.name, notes=new.notes) == new
     with pytest.raises(UsageError, match="use `timedrun run gpt "):
-        config_of(find("language_model"), path)
+        read_config(find("language_model"), path)

@@ -156,7 +156,7 @@ def test_a_run_that_missed_the_target_may_be_dropped_with_its_settings(make_set)
     (finding,) = found(make_set(change=change))
     assert (finding.level, finding.rule) == ("warning", "run-dropped")
     assert (
-        finding.message == "result_2.txt ended at 0.7 and its target is 0.759; a score may drop it as the slowest run"
+        finding.message == "result_2.txt ended at 0.7, but its target is 0.759; a score may drop it as the slowest run"
     )
 
 

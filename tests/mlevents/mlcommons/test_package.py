@@ -106,8 +106,8 @@ def test_a_closed_package_is_told_about_reference_convergence_and_seeds(closed):
     assert max(map(len, verdict.messages)) < 1100
     # Their logs lack the closed division's keys, so that there is no run to score.
     assert verdict.scores == {"laptop": {}}
-    (why,) = [message for message in verdict.messages if "gives no score" in message]
-    assert why.startswith("result_summarizer gives no score for resnet of laptop: CRITICAL ERROR: Too many non-converg")
+    (why,) = [message for message in verdict.messages if "computes no score" in message]
+    assert why.startswith("result_summarizer computes no score for resnet of laptop: CRITICAL ERROR: Too many non-con")
     assert digest(closed) == before
 
 
@@ -132,7 +132,7 @@ def test_one_system_that_breaks_the_summarizer_off_loses_no_other_systems_score(
     assert verdict.scores == {"desktop": {}, "laptop": {"resnet": 120_006 / 60_000}}
     (why,) = verdict.messages
     assert why.startswith(
-        "result_summarizer gives no score for resnet of desktop: it was aborted: ValueError: invalid lit"
+        "result_summarizer computes no score for resnet of desktop: it was aborted: ValueError: invalid lit"
     )
 
 

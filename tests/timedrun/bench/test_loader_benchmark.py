@@ -15,8 +15,7 @@ from timedrun.errors import DataError, ExitCode
 
 PACKAGE = """
 from timedrun.benchmark import BenchmarkSpec
-SPEC = BenchmarkSpec(title="toy", mlperf_benchmark="resnet", ruleset="2.0.0", dataset="imagenet", metric="accuracy",
-            unit="epoch", default_data="toy")
+SPEC = BenchmarkSpec(title="toy", mlperf_benchmark="resnet", ruleset="2.0.0", default_data="toy")
 """
 CONFIGS = '''
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig

@@ -1,6 +1,7 @@
 """`timedrun race`: order of runs, report, package and interruption."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -31,7 +32,7 @@ def test_the_report_names_disturbed_runs_and_gives_the_ratio_without_them(
     print_report(sets, "b", ratios, [])
     lines = capsys.readouterr().out.splitlines()
     assert "disturbed   b/result_1.txt: other processes used 61% of the machine's CPU time; x 7%" in lines
-    assert any(line.startswith("undisturbed a / b: ratio 1.000 [1.000, 1.000]") and "2 pairs" in line for line in lines)
+    assert any(line.startswith("undisturbed a / b: 1.00x, too few pairs (2; 3 are needed)") for line in lines)
     print_report(sets, "b", compared({"a": sets["a"], "b": sets["a"]}, "b"), [])
     assert "undisturbed" not in capsys.readouterr().out
 
@@ -60,8 +61,8 @@ def test_a_race_ends_in_checked_logs_a_package_a_figure_and_a_table(
     command += ["--threads", "1", "--results", str(tmp_path / "race")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=230)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert "synthetic_smoke  5 of 5" in done.stdout
-    assert "5 of 5  5 of 5" in done.stdout
+    assert re.search(r"synthetic_smoke +5 of 5", done.stdout)
+    assert re.search(r"5 of 5 +5 of 5", done.stdout)
     assert "Result not verified by MLCommons Association." in done.stdout
     assert "package     strict pass, official pass by mlperf-logging" in done.stdout
     assert "synthetic_smoke 5/5" in done.stderr  # progress is visible
@@ -100,7 +101,7 @@ def test_an_interrupted_race_reports_the_finished_runs_and_exits_130(
     assert not (tmp_path / "nothing" / "race.json").exists()
     assert main([*command, str(tmp_path / "race")]) == 130
     printed = capsys.readouterr()
-    assert "synthetic_smoke  1 of 1" in printed.out
+    assert re.search(r"synthetic_smoke +1 of 1", printed.out)
     assert "package     not made: the race was interrupted" in printed.out
     assert "run 1 of synthetic_smoke was interrupted (exit code 75)" in printed.err
     written = json.loads((tmp_path / "race" / "race.json").read_text())

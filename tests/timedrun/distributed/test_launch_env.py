@@ -102,7 +102,7 @@ def test_options_override_a_launcher() -> None:
     ("options", "environment", "message"),
     [
         ({"node_rank": 1}, {}, "--node-rank 1 needs --nodes"),
-        ({"nodes": 2}, {}, "give --node-rank"),
+        ({"nodes": 2}, {}, "set --node-rank"),
         ({"nodes": 2, "node_rank": 2, "master": "a:1"}, {}, "--node-rank 2 needs --nodes N with N > 2"),
         ({"nodes": 2, "node_rank": 0}, {}, "--master HOST:PORT"),
         ({"nodes": 4}, STEP, "--nodes 4, but SLURM_PROCID=1, SLURM_STEP_NUM_TASKS=2"),
@@ -116,7 +116,7 @@ def test_options_override_a_launcher() -> None:
         ({}, {"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
         ({}, PYTORCH_JOB | {"MASTER_PORT": "x"}, "MASTER_PORT='x' is not a whole number"),
         ({}, OPEN_MPI | MPI_APART, "2 tasks (OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=2) need a master address"),
-        ({}, HYDRA | HYDRA_APART, "2 tasks (PMI_RANK=1, PMI_SIZE=2) need a master address: give --master HOST:PORT"),
+        ({}, HYDRA | HYDRA_APART, "2 tasks (PMI_RANK=1, PMI_SIZE=2) need a master address: set --master HOST:PORT"),
         ({}, BARE_PMI, "set LOCAL_RANK"),
         *(
             ({"nodes": 2, "node_rank": 0, "master": text}, {}, f"{text!r} is not HOST:PORT")

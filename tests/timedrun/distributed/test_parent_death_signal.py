@@ -44,5 +44,5 @@ def test_a_process_whose_parent_has_already_ended_ends_at_once() -> None:
     end_with = "import os; from timedrun.distributed.parent_death_signal import end_with; end_with(os.getppid() + 1)"
     done = subprocess.run([sys.executable, "-c", f"{end_with}; print('went on')"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (137, "")
-    assert "has ended or did not start this process, which ends too" in done.stderr
+    assert "has ended or did not start this process, so it ends too" in done.stderr
     assert "unset TIMEDRUN_LAUNCHED" in done.stderr

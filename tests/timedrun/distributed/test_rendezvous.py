@@ -29,7 +29,7 @@ def env(rank: int, world_size: int, port: int, node_ranks: int | None = None) ->
 @pytest.mark.parametrize(
     ("ranks", "seconds", "kind", "words"),
     [
-        ([(0, 4, 4), (1, 4, 4)], 1.5, RankLost, ["timed out after 2 s, missing 2 of 4 ranks: 2, 3; look at"]),
+        ([(0, 4, 4), (1, 4, 4)], 1.5, RankLost, ["timed out after 2 s, missing 2 of 4 ranks: 2, 3; check"]),
         (
             [(0, 4, 2), (1, 4, 2), (1, 2, 1)],  # node 0: --nodes 2 --ranks 2; node 1: --nodes 2 --ranks 1, by mistake
             45.0,
@@ -38,7 +38,7 @@ def env(rank: int, world_size: int, port: int, node_ranks: int | None = None) ->
                 "WORLD_SIZE is ",
                 "2 ranks per node",
                 "1 ranks per node",
-                "the same --ranks and the same --nodes on every",
+                "the same --ranks and --nodes on every",
             ],
         ),
         (
@@ -64,7 +64,7 @@ def test_ranks_that_miss_or_contradict_each_other_are_named_on_all(
     [
         (1, ConnectionRefusedError(111, "Connection refused"), RankLost, "MASTER_PORT=[0-9]+ .Connection refused"),
         (1, socket.gaierror(socket.EAI_NONAME, "Unknown"), UsageError, "MASTER_ADDR=.*name does not resolve: Unknown"),
-        (0, ConnectionRefusedError(111, "Connection refused"), UsageError, "not an address of its node: give the same"),
+        (0, ConnectionRefusedError(111, "Connection refused"), UsageError, "not an address of its node: use the same"),
     ],
 )
 def test_a_master_address_that_does_not_lead_to_rank_0_is_named(

@@ -54,7 +54,7 @@ def test_data_that_cannot_be_read_are_unknown_and_name_no_folder(tmp_path: Path)
 def test_a_benchmark_without_a_digest_of_its_data_says_so(make_package: Callable[[str, str], str]) -> None:
     spec = "from timedrun.benchmark import BenchmarkSpec\nSPEC = BenchmarkSpec("
     spec += "title='', mlperf_benchmark='resnet', ruleset='2.0.0',"
-    spec += " dataset='imagenet', metric='', unit='epoch', default_data='toy')\n"
+    spec += " default_data='toy')\n"
     name = make_package("no_digest_benchmark", spec)
     (Path(str(find(name).package.__file__)).parent / "datasets.py").write_text("")
     found = origin.data_identity(find(name), replace(synthetic_smoke(), dataset="toy"), None)

@@ -35,7 +35,7 @@ def test_questions_that_are_filled_in_leave_nothing_open(tmp_path: Path) -> None
     filled = read_answers(_file(tmp_path, dict.fromkeys(questions, "liquid"))).applied(MEASURED)
     assert list(filled) == list(KEYS) and filled["cooling"] == "liquid" and unanswered(filled) == []
     assert open_keys(filled) == ([], [])
-    with pytest.raises(UsageError, match="exists and is not overwritten"):
+    with pytest.raises(UsageError, match="already exists and was not overwritten"):
         write_questions(path, MEASURED)
     assert json.loads(path.read_text()) == questions
 
@@ -44,7 +44,7 @@ def test_detected_values_are_kept_unless_overridden(tmp_path: Path) -> None:
     answers = {"framework": "another", "host_memory_capacity": "1 GB", "cooling": "air", "operating_system": "measured"}
     with pytest.raises(UsageError) as caught:
         read_answers(_file(tmp_path, answers)).applied(MEASURED)
-    assert "framework was detected as 'measured', the answer is 'another'" in str(caught.value)
+    assert "framework was detected as 'measured', but the answer is 'another'" in str(caught.value)
     assert "host_memory_capacity" in str(caught.value) and "operating_system" not in str(caught.value)
     found = read_answers(_file(tmp_path, {"cooling": "air", "override": {"framework": "another"}})).applied(MEASURED)
     assert found == MEASURED | {"cooling": "air", "framework": "another"}

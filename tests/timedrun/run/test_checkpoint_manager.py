@@ -167,7 +167,7 @@ def test_a_file_of_another_step_or_rank_or_without_run_and_step_is_passed_over(
     shutil.copytree(tmp_path / "older" / "replicated_0", tmp_path / "replicated_0", dirs_exist_ok=True)
     assert newest(tmp_path) == [(10, 0), (10, 1)]
     warned = capsys.readouterr().err
-    assert "step_00000040.pt does not say of which run and step it is" in warned
+    assert "step_00000040.pt does not name its run and step" in warned
     assert "step_00000030.pt holds the state after step 40, contrary to its name" in warned
     assert "step_00000020.pt is of rank 0, in the folder of rank 1" in warned
 

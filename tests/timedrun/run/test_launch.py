@@ -107,9 +107,9 @@ def test_a_refusal_is_the_verdict_whatever_the_log_of_another_launch_says(
 @pytest.mark.parametrize(
     ("end", "code", "message"),
     [
-        (End((-6, 1), lost="rank 0 was killed by SIGABRT"), ExitCode.RANK_LOST, "SIGABRT before the run had begun"),
-        (End((-15, -9), signal=signal.SIGTERM, at_once=True), ExitCode.TERMINATED, "stopped before the run had begun"),
-        (End((1, 1)), ExitCode.ERROR, "exited before the run had begun"),
+        (End((-6, 1), lost="rank 0 was killed by SIGABRT"), ExitCode.RANK_LOST, "SIGABRT before the run began"),
+        (End((-15, -9), signal=signal.SIGTERM, at_once=True), ExitCode.TERMINATED, "stopped before the run began"),
+        (End((1, 1)), ExitCode.ERROR, "exited before the run began"),
     ],
 )
 def test_ranks_that_end_before_they_begin_do_not_judge_an_existing_log(

@@ -72,16 +72,16 @@ def test_an_aborted_run_may_be_resumed(paths: ResultPaths, toy_config: Callable[
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"ranks": 4}, "the number of ranks was 2 and is 4"),
-        ({"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is 2"),
-        ({"number_of_nodes": "1"}, "the number of nodes was 2 and is 1"),
-        ({"system_name": "8xH100"}, "the system was 2xCPU and is 8xH100"),
+        ({"ranks": 4}, "the number of ranks was 2 and is now 4"),
+        ({"threads": 2}, "the number of CPU threads of a rank .--threads or OMP_NUM_THREADS. was 1 and is now 2"),
+        ({"number_of_nodes": "1"}, "the number of nodes was 2 and is now 1"),
+        ({"system_name": "8xH100"}, "the system was 2xCPU and is now 8xH100"),
         (
             {"other_software_stack": {"python": "3.11", "cuda": "13"}},
-            "the version of cudnn was 9 and is -; the version of cuda was - and is 13",
+            "the version of cudnn was 9 and is now -; the version of cuda was - and is now 13",
         ),
-        ({"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is None"),
-        ({"difference": "d2"}, "the digest of its source.s differences from the commit was d1 and is d2"),
+        ({"image_digest": None}, "the container image .TIMEDRUN_IMAGE_DIGEST. was sha256:a and is now None"),
+        ({"difference": "d2"}, "the digest of its source.s differences from the commit was d1 and is now d2"),
     ],
 )
 def test_another_launch_machine_or_source_is_refused(
@@ -100,16 +100,18 @@ def test_a_run_that_did_not_record_how_it_was_started_is_refused(
     started(paths, toy_config())
     paths.provenance.write_text(json.dumps({key: value for key, value in ORIGIN.items() if key != "threads"}))
     paths.system.write_text("{}")
-    with pytest.raises(TimedrunError, match=r"OMP_NUM_THREADS\) was not recorded and is 1; .*nodes was not recorded"):
+    with pytest.raises(
+        TimedrunError, match=r"OMP_NUM_THREADS\) was not recorded and is now 1; .*nodes was not recorded"
+    ):
         require(toy_config(), paths)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"seed": 7}, "resumed: seed was 1 and is 7. Nothing"),
-        ({"global_batch": 8}, "resumed: the digest of the settings in the log was [0-9a-f]{64} and is [0-9a-f]{64}."),
-        ({"seed": 7, "global_batch": 8}, "seed was 1 and is 7; the digest of the settings in the log was"),
+        ({"seed": 7}, "resumed: seed was 1 and is now 7. Nothing"),
+        ({"global_batch": 8}, "the digest of the settings in the log was [0-9a-f]{64} and is now [0-9a-f]{64}."),
+        ({"seed": 7, "global_batch": 8}, "seed was 1 and is now 7; the digest of the settings in the log was"),
     ],
 )
 def test_a_config_that_is_edited_beside_the_log_does_not_change_what_the_run_is(
@@ -134,9 +136,9 @@ def test_a_closed_run_is_not_made_open_by_an_edit_of_its_config(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"seed": 2}, "seed was 1 and is 2"),  # which a config's digest leaves out
-        ({"global_batch": 8}, "global_batch was 4 and is 8"),
-        ({"evaluation": EvaluationConfig(target=0.5, every=2, first=2)}, "evaluation.target was 0.9 and is 0.5"),
+        ({"seed": 2}, "seed was 1 and is now 2"),  # which a config's digest leaves out
+        ({"global_batch": 8}, "global_batch was 4 and is now 8"),
+        ({"evaluation": EvaluationConfig(target=0.5, every=2, first=2)}, "evaluation.target was 0.9 and is now 0.5"),
     ],
 )
 def test_another_config_is_refused_with_what_differs(
@@ -193,6 +195,6 @@ def test_a_broken_file_beside_the_log_is_named_with_what_to_do(
     path: Path = getattr(paths, name)
     path.write_text(content)
     before = tree(paths.folder)
-    with pytest.raises(TimedrunError, match=f"cannot be resumed.*{path}.*restore the file as the run wrote it, or run"):
+    with pytest.raises(TimedrunError, match=f"cannot be resumed.*{path}.*restore the file as the run wrote it"):
         require(toy_config(), paths)
     assert tree(paths.folder) == before

@@ -99,9 +99,9 @@ def test_killed_after_a_checkpoint_at_any_moment_it_ends_with_the_same_weights_e
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"train_samples": 11}, "train_samples was 12 and is 11"),
-        ({"hyperparameters": {"image_format": "jpeg"}}, "hyperparameters was {} and is {'image_format': 'jpeg'}"),
-        ({"methods": ["ema"]}, "methods was None and is ['ema']"),
+        ({"train_samples": 11}, "train_samples was 12 and is now 11"),
+        ({"hyperparameters": {"image_format": "jpeg"}}, "hyperparameters was {} and is now {'image_format': 'jpeg'}"),
+        ({"methods": ["ema"]}, "methods was None and is now ['ema']"),
     ],
 )
 def test_a_run_is_not_resumed_with_other_data_or_settings(

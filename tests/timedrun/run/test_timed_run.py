@@ -75,7 +75,7 @@ def test_a_run_that_misses_its_target_ends_aborted_with_all_epochs_and_blocks(
     assert log.status == keys.ABORTED
     assert run.outcome is not None and run.outcome.exit_code == ExitCode.TARGET_NOT_REACHED
     (cache_clear,) = log.all(keys.CACHE_CLEAR)
-    assert cache_clear.value is False and cache_clear.metadata["reason"] == "not asked for"
+    assert cache_clear.value is False and cache_clear.metadata["reason"] == "not requested"
 
 
 def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, tmp_path: Path) -> None:

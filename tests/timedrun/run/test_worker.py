@@ -156,10 +156,10 @@ class Two(ProcessGroup):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (other_threads, "number of CPU threads of a rank .* was [0-9]+ and is 99"),
-        (other_nodes, "resumed: the number of nodes was 1 and is 2"),
-        (other_image, "TIMEDRUN_IMAGE_DIGEST. was None and is sha256:b+"),
-        (other_source, "resumed: the digest of its source.s differences from the commit was d1 and is d2"),
+        (other_threads, "number of CPU threads of a rank .* was [0-9]+ and is now 99"),
+        (other_nodes, "resumed: the number of nodes was 1 and is now 2"),
+        (other_image, "TIMEDRUN_IMAGE_DIGEST. was None and is now sha256:b+"),
+        (other_source, "resumed: the digest of its source.s differences from the commit was d1 and is now d2"),
         (None, "not every rank has a valid checkpoint"),
     ],
 )

@@ -22,7 +22,7 @@ def test_an_empty_folder_is_removed_after_an_error_too(tmp_path: Path) -> None:
 def test_a_locked_folder_is_refused(tmp_path: Path) -> None:
     with locked(tmp_path / "store", []):
         with (
-            pytest.raises(DataError, match="is being prepared by another process; nothing was done"),
+            pytest.raises(DataError, match="is being prepared by another process; wait until"),
             locked(tmp_path / "store", []),
         ):
             pass
@@ -32,7 +32,7 @@ def test_a_locked_folder_is_refused(tmp_path: Path) -> None:
 def test_a_foreign_folder_and_a_file_are_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     with (
-        pytest.raises(DataError, match="holds precious and no store; nothing was prepared or touched"),
+        pytest.raises(DataError, match="holds precious but no store; nothing was prepared or changed"),
         locked(tmp_path, ["work"]),
     ):
         pass

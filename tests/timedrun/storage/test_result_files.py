@@ -75,7 +75,7 @@ def test_a_result_that_another_process_writes_is_not_taken_and_is_free_when_that
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        with pytest.raises(BlockingIOError, match="another process still writes this result"):
+        with pytest.raises(BlockingIOError, match="another process is still writing this result"):
             result_files.hold(paths)
     finally:
         process.kill()

@@ -92,7 +92,7 @@ def test_few_tasks_are_in_memory() -> None:
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        ("killed", r"a worker process was killed \(SIGKILL, perhaps for lack of memory\) while it worked on the task "),
+        ("killed", r"a worker process was killed \(SIGKILL, possibly out of memory\) while it worked on the task "),
         ("ended", "a worker process ended with exit code 3 while it worked on the task "),
     ],
 )
@@ -153,4 +153,4 @@ def test_time_left_counts_only_what_was_made_now(monkeypatch: pytest.MonkeyPatch
     progress = TaskProgress(lines.append, unit="WordPieces", tasks="parts")
     progress.add(1000, False, 0.5)
     progress.add(600, True, 0.75)
-    assert lines == [" 75.0%  1,600 WordPieces in 2 parts, 1 parts found finished  10 WordPieces/s  1.0 min left"]
+    assert lines == [" 75.0%  1,600 WordPieces in 2 parts, 1 parts already finished  10 WordPieces/s  1.0 min left"]

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from scipy import stats
 
 from mlevents.record import read, result_files
 from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
 from timedrun.submission.compare import compare_sets
-from timedrun.submission.speedup_ratio import NotComparable, Ratio, compare
+from timedrun.submission.speedup_ratio import NotComparable, Ratio, compare, holm, rounded
 
 WriteRun = Callable[..., Path]
 TIMES = st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12)
@@ -46,17 +47,51 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(paired: bool) -> None
     assert 0.90 <= hits / trials <= 0.99
 
 
-def test_sentences_say_what_was_found() -> None:
-    def sentence(low: float | None, high: float | None) -> str:
-        return Ratio(
-            ratio=2.0, low=low, high=high, ratio_of_medians=2.1, runs_slow=5, runs_fast=4, paired=False
-        ).sentence
+def ratio(low: float | None, high: float | None, pairs: int = 0, value: float = 2.0) -> Ratio:
+    """A ratio of 5 and 4 runs, or of interleaved pairs."""
+    counts = {"runs_slow": pairs or 5, "runs_fast": pairs or 4, "paired": pairs > 0}
+    return Ratio(ratio=value, low=low, high=high, ratio_of_medians=2.1, slow="a", fast="b", **counts)  # type: ignore[arg-type]
 
-    assert "faster" in sentence(1.5, 2.5) and "95 % interval 1.500 to 2.500 (5 and 4 runs" in sentence(1.5, 2.5)
-    assert "slower" in sentence(0.5, 0.9)
-    assert "no difference" in sentence(0.9, 2.5)
-    assert "no interval" in sentence(None, None)
-    assert all("unverified" in sentence(*bounds) for bounds in ((1.5, 2.5), (0.5, 0.9), (0.9, 2.5), (None, None)))
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "sentence"),
+    [
+        (ratio(1.5, 2.5), "faster", "b is faster: 2.0x as fast as a (95 % CI 1.5 to 2.5, 5 and 4 runs; "),
+        (ratio(0.5, 0.9, value=0.7), "slower", "b is slower: 0.70x as fast as a (95 % CI 0.50 to 0.90, "),
+        (ratio(0.9, 2.5, 5), "no difference shown", "No significant difference: b is 2.0x as fast as a (95 % CI 0.90 "),
+        (ratio(0.01, 400.0, 2), "too few pairs (2; 3 are needed)", "Too few pairs (2; 3 are needed): b is 2.00x as "),
+        (ratio(None, None), "too few runs (5 and 4; 2 of each are needed)", "Too few runs (5 and 4; 2 of each "),
+    ],
+)
+def test_a_verdict_leads_and_too_few_runs_have_no_interval(found: Ratio, verdict: str, sentence: str) -> None:
+    assert found.verdict == verdict
+    assert found.sentence.startswith(sentence) and "unverified" in found.sentence
+    assert ("CI" in found.sentence) == ("[" in found.text) == (not verdict.startswith("too few"))
+
+
+def test_numbers_have_the_digits_that_their_spread_supports() -> None:
+    assert ratio(3.2925, 11.4444, value=6.1385).text == "6.1x [3.3, 11]"
+    assert ratio(1.001, 1.006, value=1.0034).text == "1.003x [1.001, 1.006]"
+    assert ratio(1.003, 1.5, value=1.23).text == "1.230x [1.003, 1.500]"  # no bound is rounded to 1
+    assert rounded((10834.2, 0.5512), (0.5, 12000), least=3) == ["10834", "0.551"]
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired: bool) -> None:
+    slow, fast = [8.0, 9.5, 7.2, 8.8, 10.1], [6.9, 9.9, 6.0, 8.1, 8.7]
+    logs = np.log(slow), np.log(fast)
+    test = stats.ttest_rel(*logs) if paired else stats.ttest_ind(*logs, equal_var=False)
+    for confidence in (0.95, 1 - 0.05 / 9):
+        found = compare(slow, fast, paired=paired, confidence=confidence)
+        assert (found.low, found.high) == pytest.approx(tuple(np.exp(test.confidence_interval(confidence))))
+        assert found.p == pytest.approx(test.pvalue)
+    assert compare(slow, slow, paired=True).p == 1.0 and compare([2.0, 4.0], [1.0, 2.0], paired=True).p == 0.0
+
+
+def test_p_values_are_adjusted_for_their_number_as_by_holm() -> None:
+    # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0] and holm([]) == []
 
 
 @pytest.mark.parametrize("paired", [True, False])
@@ -81,7 +116,7 @@ def test_the_ratio_is_given_with_and_without_disturbed_runs(
     assert (quiet["runs_slow"], quiet["runs_fast"]) == ((3, 3) if paired else (4, 4))
     assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option]) == 0
     said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Without the disturbed runs"))
-    assert f"ratio {quiet['ratio']:.3f} [" in said and ("3 pairs" if paired else "4 and 4 runs") in said
+    assert "x [" in said and ", faster (" in said and ("3 pairs" if paired else "4 and 4 runs") in said
 
 
 @pytest.mark.parametrize("bad", [[math.nan], [0.0], [-1.0], [math.inf]])
@@ -123,11 +158,31 @@ def test_interleaved_sets_are_compared_in_pairs(tmp_path: Path, write_run: Write
     assert found.ratio == pytest.approx(4.0, rel=1e-3) and found.low == pytest.approx(4.0, rel=1e-2)
 
 
+def test_sides_of_one_race_are_compared_in_pairs_by_themselves(
+    tmp_path: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, minutes in enumerate([10.0, 20.0, 40.0, 80.0]):
+        write_run(tmp_path / "slow", number, minutes=minutes, start=2e9 + number * 1e4)
+        if number != 1:
+            write_run(tmp_path / "fast", number, minutes=minutes / 2, start=2e9 + number * 1e4 + 6e3)
+
+    def compared(*options: str) -> dict[str, object]:
+        assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), "--json", *options]) == 0
+        return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+    assert not compared()["paired"]
+    (tmp_path / "race.json").write_text(json.dumps({"runs_seconds": {"slow": [], "fast": []}}))
+    found = compared()
+    assert (found["paired"], found["runs_slow"], found["verdict"]) == (True, 3, "faster")
+    assert "runs without a partner were left out: 1 of the first set" in str(found["notes"])
+    assert not compared("--unpaired")["paired"]
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
         ({"status": "aborted"}, "did not reach its target"),
-        ({"qualities": (0.5, 0.7)}, "ended at 0.7 and its target is 0.759"),
+        ({"qualities": (0.5, 0.7)}, "ended at 0.7, but its target is 0.759"),
         ({"dataset": "digits", "quality_target": 0.759}, r"dataset \(imagenet in .* and digits"),
         ({"quality_target": 0.76}, "quality target"),
         ({"benchmark": "bert"}, r"benchmark \(resnet in .* and bert"),

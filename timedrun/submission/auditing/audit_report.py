@@ -8,10 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mlevents.terminal_escape import printable
+from mlevents.terminal_escape import printable, shortened
 from timedrun.submission.auditing.audit import TOPICS, Audit, AuditedSet, Topic
 from timedrun.submission.check_report import CheckResult, finding_groups, group_lines, wrapped
-from timedrun.submission.scoring.score_table import NOTICE, columns, shortened
+from timedrun.submission.scoring.score_table import NOTICE
+from timedrun.submission.table import columns
 
 LISTED: Final = 5
 """Largest number of findings of one group that the text lists for a topic; JSON and HTML have all."""
@@ -48,8 +49,8 @@ def totals(audit: Audit) -> dict[str, str]:
     return found
 
 
-def as_text(audit: Audit) -> str:
-    """Format an audit as lines of at most 100 columns, the summary first."""
+def as_text(audit: Audit, width: int | None = None) -> str:
+    """Format an audit as lines of at most 100 columns, the summary first; its table folded to `width`."""
     lines = [f"Audit of {printable(audit.name)}", ""]
     lines += [f"  {name:<12} {text}" for name, text in totals(audit).items()] + [""]
     lines += ["findings", *(f"  {audit.count(topic):>5}  {topic.title}" for topic in TOPICS)]
@@ -63,7 +64,7 @@ def as_text(audit: Audit) -> str:
         lines += ["Other errors and warnings", *listed, ""]
     header, widths = ["submitter", "system", "benchmark", "runs", "minutes", "published"], (14, 34, 16, 8, 9, 9)
     rows = [[shortened(cell, width) for cell, width in zip(score_row(one), widths, strict=True)] for one in audit.sets]
-    return "\n".join([*lines, *columns(header, rows), "", NOTICE, ""])
+    return "\n".join([*lines, *columns(header, rows, width=width), "", NOTICE, ""])
 
 
 def score_row(one: AuditedSet) -> list[str]:

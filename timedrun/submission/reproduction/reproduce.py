@@ -14,7 +14,8 @@ from mlevents.terminal_escape import printable
 from timedrun.submission.packaging.archive import digests
 from timedrun.submission.reproduction.claims import Claim, Package, decimals, packages
 from timedrun.submission.scoring.score import Score, score
-from timedrun.submission.scoring.score_table import DEMONSTRATION, NOTICE, UNVERIFIED, columns
+from timedrun.submission.scoring.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
+from timedrun.submission.table import columns
 
 ClaimStatus = Literal["reproduced", "differs", "cannot be scored", "not found", "not claimed"]
 MAX_LISTED: Final = 10  # changed files listed in the text; the JSON lists all

@@ -132,7 +132,7 @@ def compare_runs(
     intervals: list[float] = []
     for original, again, problem in results:
         old = summarize(read(original.log))
-        rules, _ = rules_of(old.benchmark or "", _round(old))
+        rules, _ = rules_of(old.benchmark or "", _round(old), [old])
         unit = unit or (rules.unit if rules else "")
         intervals.append(_interval(old))
         then = run_result(old)

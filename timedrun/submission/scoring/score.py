@@ -11,8 +11,9 @@ from statistics import StatisticsError, fmean, geometric_mean, median, stdev
 from mlevents import keys
 from mlevents.checks.convergence import Convergence, convergence, scaling_factor
 from mlevents.record import read, result_files
-from mlevents.rounds import default_ruleset, round_of_path, rulesets_of
+from mlevents.rounds import round_of_path, rulesets_of
 from mlevents.rounds import ruleset as rules_named
+from mlevents.rounds.own_rules import usual_ruleset_of
 from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
 from timedrun.stdio import progress
@@ -116,7 +117,7 @@ def score_folder(folder: Path, summaries: Sequence[RunSummary], ruleset: str | N
             submitter=submitter,
             system=system,
             benchmark=benchmark,
-            ruleset=ruleset or scored_ruleset(benchmark, members[0]),
+            ruleset=ruleset or scored_ruleset(benchmark, next((m for m in members if m.own_rules), members[0])),
             windows=not is_packaged(folder, [benchmark]),
             folder=named,
         )
@@ -145,7 +146,7 @@ def score_set(
         windows: if there are more runs than a submission has, score the window of consecutive runs with the median
             score.
     """
-    rules, ruleset = rules_of(benchmark, ruleset)
+    rules, ruleset = rules_of(benchmark, ruleset, summaries)
     demonstration = any(one.is_demonstration for one in summaries)
     names = [one.path.name for one in summaries]
     why = [failure(one, ruleset) for one in summaries]
@@ -157,7 +158,7 @@ def score_set(
     if rules:
         selected = select_runs(summaries, runs, rules, demonstration=demonstration, windows=windows)
     else:
-        unknown = "no rules are known for a" if ruleset is None else f"ruleset {ruleset} has no"
+        unknown = "there are no rules for" if ruleset is None else f"ruleset {ruleset} does not have"
         selected = RunSelection(chosen=tuple(range(len(runs))), reason=f"{unknown} benchmark '{benchmark}'")
     finished = [one for one, failed in zip(summaries, why, strict=True) if not failed]
     reason = mismatch(summaries, finished, benchmark)
@@ -180,11 +181,13 @@ def score_set(
     times = [time for i in selected.chosen if (time := runs[i]) is not None]
     interval = mean_interval(times)
     resumed = (one.path.name for one in succeeded if one.resumed)
-    notes += [f"{name} was stopped and resumed; its clock included the interruption" for name in resumed]
+    notes += [f"{name} was interrupted and resumed; its time includes the interruption" for name in resumed]
     if interval and interval[0] == 0:
-        notes.append("the runs are too few and vary too much to bound their mean from below")
+        notes.append("too few runs with too much spread: the lower confidence limit is not meaningful")
     if division == keys.CLOSED and rules and not demonstration and converged is None:
-        notes.append("this score does not check that a closed result converges no faster than the reference")
+        notes.append(
+            "the score was computed without the check that a closed result converges no faster than the reference"
+        )
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
     notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]
@@ -275,7 +278,7 @@ def scored_ruleset(benchmark: str, log: RunSummary) -> str | None:
     known, found = rulesets_of(benchmark), round_of_path(log.path.resolve())
     if found in known:
         return found
-    return default_ruleset(benchmark, log.started_ms) if known else None
+    return usual_ruleset_of(benchmark, log.own_rules, log.started_ms)
 
 
 def _joined(values: Iterable[str | None], otherwise: str = UNKNOWN) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from mlevents.terminal_escape import printable
+from mlevents.terminal_escape import printable, shortened
 from timedrun.submission.scoring.score import Score
+from timedrun.submission.table import columns, natural_width
 
 UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."
@@ -45,24 +47,28 @@ def as_csv(scores: Sequence[Score]) -> str:
     return text.getvalue()
 
 
-def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
+def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None = None) -> str:
     """Format scores as a plain text table, followed by the reasons for missing scores and MLCommons' notice.
 
     Args:
         detailed: print `details` of each score below the table.
+        width: columns of the terminal; a table that does not fit has fewer and shorter ones. Default: any width.
     """
-    several = len({one.submitter for one in scores}) > 1
-    header = ["system", "benchmark", "runs", "score", "95 % of the mean"]
     systems, benchmarks = distinct([one.system for one in scores]), distinct([one.benchmark for one in scores])
-    rows = [[system, benchmark, *_row(one)] for system, benchmark, one in zip(systems, benchmarks, scores, strict=True)]
-    if several:
-        header = ["submitter", *header]
-        submitters = distinct([one.submitter for one in scores])
-        rows = [[submitter, *row] for submitter, row in zip(submitters, rows, strict=True)]
-    lines = columns(header, rows)
+    names = {"submitter": distinct([one.submitter for one in scores])} if len({s.submitter for s in scores}) > 1 else {}
+    names |= {"system": systems, "benchmark": benchmarks}
+    header = [*names, "runs", "score", "95 % of the mean"]
+    rows = [[*name, *_row(one)] for *name, one in zip(*names.values(), scores, strict=True)]
+    if width is not None and natural_width(header, rows) > width:
+        header[-2:] = [f"score, {UNVERIFIED}"]
+        short = [label(one).replace(f"{UNVERIFIED}, ", "").replace(f" ({UNVERIFIED})", "") for one in scores]
+        rows = [[*row[:-2], cell] for row, cell in zip(rows, short, strict=True)]
+    lines = columns(header, rows, width=width)
     if detailed:
         for one in scores:
-            lines += ["", *details(one)]
+            lines.append("")
+            for text in details(one):
+                lines += textwrap.wrap(text, width or len(text) + 1, subsequent_indent=" " * 11)
         lines.append("")
     else:
         lines += [f"{_name(one)}: no score: {printable(one.reason)}." for one in scores if one.reason]
@@ -75,15 +81,6 @@ def table(scores: Sequence[Score], *, detailed: bool = False) -> str:
     if any(one.demonstration for one in scores):
         lines.append(DEMONSTRATION)
     return "\n".join([*lines, NOTICE, ""])
-
-
-def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Format a plain text table as lines, each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (header, ["-" * width for width in widths], *rows)
-    ]
 
 
 def details(one: Score) -> list[str]:
@@ -165,13 +162,6 @@ def _progress(one: Score) -> str:
 
 def _name(one: Score) -> str:
     return f"{printable(one.system)} {printable(one.benchmark)}"
-
-
-def shortened(name: str, width: int) -> str:
-    """Return `name` without control characters, cut in its middle to `width` characters."""
-    shown = printable(name)
-    tail = (width - 3) // 2
-    return shown if len(shown) <= width else f"{shown[: width - 3 - tail]}...{shown[-tail:]}"
 
 
 def distinct(names: Sequence[str]) -> list[str]:

@@ -34,10 +34,10 @@ def written(folder: Path, write_run: WriteRun, **change: object) -> Path:
         ({"status": "aborted"}, "was aborted"),
         ({"qualities": ()}, "has no evaluation with a number before its run_stop"),
         ({"qualities": (0.3, None)}, "has no evaluation with a number before its run_stop"),
-        ({"qualities": (0.3, 0.7)}, "ended at 0.7 and its target is 0.759"),
-        ({"quality_target": 0.6, "qualities": (0.3, 0.7)}, "ended at 0.7 and its benchmark's target is 0.759"),
-        ({"quality_target": 0.8, "qualities": (0.3, 0.77)}, "ended at 0.77 and its target is 0.8"),
-        ({"dataset": "digits"}, "logs no target although its data are not its benchmark's own"),
+        ({"qualities": (0.3, 0.7)}, "ended at 0.7, but its target is 0.759"),
+        ({"quality_target": 0.6, "qualities": (0.3, 0.7)}, "ended at 0.7, but its benchmark's target is 0.759"),
+        ({"quality_target": 0.8, "qualities": (0.3, 0.77)}, "ended at 0.77, but its target is 0.8"),
+        ({"dataset": "digits"}, "logs no quality_target, which a run on other data than the benchmark's must log"),
         ({"benchmark": "chess"}, "is of 'chess', for which no rules are known"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_lower_is_better_metric_is_judged_by_its_direction(tmp_path: Path, wri
     for number, quality in enumerate((3.2, 3.4)):
         write_run(tmp_path, number, benchmark="llama31_8b", qualities=(9.0, quality))
     assert failure(summarize(read(tmp_path / "result_0.txt"))) is None
-    assert failure(summarize(read(tmp_path / "result_1.txt"))) == "ended at 3.4 and its target is 3.3"
+    assert failure(summarize(read(tmp_path / "result_1.txt"))) == "ended at 3.4, but its target is 3.3"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_runs_with_different_settings_are_not_a_set(
 
 def test_a_benchmark_of_another_round_names_the_ruleset(tmp_path: Path, write_run: WriteRun) -> None:
     (one,) = score([written(tmp_path, write_run)], ruleset="6.1.0")
-    assert one.reason == "ruleset 6.1.0 has no benchmark 'resnet'" and one.runs == [None] * 5
+    assert one.reason == "ruleset 6.1.0 does not have benchmark 'resnet'" and one.runs == [None] * 5
 
 
 def test_seeds_used_twice_are_remarked(tmp_path: Path, write_run: WriteRun) -> None:
@@ -187,14 +187,14 @@ def test_a_log_with_a_record_that_is_no_json_is_dropped_as_the_slowest_run(tmp_p
     log = folder / "result_1.txt"
     log.write_text(log.read_text() + ':::MLLOG {"key": "tracked_stats", "value": \n')
     (one,) = score([folder])
-    assert one.failures == {"result_1.txt": "has records that are no JSON: 1"} and one.slowest == ["result_1.txt"]
+    assert one.failures == {"result_1.txt": "has records that are not JSON: 1"} and one.slowest == ["result_1.txt"]
     assert one.score_minutes is not None and one.score_minutes != whole.score_minutes
 
 
 def test_a_closed_score_of_a_benchmark_without_reference_points_says_so(tmp_path: Path, write_run: WriteRun) -> None:
     folder = written(tmp_path, write_run, benchmark="minigo", submission_division="closed")
     (one,) = score([folder])
-    assert any("does not check that a closed result converges no faster" in note for note in one.notes)
+    assert any("without the check that a closed result converges no faster" in note for note in one.notes)
 
 
 def test_too_few_and_scattered_runs_are_remarked(tmp_path: Path, write_run: WriteRun) -> None:
@@ -202,7 +202,7 @@ def test_too_few_and_scattered_runs_are_remarked(tmp_path: Path, write_run: Writ
         write_run(tmp_path, number, minutes=minutes, dataset="digits", quality_target=0.5)
     (one,) = score([tmp_path])
     assert one.interval and one.interval[0] == 0
-    assert "the runs are too few and vary too much to bound their mean from below" in one.notes
+    assert "too few runs with too much spread: the lower confidence limit is not meaningful" in one.notes
 
 
 def test_the_round_of_the_folder_sets_the_rules(tmp_path: Path, write_run: WriteRun) -> None:

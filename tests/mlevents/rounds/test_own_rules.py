@@ -1,0 +1,104 @@
+"""A log that records its benchmark's rules is judged by them; it sets no rules of a benchmark that a ruleset has."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlevents.checks.log_check import CheckReport, check, check_set
+from mlevents.rounds.own_rules import BEYOND_MLPERF, as_recorded, benchmark_rules, parse
+from mlevents.run_status import failure, rules_of
+from mlevents.summary import RunSummary
+
+WINE = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.75, runs=2)
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def report(write: Write, make_records: Callable[..., list[dict[str, Any]]]) -> Callable[..., CheckReport]:
+    """report(benchmark, rules, name, **changes): the check of a log that records `rules` for `benchmark`."""
+
+    def checked(
+        benchmark: str = "wine", rules: object = None, name: str = "result_0.txt", seed: int = 1, **changes: Any
+    ):
+        records = make_records(seed=seed)
+        for record in records:
+            if record["key"] in ("submission_benchmark", *changes):
+                record["value"] = changes.get(record["key"], benchmark)
+        added = {**records[2], "key": "benchmark_rules", "value": as_recorded(WINE) if rules is None else rules}
+        named = {**records[2], "key": "dataset", "value": "wine"}
+        return check(write([*records[:3], added, named, *records[3:]], name))
+
+    return checked
+
+
+def of_level(report: CheckReport, level: str = "error") -> set[str]:
+    return {one.rule for one in report.findings if one.level == level}
+
+
+def test_a_log_is_judged_by_the_rules_it_records(report: Callable[..., CheckReport]) -> None:
+    good = report()
+    assert (good.ruleset, good.passed, good.demonstration) == (BEYOND_MLPERF, True, False)
+    assert (failure(good.summary), good.summary.own_rules) == (None, WINE)
+    missed = report(rules=as_recorded(WINE) | {"target": 0.9}, name="result_1.txt")
+    assert failure(missed.summary) == "ended at 0.76, but its target is 0.9"
+    assert "target-reached" in of_level(missed)
+
+
+@pytest.mark.parametrize("benchmark", ["resnet", "gpt_125m"])
+def test_no_log_sets_the_rules_of_a_benchmark_that_a_ruleset_has(
+    benchmark: str, report: Callable[..., CheckReport]
+) -> None:
+    found = report(benchmark, as_recorded(WINE) | {"target": 0.1})
+    assert "benchmark-rules" in of_level(found)
+    assert found.summary.own_rules is None
+    rules, _ = rules_of(benchmark, None, [found.summary])
+    assert rules is not None and rules.target != 0.1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target": True},
+        {"target": 10**400},
+        {"target": "0.9"},
+        {"direction": ">"},
+        {"direction": []},
+        {"unit": "steps"},
+        {"runs": 0},
+        {"runs": 2.0},
+        {"metric": ""},
+        {"dataset": "x" * 41},
+        {"more": 1},
+    ],
+)
+def test_malformed_rules_are_a_finding(change: dict[str, Any], report: Callable[..., CheckReport]) -> None:
+    found = report(rules=as_recorded(WINE) | change)
+    assert {"benchmark-rules", "benchmark-known"} <= of_level(found)
+    assert (found.ruleset, found.summary.own_rules) == (BEYOND_MLPERF, None)
+
+
+@pytest.mark.parametrize("value", [7, [], "resnet", {}, {"target": {}}])
+def test_rules_that_are_no_object_of_all_fields_are_a_finding(
+    value: object, report: Callable[..., CheckReport]
+) -> None:
+    assert "benchmark-rules" in of_level(report(rules=value))
+
+
+@pytest.mark.parametrize("name", [None, "", "../x", "a b", "x" * 101, "bert"])
+def test_a_name_that_is_taken_or_no_folder_is_refused(name: object) -> None:
+    with pytest.raises(ValueError, match="name"):
+        parse(name, as_recorded(WINE))
+
+
+def test_runs_of_different_rules_are_no_set(report: Callable[..., CheckReport]) -> None:
+    def of(name: str, seed: int, **change: Any) -> RunSummary:
+        found: RunSummary = report(rules=as_recorded(WINE) | change, name=name, seed=seed).summary
+        return found
+
+    one, other = of("result_0.txt", 1), of("result_1.txt", 2)
+    assert not [found for found in check_set([one, other], BEYOND_MLPERF) if found.level == "error"]
+    easier = of("result_1.txt", 2, target=0.5)
+    differing = [found.message for found in check_set([one, easier], BEYOND_MLPERF) if found.level == "error"]
+    assert any(message.startswith("benchmark_rules differs within the set") for message in differing)

@@ -1,0 +1,171 @@
+"""Configs on a command line: names and files with methods added and left out, their names, and what is refused."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from timedrun.benchmark import Benchmark, find
+from timedrun.commands.run import without_places
+from timedrun.config import RunConfig, digest, dump
+from timedrun.config_choice import config_of, split
+from timedrun.errors import TimedrunError, UsageError
+from timedrun.methods import EMA, REGISTRY, BlurPool, LabelSmoothing, Method, ProgressiveResizing, SequenceLengthWarmup
+
+BENCHMARK = find("image_classification")
+METHODS = BENCHMARK.config("methods")
+
+FRACTION = st.floats(0.0625, 1, allow_nan=False)
+ANY_METHOD = st.one_of(
+    st.builds(EMA, half_life=st.floats(1e-9, 1e20), update_interval=st.integers(1, 10**6)),
+    st.builds(LabelSmoothing, smoothing=FRACTION),
+    st.builds(BlurPool, blur_first=st.booleans(), min_channels=st.integers(1, 64)),
+    st.builds(ProgressiveResizing, start=FRACTION, where=st.sampled_from(["batch", "loader"])),
+    st.builds(SequenceLengthWarmup, steps=st.integers(1000, 10**6), truncate=st.booleans()),
+)
+
+
+def as_text(method: Method, bare_words: bool) -> str:
+    values = {field.name: getattr(method, field.name) for field in fields(method)}
+    words = [f"{name}={str(value).lower() if bare_words else repr(value)}" for name, value in values.items()]
+    return f"{method.name}({','.join(words)})"
+
+
+def names_of(config: RunConfig) -> list[str]:
+    return [method.name for method in config.methods]
+
+
+@given(
+    methods=st.lists(ANY_METHOD, unique_by=lambda method: method.name),
+    without=st.sets(st.sampled_from(names_of(METHODS))),
+    bare_words=st.booleans(),
+)
+def test_any_methods_left_out_and_added_are_read_back_at_their_places(
+    methods: list[Method], without: set[str], bare_words: bool
+) -> None:
+    text = "methods" + "".join(f"-{name}" for name in sorted(without))
+    text += "".join(f"+{as_text(method, bare_words)}" for method in methods)
+    found = config_of(BENCHMARK, text)
+    expected = {method.name: method for method in METHODS.methods if method.name not in without}
+    expected |= {method.name: method for method in methods}
+    assert {method.name: method for method in found.methods} == expected
+    assert names_of(found) == [name for name in REGISTRY if name in expected]  # that of every shipped config
+    assert replace(found, methods=(), name="") == replace(METHODS, methods=(), name="")
+
+
+def test_the_shipped_configs_stack_methods_in_the_order_of_the_registry() -> None:
+    for benchmark in (BENCHMARK, find("gpt")):
+        for name in benchmark.config_names:
+            stacked = names_of(benchmark.config(name))
+            assert stacked == [one for one in REGISTRY if one in stacked], name
+
+
+def test_the_longest_config_name_wins_over_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = dict.fromkeys(["digits_foo", "digits_foo-ema", "foo-ema+blurpool", "digits_foo-ema-1.5"], "")
+    monkeypatch.setattr(Benchmark, "config_names", known)
+    for text, stem, signs in (
+        ("foo", "foo", ""),
+        ("foo-ema", "foo-ema", ""),
+        ("digits_foo-ema", "digits_foo-ema", ""),
+        ("foo-ema+blurpool", "foo-ema+blurpool", ""),
+        ("foo-ema-blurpool", "foo-ema", "-"),
+        ("foo-ema-1.5+ema(half_life=1.5)-blurpool", "foo-ema-1.5", "+-"),
+        ("foo-blurpool-ema", "foo", "--"),
+    ):
+        found, changes = split(BENCHMARK, text)
+        assert (found, "".join(sign for sign, _, _ in changes)) == (stem, signs), text
+
+
+def test_equal_settings_have_equal_names_and_only_changed_ones_have_a_digest(tmp_path: Path) -> None:
+    def name(text: str, *overrides: str) -> str:
+        return config_of(BENCHMARK, text, None, overrides).name
+
+    assert name("methods") == name("methods", "--seed", "7") == "digits_methods"
+    assert name("methods-ema+ema(half_life=6,update_interval=1)") == "digits_methods"
+    changed = config_of(BENCHMARK, "digits_methods-blurpool")
+    assert changed.name.startswith("digits_methods-") and len(changed.name) == len("digits_methods-") + 8
+    assert config_of(BENCHMARK, "methods", without=["blurpool"]) == changed
+    assert name("methods-ema+ema-blurpool", "--methods.ema.half-life", "6", "--methods.ema.update-interval", "1") == (
+        changed.name
+    )
+    assert name("methods", "--global-batch", "32") not in (changed.name, "digits_methods")
+    (tmp_path / "my.json").write_text(json.dumps(dump(changed)))
+    assert config_of(BENCHMARK, str(tmp_path / "my.json")) == changed
+    assert name(f"{tmp_path}/my.json+label_smoothing(smoothing=0.5)", "--seed", "3") == (
+        name("methods-blurpool+label_smoothing(smoothing=0.5)")
+    )
+    own = config_of(BENCHMARK, "methods-blurpool", name="no_blur")
+    assert own.name == "no_blur" and replace(own, name=changed.name) == changed
+    with pytest.raises(UsageError, match="cannot name a folder"):
+        config_of(BENCHMARK, "methods", name="a/b")
+
+
+def test_a_yaml_config_equals_the_json_config(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    values = dump(config_of(BENCHMARK, "methods", None, ["--optimizer.epsilon", "1e-9"]))
+    (tmp_path / "a.json").write_text(json.dumps(values))
+    (tmp_path / "b.yaml").write_text(yaml.safe_dump(values))
+    (tmp_path / "c.yml").write_text(json.dumps(values, indent=1))  # 1e-09, a string in YAML 1.1
+    by_format = [config_of(BENCHMARK, str(tmp_path / name)) for name in ("a.json", "b.yaml", "c.yml")]
+    assert len({digest(config) for config in by_format}) == 1 and by_format[0].optimizer.epsilon == 1e-9
+    (tmp_path / "b.yaml").write_text(yaml.safe_dump(values | {"compile": "yes"}))
+    with pytest.raises(UsageError, match=r"'yes' is not of type bool @ \$\.compile"):
+        config_of(BENCHMARK, str(tmp_path / "b.yaml"))
+    (tmp_path / "b.yaml").write_text("a: &x [1]\nb: [*x, *x]\n")
+    with pytest.raises(TimedrunError, match="has an alias"):
+        config_of(BENCHMARK, str(tmp_path / "b.yaml"))
+    (tmp_path / "b.yaml").write_text("a: !!python/name:os.system\n")
+    with pytest.raises(TimedrunError, match="cannot be read as YAML"):
+        config_of(BENCHMARK, str(tmp_path / "b.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("methds-blurpool", "no config 'methds'. Did you mean digits_methods"),
+        ("digits_method", "no config 'digits_method'. Did you mean digits_methods"),
+        ("methods+emma", "no method 'emma'. Did you mean ema? Methods: log_bias, blurpool"),
+        ("methods-emma", "digits_methods has no method 'emma'. Did you mean ema? It has: blurpool"),
+        ("methods-blurpool-blurpool", "has no method 'blurpool'"),
+        ("methods+ema", "has the method ema already; give fields to change: half_life=100.0, update_interval=20"),
+        ("methods+ema(half_live=3)", "no field 'half_live'. Did you mean half_life? Fields: half_life=100.0"),
+        ("methods+ema(half_life='8')", "'8' is not of type float @ $.half_life"),
+        ("methods+ema(update_interval=1.5)", "1.5 is not of type int @ $.update_interval"),
+        ("methods+ema(half_life=-1)", "half-life above 0"),
+        ("methods+sequence_length_warmup", "needs steps: give +sequence_length_warmup(steps=...)"),
+        ("methods+sequence_length_warmup(steps=(1,2))", "[1, 2] is not of type int @ $.steps"),
+        ("methods+progressive_resizing(where=moon)", "not one of batch, loader @ $.where"),
+        *((f"methods{text}", "cannot read the changes") for text in ("+ema(8)", "-ema(half_life=8)", "+", "--ema")),
+        *((f"methods{text}", "cannot read the changes") for text in ("+ema(", "+ema*2", "+ema(**{})", "+ema()()")),
+        ("methods+ema(half_life=__import__('os'))", "cannot read the changes"),
+        ("none/such.json+ema", "none/such.json: cannot be read"),
+    ],
+)
+def test_what_does_not_exist_or_fit_is_named_with_what_does(text: str, words: str) -> None:
+    with pytest.raises(TimedrunError) as refused:
+        config_of(BENCHMARK, text)
+    assert words in str(refused.value)
+
+
+def test_a_fault_of_a_method_in_a_file_is_named_with_its_place(tmp_path: Path) -> None:
+    values = dump(METHODS)
+    values["methods"][3]["half_life"] = "x"
+    values["methods"].append({"method": "quantum"})
+    (tmp_path / "my.json").write_text(json.dumps(values))
+    with pytest.raises(UsageError) as refused:
+        config_of(BENCHMARK, str(tmp_path / "my.json"))
+    assert "'x' is not of type float @ $.methods[3].half_life" in str(refused.value)
+    assert "no method 'quantum'" in str(refused.value) and "unknown error" not in str(refused.value)
+
+
+def test_the_recorded_command_holds_no_folder_of_a_config_file() -> None:
+    for word, kept in (
+        ("/home/someone/my.json", "my.json"),
+        ("../x.json+y/my.yaml+ema(half_life=8)", "my.yaml+ema(half_life=8)"),
+        ("a/b.yml-ema", "b.yml-ema"),
+        ("methods+ema", "methods+ema"),
+    ):
+        assert without_places(["run", "b", word, "--results", "/secret"]) == ["run", "b", kept]

@@ -1,0 +1,190 @@
+"""Configs as a command line names them: a name or a file, followed by methods that are added and left out.
+
+methods    digits_methods-blurpool    baseline+ema(half_life=8)-label_smoothing    my.json+ema    my.yaml
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from timedrun.benchmark import Benchmark
+from timedrun.config import Config, RunConfig, digest, load, method_of, override
+from timedrun.errors import TimedrunError, UsageError
+from timedrun.methods import REGISTRY, Method
+from timedrun.storage.result_files import read_json, read_text
+
+FILES: Final = (".json", ".yaml", ".yml")
+PATH: Final = re.compile(r".*[/\\](?=[^/\\]*\.(?:json|ya?ml)(?:[+-]|$))")
+"""Folders of a config file in a word of a command line."""
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
+SHAPE: Final = "give NAME or FILE, then +METHOD, +METHOD(field=value,...) or -METHOD"
+
+Change = tuple[str, str, dict[str, Any]]
+""""+" or "-", the name of a method, and the fields given for it."""
+
+
+def config_of(
+    benchmark: Benchmark,
+    text: str,
+    data: str | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    add: Sequence[str] = (),
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    name: str | None = None,
+    prog: str = "",
+) -> RunConfig:
+    """Return the config that `text` names, with its changes.
+
+    A config whose settings, the seed apart, differ from those of the config or file that `text` names is called
+    `<name>-<8 hexadecimal digits>` of the settings' digest, unless `name` is given.
+
+    Args:
+        data: dataset of a config that is given without it, such as "digits"; default: the benchmark's.
+        overrides: options such as `["--optimizer.peak-lr", "0.1"]`. prog: the command line they belong to.
+        add: methods to add, each as "ema" or "ema(half_life=8)".
+        only, without: names of the methods to keep and to leave out.
+
+    Raises:
+        UsageError: a name, field or value does not exist or does not fit; the message names what does.
+        SystemExit: from tyro, for an unknown option.
+    """
+    stem, changes = split(benchmark, text, data)
+    base = read_config(benchmark, Path(stem)) if stem.endswith(FILES) else benchmark.config(stem, data)
+    changed = base
+    for change in changes:
+        changed = with_change(changed, change)
+    for one in add:
+        changed = with_change(changed, *changes_of(f"+{one}"))
+    changed = override(changed, overrides, only=only, without=without, prog=prog)
+    if name is None and changed.name == base.name and digest(changed) != digest(base):
+        shipped = replace(changed, name=re.sub(r"-[0-9a-f]{8}$", "", base.name))  # equal settings have one name
+        name = f"{shipped.name}-{digest(shipped)[:8]}"
+    changed = replace(changed, name=changed.name if name is None else name)
+    if not NAME.fullmatch(changed.name):
+        source = stem if changed.name == base.name else "--name"
+        raise UsageError(
+            f"{source}: its name {ascii(changed.name)[:120]} cannot name a folder of results: use up to 100 letters,"
+            " digits and _ . + -."
+        )
+    return changed
+
+
+def split(benchmark: Benchmark, text: str, data: str | None = None) -> tuple[str, list[Change]]:
+    """Return the name or path at the beginning of `text`, the longest that exists, and the changes after it."""
+    known = {*benchmark.config_names, *getattr(benchmark.package, "MOVED_CONFIGS", {})}
+    ends = [found.start() for found in re.finditer(r"[+-]|\Z", text)]
+    for end in reversed(ends):
+        stem = text[:end]
+        names = {stem, f"{data or benchmark.spec.default_data}_{stem}"}
+        if Path(stem).is_file() if stem.endswith(FILES) else names & known:
+            return stem, changes_of(text[end:])
+    files = (text[:end] for end in ends if text[:end].endswith(FILES))
+    return next(files, text[: ends[0]]), []  # does not exist
+
+
+def changes_of(text: str) -> list[Change]:
+    """Parse changes such as "+ema(half_life=8)-blurpool". Raise UsageError for any other text."""
+    found: list[Change] = []
+    try:
+        node = ast.parse(f"_{text}", mode="eval").body
+        while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+            method: ast.expr = node.right
+            given: list[ast.keyword] = []
+            if isinstance(node.op, ast.Add) and isinstance(method, ast.Call) and not method.args:
+                given, method = method.keywords, method.func
+            if not isinstance(method, ast.Name) or any(one.arg is None for one in given):
+                raise ValueError
+            values = {one.arg or "": _value(one.value) for one in given}
+            found.insert(0, ("+" if isinstance(node.op, ast.Add) else "-", method.id, values))
+            node = node.left
+        if not isinstance(node, ast.Name) or node.id != "_":
+            raise ValueError
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        raise UsageError(f"cannot read the changes '{text[:200]}': {SHAPE}.") from None
+    return found
+
+
+def _value(node: ast.expr) -> Any:
+    """Return a literal; a bare word is a string, or a truth value."""
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id, node.id)
+    value = ast.literal_eval(node)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def with_change(config: Config, change: Change) -> Config:
+    """Return `config` with a method left out, added at its place in the order of REGISTRY, or, if the config has it,
+    with the given fields changed."""
+    sign, name, given = change
+    if sign == "-":
+        return override(config, [], without=[name])
+    kind = REGISTRY.get(name)
+    if kind is None:
+        raise UsageError(f"there is no method '{name}'.{nearest(name, REGISTRY)} Methods: {', '.join(REGISTRY)}.")
+    has = {method.name: method for method in config.methods}
+    if name in has and not given:
+        raise UsageError(f"config {config.name} has the method {name} already; give fields to change: {_fields(kind)}.")
+    known = [field.name for field in fields(kind)]
+    for field in given.keys() - set(known):
+        raise UsageError(f"method {name} has no field '{field}'.{nearest(field, known)} Fields: {_fields(kind)}.")
+    values = {field: getattr(has[name], field) for field in known} if name in has else {}
+    values |= given
+    missing = [one.name for one in fields(kind) if one.default is MISSING and one.name not in values]
+    if missing:
+        raise UsageError(f"method {name} needs {', '.join(missing)}: give +{name}({missing[0]}=...).")
+    has[name] = method_of({"method": name, **values})
+    order, kept = list(REGISTRY), [method.name for method in config.methods]
+    if name not in kept:
+        later = [other for other in kept if order.index(other) > order.index(name)]
+        kept.insert(kept.index(later[0]) if later else len(kept), name)
+    return replace(config, methods=tuple(has[name] for name in kept))
+
+
+def nearest(typed: str, names: Sequence[str] | dict[str, Any]) -> str:
+    """Return " Did you mean ...?" for a misspelt name, "" if none is near."""
+    near = difflib.get_close_matches(typed, names, n=1, cutoff=0.4)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+def _fields(kind: type[Method]) -> str:
+    shown = (one.name if one.default is MISSING else f"{one.name}={one.default}" for one in fields(kind))
+    return ", ".join(shown) or "none"
+
+
+def read_config(benchmark: Benchmark, path: Path) -> RunConfig:
+    """Load a config from a JSON or YAML file, which need not be trusted. Raise UsageError unless it is a config of
+    this benchmark."""
+    values = read_json(path) if path.suffix == ".json" else _read_yaml(path)
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}: no settings by name, so not a config; `timedrun show --json` prints one.")
+    benchmark.require_own(values, path)
+    # The class that has most of these settings; `load` names the ones that do not fit.
+    kinds = [type(benchmark.config(name)) for name in benchmark.config_names]
+    kind = max(kinds, key=lambda kind: len({field.name for field in fields(kind)} & values.keys()))
+    return load(kind, values, str(path))
+
+
+def _read_yaml(path: Path) -> Any:
+    """Read a YAML file of plain values; unlike YAML 1.1, take 5e-4 for a number."""
+    import yaml  # type: ignore[import-untyped]  # only for a YAML config
+
+    class Plain(yaml.SafeLoader):  # type: ignore[misc]
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):  # a few lines of them stand for gigabytes
+                raise yaml.YAMLError("it has an alias (*name); write the values out")
+            return super().compose_node(parent, index)
+
+    number = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
+    Plain.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    try:
+        return Plain(read_text(path)).get_single_data()
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise TimedrunError(f"{path}: cannot be read as YAML ({' '.join(str(error).split())}).") from None

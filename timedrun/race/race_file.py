@@ -1,0 +1,123 @@
+"""race.json: sides, schedule and outcome of a race, rewritten after every run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import cattrs
+
+from timedrun.errors import TimedrunError, UsageError
+from timedrun.storage.result_files import ResultPaths, read_json, write_json
+
+RACE_FILE: Final = "race.json"
+Status = Literal["planned", "running", "finished", "failed", "interrupted", "left out"]
+
+
+@dataclass(kw_only=True)
+class Turn:
+    """One run of the schedule."""
+
+    side: str
+    """Folder of its side."""
+    number: int
+    """N of result_N.txt; the runs of a round share it."""
+    seed: int
+    status: Status = "planned"
+    why: str = ""
+    """Reason of a status other than planned, running or finished."""
+    seconds: float = 0.0
+    """Wall-clock time of the process."""
+    session: int = 0
+    """How often the race had been resumed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A row of the table: the speed-up of the side `fast` over the side `slow`."""
+
+    row: str
+    slow: str
+    fast: str
+
+
+@dataclass(kw_only=True)
+class Race:
+    """Plan of a race and what became of its runs."""
+
+    benchmark: str
+    runs: int
+    """Runs of each side."""
+    options: dict[str, Any]
+    """Launch options of each run."""
+    sides: dict[str, str]
+    """Label of each side by its folder."""
+    comparisons: list[Comparison]
+    ablation: bool = False
+    turns: list[Turn]
+    session: int = 0
+    report: dict[str, Any] = field(default_factory=dict)
+    """Results: times, ratios, verdicts, package."""
+
+    def of_side(self, side: str, status: Status) -> list[Turn]:
+        """Return the turns of a side with a status, by number."""
+        return sorted(
+            (one for one in self.turns if (one.side, one.status) == (side, status)), key=lambda one: one.number
+        )
+
+    def complete(self, side: str) -> bool:
+        """Return True if every run of `side` finished."""
+        return len(self.of_side(side, "finished")) == self.runs
+
+    def save(self, folder: Path) -> None:
+        """Write race.json atomically; the results come first."""
+        plan: dict[str, Any] = cattrs.unstructure(self)
+        write_json(folder / RACE_FILE, {**plan.pop("report"), "race": plan})
+
+
+def load(folder: Path) -> Race:
+    """Return the race in `folder`; raise UsageError if it holds none, or one of an earlier version."""
+    if not (folder / RACE_FILE).is_file():
+        raise UsageError(f"{folder} holds no {RACE_FILE}; give the folder of a race.")
+    values = read_json(folder / RACE_FILE)
+    if not isinstance(values, dict) or "race" not in values:
+        raise UsageError(f"{folder / RACE_FILE} holds no schedule: an earlier version of timedrun wrote it.")
+    plan = values.pop("race")
+    try:
+        return cattrs.structure({**plan, "report": values}, Race)
+    except (cattrs.BaseValidationError, TypeError) as error:
+        raise UsageError(f"{folder / RACE_FILE}: {'; '.join(cattrs.transform_error(error))}.") from None
+
+
+def paths_of(folder: Path, turn: Turn) -> ResultPaths:
+    """Return the paths of the run of `turn` in the race's folder."""
+    return ResultPaths(folder / turn.side, turn.number)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the race in `folder`; raise TimedrunError if another process has it."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise TimedrunError(f"{folder}: this race is still running; wait for it, or end it.") from None
+
+
+def raced_together(first: Path, second: Path) -> bool:
+    """Return True if two folders of logs are sides of one race, by the race.json beside them."""
+    first, second = first.absolute(), second.absolute()
+    if first.parent != second.parent or first == second or not (first.parent / RACE_FILE).is_file():
+        return False
+    try:
+        values = json.loads((first.parent / RACE_FILE).read_text())
+        sides: Sequence[str] = values["race"]["sides"] if "race" in values else values["runs_seconds"]
+        return {first.name, second.name} <= {*sides}
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
