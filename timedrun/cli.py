@@ -40,6 +40,7 @@ VERBS: Final = {
     "Inspect": {
         "list": "list benchmarks and their configs",
         "show": "show the settings of a config, or how two configs differ",
+        "new": "write a benchmark to start from",
     },
 }
 """Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,

@@ -36,7 +36,7 @@ def race(arguments: argparse.Namespace) -> ExitCode:
 
     On SIGINT the current run ends as `timedrun run` does, and the report is made of the runs that finished.
     """
-    benchmark = find(arguments.benchmark)
+    benchmark = find(arguments.benchmark, working_directory=True)
     configs = [benchmark.config(name, arguments.data) for name in arguments.configs]
     names = [config.name for config in configs]
     if len(set(names)) != len(names):
