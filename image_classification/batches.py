@@ -209,7 +209,7 @@ class InMemoryImages:
     def batches(self, parts: Sequence[sampling.Indices], epoch: int, size: int) -> Iterator[LoadedBatch]:
         if size != self.images.shape[-1]:
             raise UsageError(
-                f"images held in memory have {self.images.shape[-1]} px per side and cannot be loaded at {size}; set"
+                f"images held in memory have {self.images.shape[-1]} px per side and cannot be loaded at {size} px; set"
                 " data.train_size and data.eval_size to that, and --methods.progressive-resizing.where batch."
             )
         for part in parts:
@@ -217,7 +217,7 @@ class InMemoryImages:
             yield LoadedBatch(self.images[chosen], self.labels[chosen])
 
     def close(self) -> None:
-        """Do nothing: no resource is held."""
+        """Close nothing: no resource is held."""
 
 
 def open_source(config: DataConfig, folder: Path | None, device: torch.device, *, train: bool, seed: int) -> Loader:

@@ -49,7 +49,7 @@ NOTES: Final = (
     "every loader draws the same crops of the same images, except ffcv_own, FFCV's pipeline as ffcv-imagenet has it, "
     "with crops and an order of its own.",
     "raw_host is the host's part of the raw loader for a GPU: images gathered for the copy, to be cropped there.",
-    "a pass: every image once; a loader is opened, yields five uncounted batches, is measured over the pass and is "
+    "each pass reads every image; a loader is opened, yields five uncounted batches, is measured over the pass and is "
     "closed before the next one starts. Passes are interleaved, each repeat in another order, after an uncounted one.",
     "per core: rate / workers, or / cores if they are fewer. CPU-seconds and memory: of this process and its children; "
     "memory is anonymous and shared, its peak in the uncounted pass above that before the loader was opened; "
@@ -80,7 +80,7 @@ def loader(config: ImageRunConfig, options: BenchOptions) -> LoaderComparison:
         rows,
         missing,
         goals=goals(rows),
-        notes=[f"images: {stores.source}; {rows[0].first.samples:,} a pass; device {device.type}.", *NOTES],
+        notes=[f"images: {stores.source}; {rows[0].first.samples:,} per pass; device {device.type}.", *NOTES],
         references=[("pillow", "jpeg"), ("ffcv_own", "beton_jpeg")],
         facts={
             "images": stores.source,
@@ -119,7 +119,7 @@ def measure(chosen: Sequence[str], stores: Stores, options: BenchOptions, device
             )
         seen = int(torch.cat(labels).sum())
         if sums.setdefault(repeat, seen) != seen:
-            raise DataError(f"{contestant} yielded other labels than the loaders before it; no rate was reported.")
+            raise DataError(f"{contestant} yielded different labels than the loaders before it; no rate was reported.")
         return found
 
     measured = interleaved(contestants, options.repeats, one_pass, name=str)

@@ -64,8 +64,8 @@ def choice(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         UsageError: an unknown name.
     """
     if unknown := [name for name in names if name not in CONTESTANTS]:
-        raise UsageError(f"no loader {', '.join(unknown)}; loaders: {', '.join(CONTESTANTS)}.")
-    missing = {name: "--loaders leaves it out." for name in CONTESTANTS if names and name not in names}
+        raise UsageError(f"unknown loader {', '.join(unknown)}; known: {', '.join(CONTESTANTS)}.")
+    missing = {name: "not selected by --loaders." for name in CONTESTANTS if names and name not in names}
     for name in CONTESTANTS.keys() - missing.keys():
         if reason := LOADERS[CONTESTANTS[name][0]].unavailable():
             missing[name] = reason
@@ -116,7 +116,7 @@ def make_stores(root: Path, names: Sequence[str], options: BenchOptions) -> Stor
             raise UsageError(f"--stores: {found}")
         manifests[name] = read_manifest(store)
     if len({manifest.source_sha256 for manifest in manifests.values()}) > 1:
-        raise UsageError(f"the stores in {folder} were made of different images; give another --stores folder.")
+        raise UsageError(f"the stores in {folder} were made from different images; choose another --stores folder.")
     if "jpeg" in manifests:
         train = manifests["jpeg"].splits["train"]
         source += f", {train.bytes / train.images / 1e3:.1f} kB on average"

@@ -31,7 +31,7 @@ def require(folder: Path) -> None:
         pickled = (folder / "data_batch_1").exists()
         hint = " It has the pickled Python version, which is not supported." if pickled else ""
         raise DataError(
-            f"{folder}: {', '.join(missing)} missing.{hint} Give the folder of CIFAR-10's binary version"
+            f"{folder}: {', '.join(missing)} missing.{hint} Pass the folder of CIFAR-10's binary version"
             " with --data-folder."
         )
     wrong = [name for name in FILES if (folder / name).stat().st_size != RECORD * PER_FILE]

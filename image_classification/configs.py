@@ -46,7 +46,7 @@ class ImageRunConfig(RunConfig):
     schedule: Schedule
     loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
     max_epochs: int = 0
-    """Greatest length of the run; 0: its schedule's. After the schedule the rate stays at its final factor."""
+    """Maximum length of the run; 0: that of its schedule. After the schedule the rate stays at its final factor."""
 
     @property
     def total_epochs(self) -> int:

@@ -95,14 +95,14 @@ def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[s
     except DataError as error:
         return found + [str(error)] * (not any(message in str(error) for message in found))
     if known.classes != model.classes:
-        found.append(f"the data has {known.classes} classes, the model {model.classes}; --model.classes sets it.")
+        found.append(f"the data has {known.classes} classes, but the model has {model.classes}; set --model.classes.")
     if not known.channels == model.channels == len(data.mean) == len(data.std):
         found.append(
             f"the data has {known.channels} channels, the model {model.channels}, mean and std {len(data.mean)} and"
             f" {len(data.std)}: they must agree."
         )
     if config.global_batch > known.train_samples:
-        found.append(f"global batch {config.global_batch} is more than the {known.train_samples} training samples.")
+        found.append(f"global batch {config.global_batch} exceeds the {known.train_samples} training samples.")
     rest = known.train_samples % max(1, config.global_batch)
     if not data.drop_last and 0 < rest < ranks:
         found.append(f"the last batch of an epoch has {rest} samples for {ranks} ranks; set --data.drop-last.")
@@ -138,9 +138,9 @@ def unused_settings(data: DataConfig) -> list[str]:
     if own and not data.train_size == data.eval_size == own:
         found.append(f"{data.source} has images of {own} px: set --data.train-size {own} --data.eval-size {own}.")
     if data.order_block < 1 or data.order_window < 1:
-        found.append("data.order_block and data.order_window count from 1.")
+        found.append("data.order_block and data.order_window must be at least 1.")
     if data.prefetch < 0 or data.workers < 0:
-        found.append("data.prefetch and data.workers count from 0.")
+        found.append("data.prefetch and data.workers must be 0 or more.")
     return found
 
 

@@ -125,7 +125,7 @@ def read_index(folder: Path) -> Index:
             raise ValueError(f"version {head.version}")
     except (OSError, ValueError, AttributeError, RecursionError, cattrs.BaseValidationError) as error:
         raise DataError(
-            f"{path}: damaged or edited ({type(error).__name__}), or of another version; run prepare again."
+            f"{path}: damaged or edited ({type(error).__name__}), or written by another version; run prepare again."
         ) from None
     splits = {split: SampleIndex.open(folder, f"{path.stem}.{split}", head.files, FILE_ROW) for split in SPLITS}
     index = Index(head.classes, splits)

@@ -51,10 +51,10 @@ def prepare(
     """
     source = config.data.source
     if not images and (validation_labels or skip_broken):
-        raise UsageError("--validation-labels and --skip-broken go with --images; nothing was prepared.")
+        raise UsageError("--validation-labels and --skip-broken require --images; nothing was prepared.")
     if images and source != "image_folder":
         raise UsageError(
-            f"{config.name} trains on {source} and takes no --images; nothing was prepared. Give a config with "
+            f"{config.name} trains on {source} and does not use --images; nothing was prepared. Use a config with "
             "data source image_folder, such as imagenet_baseline."
         )
     if source == "cifar10":
@@ -72,7 +72,7 @@ def prepare(
         if validation_labels or skip_broken or not alone:
             where = images[0] if images[0].is_dir() else "FOLDER, one of train/ and val/,"
             raise UsageError(
-                f"format folder is read in place and not made: give --data-folder {where} without --images, or "
+                f"format folder is read in place and not made: use --data-folder {where} without --images, or "
                 "make a store with --data.store.format jpeg, raw or beton; nothing was prepared."
             )
     elif images:
@@ -136,7 +136,7 @@ def _image_facts(
     notes = []
     if len(classes) != config.model.classes:
         notes.append(
-            f"the data has {len(classes)} classes, config {config.name} {config.model.classes}: "
+            f"the data has {len(classes)} classes, but config {config.name} has {config.model.classes}: "
             f"a run needs --model.classes {len(classes)}"
         )
     for split in dict.fromkeys(source_split(split) for split in splits):

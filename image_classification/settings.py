@@ -17,7 +17,7 @@ class DataConfig:
 
     source: Literal["digits", "cifar10", "image_folder", "synthetic"]
     train_size: int
-    """Pixels a side of a training image."""
+    """Pixels per side of a training image."""
     eval_size: int
     eval_resize: int = 0
     """image_folder: pixels of the short side before the centre crop of `eval_size`."""

@@ -24,7 +24,7 @@ TASK = 32  # images per task of a worker process
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticImages:
-    """Settings of synthetic images; equal settings give equal pixels."""
+    """Settings of synthetic images; equal settings yield equal pixels."""
 
     train: int
     evaluation: int = 16
@@ -54,7 +54,7 @@ def write_images(folder: Path, settings: SyntheticImages, *, workers: int) -> No
         (_write, draft, settings),
         workers=workers,
         name=lambda task: f"synthetic images {task.start} to {task.stop - 1}",
-        remedy="no synthetic images were made. Run it again, with fewer --workers if memory was short.",
+        remedy="no synthetic images were made. Run the command again, with fewer --workers if memory ran out.",
     )
     for _ in done:
         pass

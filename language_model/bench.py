@@ -60,9 +60,9 @@ def loader(config: BertRunConfig, options: BenchOptions) -> LoaderComparison:
     source = "the given store" if options.data_folder else "a synthetic store with the lengths of MLPerf's BERT data"
     return LoaderComparison(
         rows,
-        {name: "--loaders leaves it out." for name in LOADERS if options.loaders and name not in options.loaders},
+        {name: "not selected by --loaders." for name in LOADERS if options.loaders and name not in options.loaders},
         goals=[goal(rows)],
-        notes=[f"sequences of {source}; {options.count:,} a pass, batches of {options.batch}."],
+        notes=[f"sequences of {source}; {options.count:,} per pass, batches of {options.batch}."],
         facts={"sequences": source},
     )
 
@@ -106,7 +106,7 @@ def measure(config: BertRunConfig, options: BenchOptions) -> list[LoaderRates]:
             manifest = read_manifest(store)
             if manifest.longest > config.data.longest:
                 raise DataError(
-                    f"{store} has sequences of {manifest.longest} tokens, data.longest is {config.data.longest};"
+                    f"{store} has sequences of {manifest.longest} tokens, but data.longest is {config.data.longest};"
                     " nothing was measured; raise --data.longest"
                 )
             if (available := manifest.splits["train"].sequences) < batch:

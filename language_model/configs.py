@@ -102,13 +102,13 @@ class BertRunConfig(RunConfig):
             found.append(f"{', '.join(unsupported)} cannot be applied to BERT; use --speed.* options.")
         if self.optimizer.kind == "lamb" and speed.fused_qkv:
             found.append(
-                "lamb scales each tensor's step by its norm, so one for queries, keys and values is another"
-                " optimizer; use --speed.no-fused-qkv."
+                "lamb scales each tensor's step by its norm, so fusing queries, keys and values changes its"
+                " steps; use --speed.no-fused-qkv."
             )
         if self.submission.division == "closed" and self.dataset == "wikipedia":
             found.append(
-                "the closed division's BERT has a pooler and a next-sentence loss, which this one lacks; a"
-                " result on Wikipedia can only be of --submission.division open."
+                "the closed division's BERT has a pooler and a next-sentence loss, which this one lacks;"
+                " for Wikipedia, use --submission.division open."
             )
         if self.schedule.steps * self.global_batch < self.max_samples:
             found.append(

@@ -83,7 +83,7 @@ def preflight(config: BertRunConfig, folder: Path | None, ranks: int) -> list[st
     model = config.architecture
     if known.vocabulary != model.vocabulary:
         found.append(
-            f"the data has a vocabulary of {known.vocabulary:,} tokens, the model has {model.vocabulary:,};"
+            f"the data has a vocabulary of {known.vocabulary:,} tokens, but the model has {model.vocabulary:,};"
             f" set --architecture.vocabulary {known.vocabulary} or prepare the data with the model's vocabulary."
         )
     if not known.longest <= config.data.longest <= model.positions:

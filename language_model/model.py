@@ -78,8 +78,8 @@ class ReferenceBert(nn.Module):
         """Return (T, vocabulary) scores at every row of a padded batch. Raises UsageError for an unpadded one."""
         if not batch.padded:
             raise UsageError(
-                "the transformers baseline takes padded batches only; this step's batch is unpadded and was not "
-                "computed. Collate with padding, or use --implementation timedrun."
+                "the transformers baseline accepts padded batches only; this step's batch is unpadded and was "
+                "not computed. Collate with padding, or use --implementation timedrun."
             )
         shape = (batch.lengths.numel(), batch.longest)
         place = torch.arange(batch.longest, device=batch.lengths.device)

@@ -84,7 +84,7 @@ def prepare(
         raise UsageError("--evaluation-text and --vocabulary need --text; nothing was prepared.")
     if config.data.source == "topics" and text:
         raise UsageError(
-            f"{config.name} trains on Python's own help topics and does not use other text; nothing was prepared."
+            f"{config.name} trains on Python's own help topics and cannot use other text; nothing was prepared."
             " Use a config with data source text_store, such as wikipedia_small_baseline."
         )
     if text:

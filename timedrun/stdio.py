@@ -52,7 +52,7 @@ def write(text: str, stream: TextIO | None = None) -> None:
 
 def terminal_columns(stream: TextIO) -> int | None:
     """Return the columns of the terminal that shows `stream` as it is now, None if none does."""
-    if not stream.isatty():
+    if stream.closed or not stream.isatty():
         return None
     try:
         return os.get_terminal_size(stream.fileno()).columns or 80

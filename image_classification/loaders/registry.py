@@ -47,7 +47,7 @@ class ImageLoader:
         return loader
 
     def problems(self, config: DataConfig, folder: Path | None) -> list[str]:
-        """Return what keeps the loader from reading the store; without an existing folder, only the config is checked.
+        """Return the reasons why the loader cannot read the store; without an existing folder, only check the config.
 
         Manifests and file sizes are read, images are not.
         """

@@ -153,8 +153,8 @@ class _Build:
         free = shutil.disk_usage(self.out).free
         if needed > free:
             raise DataError(
-                f"{self.out}: about {needed / 1e9:,.1f} GB are needed and {free / 1e9:,.1f} GB are free; nothing was "
-                "written. Free disk space or name a folder on another disk."
+                f"{self.out}: about {needed / 1e9:,.1f} GB are needed, but only {free / 1e9:,.1f} GB are free; nothing "
+                "was written. Free disk space or name a folder on another disk."
             )
 
     def write_shards(self, workers: int) -> None:
@@ -260,7 +260,7 @@ def _work_folder(out: Path) -> Iterator[None]:
             (out / WORK).mkdir(exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"{out}: cannot be created or written to ({error.strerror}); nothing was prepared. Give another "
+                f"{out}: cannot be created or written to ({error.strerror}); nothing was prepared. Choose another "
                 "--data-folder."
             ) from None
         try:
@@ -279,7 +279,7 @@ def _work_folder(out: Path) -> Iterator[None]:
 def _require_same(out: Path, present: ImageManifest, settings: StoreConfig, source: Source) -> None:
     before = asdict(replace(present.settings, evaluation_resizes=()))
     now = asdict(replace(settings, evaluation_resizes=()))
-    different = [f"{name} is {before[name]} there, {now[name]} now" for name in now if before[name] != now[name]]
+    different = [f"{name} is {before[name]} there but {now[name]} now" for name in now if before[name] != now[name]]
     if present.source_sha256 != source.sha256:
         different.append("the images differ")
     if different:

@@ -22,7 +22,7 @@ def effective_settings(settings: StoreConfig, eval_resize: int) -> StoreConfig:
     """
     if settings.format not in FORMATS:
         raise UsageError(
-            f"format {settings.format} is read in place and not built; give --data.store.format jpeg, raw or beton."
+            f"format {settings.format} is read in place and not built; use --data.store.format jpeg, raw or beton."
         )
     used = {name: getattr(settings, name) for name in FORMAT_SETTINGS[settings.format]}
     found = replace(StoreConfig(format=settings.format), **used)

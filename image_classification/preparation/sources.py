@@ -133,7 +133,7 @@ def _validation(
     flat = [member for member in members if PurePosixPath(member.name).parent.name not in numbers]
     if flat and labels is None:
         raise DataError(
-            f"{path}: {flat[0].name} is not in the folder of a class, so its class is unknown; give "
+            f"{path}: {flat[0].name} is not in the folder of a class, so its class is unknown; use "
             f"--validation-labels {DEVKIT}, or a file with lines of file name and class."
         )
     if labels is None:

@@ -68,8 +68,8 @@ def _classes(path: Path, synsets: bytes) -> dict[int, str]:
         from scipy.io.matlab import MatReadError
     except ImportError:
         raise DataError(
-            f"{path}: scipy is needed to read its meta.mat; pip install 'timedrun[imagenet]', or give "
-            "--validation-labels a file with lines of file name and class."
+            f"{path}: scipy is needed to read its meta.mat; pip install 'timedrun[imagenet]', or use "
+            "--validation-labels with a file with lines of file name and class."
         ) from None
     try:
         rows: Any = loadmat(io.BytesIO(synsets), squeeze_me=True)["synsets"]

@@ -97,7 +97,7 @@ def encode_beton(image: SourceImage, settings: StoreConfig, split: str) -> Encod
     height, width = reduced_size(original_height, original_width, settings.size)
     if max(height, width) >= 1 << 16:
         raise DataError(
-            f"{image.item.name}: {width}x{height} pixels, a .beton file holds at most 65535 per side; set "
+            f"{image.item.name}: {width}x{height} pixels, but a .beton file holds at most 65535 per side; set "
             "--data.store.size."
         )
     as_jpeg = is_jpeg(image.position, settings.jpeg_share)

@@ -170,7 +170,7 @@ def differences(folder: Path, manifest: ImageManifest, wanted: StoreConfig, eval
     held = manifest.settings
     if held.format != wanted.format:
         return [
-            f"{folder} holds {describe_store(held)}; the config needs format {wanted.format}. Give another"
+            f"{folder} holds {describe_store(held)}; the config needs format {wanted.format}. Use another"
             f" --data-folder, prepare a store, or use --data.store.format {held.format} with a loader that reads it."
         ]
     found = []
@@ -178,7 +178,7 @@ def differences(folder: Path, manifest: ImageManifest, wanted: StoreConfig, eval
         ours, theirs = getattr(wanted, name), getattr(held, name)
         if ours != theirs and name != "evaluation_resizes":  # a run only needs the split that it evaluates on
             found.append(
-                f"{folder} was made with {name} {theirs}, the config has {ours}; use"
+                f"{folder} was made with {name} {theirs}, but the config has {ours}; use"
                 f" --data.store.{name.replace('_', '-')} {theirs}, or prepare a store with the config's."
             )
     return found + missing_splits(folder, manifest, run_splits(wanted, eval_resize))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from timedrun.benchmark import EVERYTHING, BenchmarkSpec
 
 SPEC = BenchmarkSpec(
-    title="Language modelling: GPT-125M on OpenWebText to a validation loss of 3.1826 nats a token",
+    title="Language modelling: GPT-125M on OpenWebText to a validation loss of 3.1826 nats per token",
     mlperf_benchmark="gpt_125m",
     ruleset="beyond_mlperf",
     default_data="shakespeare",

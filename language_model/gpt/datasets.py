@@ -87,7 +87,7 @@ def preflight(config: GptRunConfig, folder: Path | None, ranks: int) -> list[str
     found = config.problems()
     if known.vocabulary != vocabulary:
         found.append(
-            f"the token store has a vocabulary of {known.vocabulary:,} tokens, the model has {vocabulary:,};"
+            f"the token store has a vocabulary of {known.vocabulary:,} tokens, but the model has {vocabulary:,};"
             f" set --model.vocabulary {known.vocabulary}."
         )
     if known.train_samples < 1:

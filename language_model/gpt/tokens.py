@@ -140,7 +140,7 @@ def prepare_tokens(
     merges: Path | None = None,
     alphabet: str = "",
 ) -> Manifest:
-    """Build a token store in `out` from the concatenated texts in `paths`; the same input gives the same bytes.
+    """Build a token store in `out` from the concatenated texts in `paths`; the same input yields the same bytes.
 
     The first int(characters * (1 - VALIDATION_FRACTION)) characters are for training, the rest for validation, as
     nanoGPT splits tinyshakespeare. Tokens are characters or, with `encoder` and `merges`, GPT-2's; then each file is a
@@ -188,7 +188,7 @@ def prepare_tokens(
         for writer in writers.values():
             writer.discard()
         raise DataError(
-            f"{total:,} characters leave fewer than 2 tokens for {' and '.join(short)}; no store was written. Give more"
+            f"{total:,} characters leave fewer than 2 tokens for {' and '.join(short)}; no store was written. Use more"
             " text."
         )
     parts = {

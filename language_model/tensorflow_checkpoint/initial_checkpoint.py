@@ -58,7 +58,7 @@ def find(path: Path) -> Path:
         return prefix
     raise DataError(
         f"{path}: no initial checkpoint. Looked for a folder or a .safetensors file of this name and for TensorFlow's"
-        f" {index.name} beside it; training cannot start from it. MLPerf's is model.ckpt-28252 (tf1)."
+        f" {index.name} next to it; training cannot start from it. MLPerf's is model.ckpt-28252 (tf1)."
     )
 
 
@@ -81,7 +81,9 @@ def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[
     stored = load_safetensors(file)
     tensors = {_current(name): tensor for name, tensor in stored.items()}
     if len(tensors) < len(stored):
-        raise DataError(f"{file}: holds layer norms under old names (gamma, beta) and under new ones; drop one.")
+        raise DataError(
+            f"{file}: holds layer norms under old names (gamma, beta) and under new ones; remove one of the two."
+        )
     try:
         weights = check(tensors, architecture)
     except DataError as error:

@@ -136,7 +136,7 @@ def _check_extent(prefix: Path, name: str, entry: Entry, shards: list[npt.NDArra
     end, length = entry.offset + entry.size, len(shards[entry.shard])
     if min(entry.offset, entry.size) < 0 or end > length:
         path = _shard_path(prefix, entry.shard, len(shards))
-        raise BundleError(f"{path}: has {length} bytes, tensor {name} ends at {end}: truncated. {_AGAIN}")
+        raise BundleError(f"{path}: has {length} bytes, but tensor {name} ends at {end}: truncated. {_AGAIN}")
     if entry.dtype in DTYPES:
         expected = math.prod(entry.shape) * np.dtype(DTYPES[entry.dtype]).itemsize
         if entry.size != expected:
@@ -180,7 +180,7 @@ def _table(path: Path, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise BundleError(f"{path}: {len(data)} bytes are too few for an index: truncated. {_AGAIN}")
     if int.from_bytes(data[-8:], "little") != TABLE_MAGIC:
         raise BundleError(
-            f"{path}: does not end with LevelDB's magic number: truncated, or no TensorFlow checkpoint of version 2."
+            f"{path}: does not end with LevelDB's magic number: truncated, or not a TensorFlow checkpoint of version 2."
             f" {_AGAIN}"
         )
     footer = data[-_FOOTER:-8]

@@ -89,7 +89,7 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
                 if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts)
             )
             if not inside:
-                raise DataError(f"{path} contains no file; nothing was prepared; name a folder with text files")
+                raise DataError(f"{path} contains no files; nothing was prepared; name a folder with text files")
             found.extend(inside)
         elif path.is_file():
             found.append(path)
@@ -98,7 +98,7 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
     seen: set[Path] = set()
     for file in found:
         if file.resolve() in seen:
-            raise DataError(f"{file} is given twice; nothing was prepared; give every file once")
+            raise DataError(f"{file} is listed twice; nothing was prepared; list every file once")
         seen.add(file.resolve())
     return found
 

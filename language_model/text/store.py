@@ -172,7 +172,7 @@ class RaggedStore:
         return len(self.lengths)
 
     def read(self, indices: NDArray[np.int64]) -> Sequences:
-        """Read the sequences `indices` in order; the evaluation split gives `MaskedSequences`.
+        """Read the sequences `indices` in order; the evaluation split returns `MaskedSequences`.
 
         Raises:
             DataError: the tokens contradict the index or the vocabulary.

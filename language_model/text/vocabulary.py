@@ -90,20 +90,20 @@ def read_vocabulary(path: Path) -> Vocabulary:
         )
     if words[0] != SPECIAL_WORDS["pad"]:
         raise DataError(
-            f"{path} does not begin with {SPECIAL_WORDS['pad']}; nothing was prepared; padding is id 0 to every model"
+            f"{path} does not begin with {SPECIAL_WORDS['pad']}; nothing was prepared; every model pads with id 0"
         )
     if "" in words:
         raise DataError(f"{path}, line {words.index('') + 1} is empty; nothing was prepared; every line is a WordPiece")
     twice = [word for word, count in Counter(words).items() if count > 1]
     if twice:
-        raise DataError(f"{path} has {len(twice)} WordPieces twice, the first is {twice[0]!r}; nothing was prepared")
+        raise DataError(f"{path} has {len(twice)} WordPieces twice, first {twice[0]!r}; nothing was prepared")
     return Vocabulary(tuple(words))
 
 
 def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocabulary:
     """Train a vocabulary of at most `size` WordPieces; `sentences` is called twice.
 
-    The same text always gives the same vocabulary. The trainer alone numbers word parts in hash-table order and breaks
+    The same text always yields the same vocabulary. The trainer alone numbers word parts in hash-table order and breaks
     ties by number, so all single characters are numbered beforehand.
 
     Raises:
@@ -121,7 +121,7 @@ def train_vocabulary(sentences: Callable[[], Iterable[str]], size: int) -> Vocab
     if not characters or size < least:
         raise DataError(
             f"a vocabulary of {size:,} WordPieces cannot be trained: {len(characters):,} characters need {least:,}; "
-            "nothing was prepared; ask for a larger vocabulary"
+            "nothing was prepared; choose a larger vocabulary"
         )
     trainer = library.trainers.WordPieceTrainer(
         vocab_size=size,

@@ -114,7 +114,7 @@ def test_a_loader_that_is_not_installed_is_listed_with_the_reason(monkeypatch: p
 
 def test_an_unknown_loader_is_refused_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "loader", "image_classification", "--loaders", "pilow"]) == ExitCode.USAGE
-    assert "no loader pilow; loaders: pillow, turbojpeg" in capsys.readouterr().err
+    assert "unknown loader pilow; known: pillow, turbojpeg" in capsys.readouterr().err
 
 
 def test_no_loader_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_loader_that_gives_other_labels_gets_no_rate(
         )
 
     monkeypatch.setattr(bench, "opened", opened)
-    with pytest.raises(DataError, match="yielded other labels"):
+    with pytest.raises(DataError, match="yielded different labels"):
         bench.measure(["pillow", "turbojpeg"], stores, SMALL, torch.device("cpu"))
 
 

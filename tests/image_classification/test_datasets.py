@@ -48,10 +48,10 @@ def test_a_store_of_another_format_is_refused_with_its_format(prepared: dict[For
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda c: replace(c, model=replace(c.model, classes=3)), "10 classes, the model 3"),
+        (lambda c: replace(c, model=replace(c.model, classes=3)), "10 classes, but the model has 3"),
         (lambda c: replace(c, model=replace(c.model, channels=1)), "3 channels, the model 1"),
-        (lambda c: replace(c, global_batch=1024), "more than the 512 training samples"),
-        (lambda c: replace(c, data=replace(c.data, source="cifar10")), "needs a folder"),
+        (lambda c: replace(c, global_batch=1024), "exceeds the 512 training samples"),
+        (lambda c: replace(c, data=replace(c.data, source="cifar10")), "needs a data folder"),
     ],
 )
 def test_a_config_that_does_not_fit_its_data_is_refused(change: Callable[..., object], words: str) -> None:
@@ -65,13 +65,18 @@ def test_preflight_of_stored_images_reports_every_fault_once(prepared: dict[Form
     assert preflight(replace(small, data=replace(FOLDER, store=StoreConfig(format="jpeg"))), prepared["jpeg"], 1) == []
     wrong = replace(config, data=replace(FOLDER, loader="raw", store=StoreConfig(format="raw", size=32), padding=3))
     found = preflight(wrong, prepared["raw"], 1)
-    for words in ("data.padding", "made with size 24, the config has 32", "2 classes, the model 1000", "global batch"):
+    for words in (
+        "data.padding",
+        "made with size 24, but the config has 32",
+        "2 classes, but the model has 1000",
+        "global batch",
+    ):
         assert sum(words in line for line in found) == 1, words
     missing = replace(wrong, data=replace(wrong.data, eval_resize=22))
     found = preflight(missing, prepared["raw"], 1)
     assert sum("no evaluation images of short side 22" in line for line in found) == 1
     assert len([line for line in preflight(wrong, prepared["folder"], 1) if "not a complete image store" in line]) == 1
-    assert any("needs a folder" in line for line in preflight(wrong, None, 1))
+    assert any("needs a data folder" in line for line in preflight(wrong, None, 1))
 
 
 def test_the_run_info_names_loader_store_and_order() -> None:
@@ -122,8 +127,8 @@ def test_no_config_has_an_unused_setting(config: Callable[[], Any]) -> None:
             "format jpeg and order random: data.store.size",
         ),
         (imagenet_methods, {"store": StoreConfig(format="raw", size=9, jpeg_quality=3)}, "data.store.jpeg_quality"),
-        (imagenet_methods, {"order": "quasi_random", "order_window": 0}, "count from 1"),
-        (imagenet_methods, {"prefetch": -1}, "count from 0"),
+        (imagenet_methods, {"order": "quasi_random", "order_window": 0}, "at least 1"),
+        (imagenet_methods, {"prefetch": -1}, "0 or more"),
     ],
 )
 def test_an_unused_or_impossible_setting_is_refused(

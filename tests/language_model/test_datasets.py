@@ -127,7 +127,7 @@ def test_preflight_reports_all_faults_at_once(tiny_config: BertRunConfig, tiny_s
     problems = "\n".join(preflight(wrong, tiny_store, 10**5))
     known = facts(tiny_config.data, tiny_store)
     for words in (
-        f"vocabulary of {known.vocabulary} tokens, the model has 50",
+        f"vocabulary of {known.vocabulary} tokens, but the model has 50",
         "has 20 positions",
         "global batch 1000000 exceeds",
         "cannot be divided over 100000 ranks",

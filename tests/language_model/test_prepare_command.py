@@ -32,7 +32,7 @@ def test_prepare_builds_and_checks_a_store_of_the_configs_length(tmp_path: Path,
 def test_text_without_a_folder_or_for_a_source_of_its_own_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--data-folder"):
         prepare(wikipedia_small_baseline(), None, decode=False, workers=1, text=[tmp_path])
-    with pytest.raises(UsageError, match="does not use other text"):
+    with pytest.raises(UsageError, match="cannot use other text"):
         prepare(topics_baseline(), tmp_path, decode=False, workers=1, text=[tmp_path])
 
 

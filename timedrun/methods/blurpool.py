@@ -137,7 +137,7 @@ def _is_plain_conv(conv: nn.Conv2d) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class BlurPool(Method):
-    """Anti-aliased down-sampling: slightly more work a step, fewer epochs to the same accuracy."""
+    """Anti-aliased down-sampling: slightly more work per step, fewer epochs to the same accuracy."""
 
     name: ClassVar[str] = "blurpool"
     replace_convs: bool = True

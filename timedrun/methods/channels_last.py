@@ -13,7 +13,7 @@ from timedrun.methods.method import Hooks, Method, NoEffect
 
 def channels_last(model: nn.Module) -> int:
     """Put every 4-dimensional parameter and buffer in channels-last order, in place; returns how many parameters."""
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the stub wants dtype and device too
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the stub requires dtype and device as well
     return sum(parameter.dim() == 4 for parameter in model.parameters())
 
 

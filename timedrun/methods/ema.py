@@ -78,15 +78,15 @@ class _EMAHooks(Hooks):
         if self.shadow.keys() != current.keys():
             unknown = sorted(self.shadow.keys() ^ current.keys())
             raise ValueError(
-                f"the moving average is of another model: {len(unknown)} tensors are in only one of the two, for "
-                f"example {unknown[0]!r}; nothing was changed; give ema the model it was started with"
+                f"the moving average belongs to another model: {len(unknown)} tensors are in only one of the two, for "
+                f"example {unknown[0]!r}; nothing was changed; use ema with the model it was started with"
             )
         for name, tensor in current.items():
             held = self.shadow[name]
             if (held.shape, held.dtype) != (tensor.shape, tensor.dtype):  # copying would cast in silence
                 raise ValueError(
-                    f"the moving average of {name!r} is {held.dtype} {tuple(held.shape)}, the model's tensor is "
-                    f"{tensor.dtype} {tuple(tensor.shape)}; nothing was changed; give ema the model it was started with"
+                    f"the moving average of {name!r} is {held.dtype} {tuple(held.shape)}, but the model's tensor is "
+                    f"{tensor.dtype} {tuple(tensor.shape)}; nothing was changed; use the model ema started with"
                 )
         self.shadow = {name: self.shadow[name].to(tensor.device) for name, tensor in current.items()}
         return self.shadow

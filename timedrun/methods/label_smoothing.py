@@ -42,7 +42,7 @@ class LabelSmoothing(Method):
 
     def __post_init__(self) -> None:
         if not 0 <= self.smoothing <= 1:
-            raise ValueError(f"label_smoothing.smoothing is a fraction between 0 and 1, not {self.smoothing}")
+            raise ValueError(f"label_smoothing.smoothing must be a fraction between 0 and 1, not {self.smoothing}")
 
     def hooks(self) -> Hooks:
         return _LabelSmoothingHooks(self.smoothing)

@@ -19,7 +19,7 @@ class NoEffect(TimedrunError, RuntimeError):
 
 
 class Hooks:
-    """Run-time state of one method in one run. Every hook does nothing unless a method overrides it."""
+    """Run-time state of one method in one run. Hooks have no effect unless a method overrides them."""
 
     saved: ClassVar[tuple[str, ...]] = ()
     """Attributes that a resumed run needs: plain values and tensors."""
@@ -46,7 +46,9 @@ class Hooks:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the output of `state_dict`. Raises ValueError if the state does not fit this method."""
         if state.keys() != set(self.saved):
-            raise ValueError(f"{type(self).__name__} restores {list(self.saved)}, the saved state has {sorted(state)}")
+            raise ValueError(
+                f"{type(self).__name__} restores {list(self.saved)}, but the saved state has {sorted(state)}"
+            )
         for name, value in state.items():
             setattr(self, name, copy.deepcopy(value))
 

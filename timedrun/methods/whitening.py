@@ -24,7 +24,7 @@ def whitening_weights(images: Tensor, kernel_size: int = 2, eps: float = 5e-4) -
     if min(height, width) < kernel_size or patches < dimensions:
         raise ValueError(
             f"whitening needs at least {dimensions} patches of {kernel_size} x {kernel_size}, "
-            f"and images {list(images.shape)} do not hold them; give it more or larger images"
+            f"and images {list(images.shape)} have fewer; use more or larger images"
         )
     moment = torch.zeros(dimensions, dimensions, dtype=torch.float64, device=images.device)
     for chunk in torch.split(images, _CHUNK):
@@ -47,8 +47,8 @@ def whiten(convolution: nn.Conv2d, images: Tensor, eps: float = 5e-4) -> None:
     weights = whitening_weights(images, convolution.kernel_size[0], eps)
     if weights.shape != convolution.weight.shape:
         raise ValueError(
-            f"whitening gives weights {list(weights.shape)} for these images, the convolution holds "
-            f"{list(convolution.weight.shape)}; give it {len(weights)} output channels; nothing was changed"
+            f"whitening computes weights {list(weights.shape)} for these images, but the convolution holds "
+            f"{list(convolution.weight.shape)}; nothing was changed; set {len(weights)} output channels"
         )
     convolution.weight.copy_(weights)
     convolution.weight.requires_grad_(False)

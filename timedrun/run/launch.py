@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlevents import keys, record
+from mlevents.event import is_number
 from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord
 from timedrun.benchmark import Benchmark
@@ -132,8 +133,7 @@ def verdict(
         words = f"{reason}; resume with the same command and --resume: {paths.log}"
         return Verdict(ExitCode.STOPPED_RESUMABLE, words, run)
     if reason in {Outcome.NOT_REACHED.value, Outcome.BUDGET_SPENT.value}:
-        quality = run.final_quality if run.final_quality is not None else "never measured"
-        return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}; last quality {quality}: {paths.log}", run)
+        return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}: {_qualities(run)}: {paths.log}", run)
     if lost:
         logged = f"the log has: {reason}" if run.stopped else "the log has no run_stop, since rank 0 could not write it"
         return Verdict(ExitCode.RANK_LOST, f"run aborted: {lost}; {logged}{resume}: {paths.log}", run)
@@ -143,6 +143,19 @@ def verdict(
     if not run.stopped:
         reason = f"the log has no run_stop: the process was killed{resume}"
     return Verdict(ExitCode.ERROR, f"run aborted: {reason or 'no reason logged'}: {paths.log}", run)
+
+
+def _qualities(run: RunRecord) -> str:
+    """Return the last and the best quality of a run that missed its target."""
+    event = run.first(keys.QUALITY_TARGET)
+    target = event.value if event is not None and is_number(event.value) else None
+    aim = "" if target is None else f", target {target:.4f}"
+    values = [point.value for point in run.quality]
+    if not values:
+        return f"quality never measured{aim}"
+    # All are on the same side of the target, whatever its direction.
+    best = "" if target is None else f", best {min(values, key=lambda value: abs(value - target)):.4f}"
+    return f"last {values[-1]:.4f}{best}{aim}"
 
 
 def _not_begun(paths: ResultPaths, end: End, step: int | None, *, begun_before: bool) -> Verdict | None:

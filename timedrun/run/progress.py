@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TextIO
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+from mlevents.terminal_escape import shortened
+from timedrun import stdio
+
+LEAST_LABEL: Final = 12
+"""Characters that a label keeps on a narrow terminal."""
 
 
 class Progress:
-    """Printer of elapsed time, position, throughput and loss; silent unless `shown`."""
+    """Printer of elapsed time, position, time left, throughput and loss; silent unless `shown`."""
 
-    def __init__(self, label: str, *, shown: bool, stream: TextIO | None = None, every_seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        label: str,
+        *,
+        shown: bool,
+        stream: TextIO | None = None,
+        every_seconds: float = 1.0,
+        budget_seconds: float = 0.0,
+    ) -> None:
         self.label = label
         self.shown = shown
         self.stream = stream or sys.stderr
         self.every = every_seconds
+        self.total_samples = 0
+        """Samples of the whole schedule; 0: not known."""
+        self.budget_seconds = budget_seconds
+        """Limit of the time on the clock; 0: none."""
         self.start()
         self.live = self.stream.isatty()
         if not self.live:
@@ -31,25 +50,62 @@ class Progress:
         """True if a line is to be printed at this step."""
         return self.shown and time.monotonic() - self.last >= self.every
 
+    def stage(self, text: str) -> None:
+        """Print the stage of a run whose clock has not started, overwritten in place on a terminal."""
+        if self.shown:
+            self._pass([f"preparing: {text}"])
+
     def step(self, position: str, samples: int, loss: float) -> None:
         """Print the line of a training step, overwritten in place on a terminal."""
         self.last = time.monotonic()
         elapsed = self.last - self.began
         since, before = self._rate_from
         rate = (samples - before) / max(self.last - since, 1e-9)
-        text = f"{self.label}  {elapsed:7.1f} s  {position}  {rate:,.0f} samples/s  loss {loss:.4f}"
-        self._print(f"\r{text}\033[K" if self.live else f"{text}\n")
+        done = min(1.0, samples / self.total_samples) if self.total_samples else 0.0
+        left = [f"{done:4.0%}", f"at most {duration(self._left(elapsed, done))} left"] if done else []
+        measured = [f"loss {loss:.4f}", f"{rate:,.0f} samples/s"]
+        self._pass([*left, *measured], [f"{elapsed:.1f} s", position])
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
         if self.shown:
-            elapsed = time.monotonic() - self.began
-            line = f"{self.label}  {elapsed:7.1f} s  {text}"
-            self._print(f"\r{line}\033[K\n" if self.live else f"{line}\n")
+            text = f"{time.monotonic() - self.began:7.1f} s  {text}"
+            line = f"{self._label(text)}  {text}"
+            self._write(f"{stdio.REMOVE_LINE}{stdio.coloured(line, self.stream)}\n" if self.live else f"{line}\n")
 
-    def _print(self, text: str) -> None:
+    def _left(self, elapsed: float, done: float) -> float:
+        """Return the seconds to the end of the schedule at the mean pace so far, or of the budget if that is less."""
+        left = elapsed * (1 - done) / done
+        return min(left, max(0.0, self.budget_seconds - elapsed)) if self.budget_seconds else left
+
+    def _pass(self, parts: Sequence[str], more: Sequence[str] = ()) -> None:
+        """Print a passing line. On a terminal it fits in one row, so that it can be overwritten: it has as many of
+        `more` as there is room for."""
+        columns = stdio.terminal_columns(self.stream)
+        if columns is None:
+            self._write("  ".join([self.label, *parts, *more]) + "\n")
+            return
+        line = "  ".join([self._label("  ".join(parts)), *parts])
+        for part in more:
+            line += f"  {part}" if len(line) + 2 + len(part) < columns else ""
+        self._write(f"{stdio.REMOVE_LINE}{line[: columns - 1]}")
+
+    def _label(self, text: str) -> str:
+        """Return the label, cut in its middle where a terminal has no room for it before `text`."""
+        columns = stdio.terminal_columns(self.stream)
+        return self.label if columns is None else shortened(self.label, max(LEAST_LABEL, columns - len(text) - 3))
+
+    def _write(self, text: str) -> None:
         try:
             self.stream.write(text)
             self.stream.flush()
         except (OSError, ValueError):  # no reader is left, which must not end the run
             self.shown = False
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in the largest unit of which it has at least 1.5."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.{1 if unit == 'h' else 0}f} {unit}"
+    return f"{seconds:.0f} s"

@@ -91,6 +91,7 @@ class TimedRun:
         self._started: float | None = None
         self._read_ahead: ReadAhead | None = None
         self._last_loss: Tensor | None = None
+        self._train_samples = 1  # in one unit of the schedule
 
     def __enter__(self) -> Self:
         try:
@@ -154,6 +155,7 @@ class TimedRun:
         Tracked modules are in evaluation mode and gradients are off for the batches of `evaluate`, which come first;
         the modules are left in training mode. The state of a resumed run is then loaded from its checkpoint.
         """
+        self.progress.stage("warm-up on synthetic batches")
         before = self.train_state.state()
         modules = [part for part in self.train_state.parts.values() if isinstance(part, nn.Module)]
         for module in modules:
@@ -163,7 +165,9 @@ class TimedRun:
                 evaluate_step(eval_batch)
         for module in modules:
             module.train()
-        for batch in train:
+        for number, batch in enumerate(train, 1):
+            if self.progress.live:
+                self.progress.stage(f"warm-up on synthetic batches, step {number}")
             step(batch)
         self.train_state.restore(before)
         self.state.restore()
@@ -210,6 +214,8 @@ class TimedRun:
         if self._watch is not None:
             self._watch.at(self.position.step)
         self.state.start()
+        if self.spec.unit == "epoch":
+            self._train_samples = info["train_samples"]
         self.progress.start(self.state.minutes_before * 60, self.position.samples)
         if read_ahead_bytes is not None and self.ranks.local_rank == 0:
             self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
@@ -219,6 +225,7 @@ class TimedRun:
         evaluation, position = self.config.evaluation, self.position
         in_samples = self.spec.unit == "samples"
         step = self.config.global_batch if in_samples else 1
+        self.progress.total_samples = total * self._train_samples
         for block in plan_blocks(total, evaluation.every, evaluation.first, step):
             if block.last <= position.evaluated:
                 continue

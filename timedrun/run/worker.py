@@ -98,7 +98,9 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
             ranks,
             log,
             platform=platform,
-            progress=Progress(options.label or settings.name, shown=ranks.is_first),
+            progress=Progress(
+                options.label or settings.name, shown=ranks.is_first, budget_seconds=settings.budget_minutes * 60
+            ),
             stop=stop,
             data_folder=options.data_folder,
             checkpoints=options.paths.checkpoints,

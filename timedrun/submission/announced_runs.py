@@ -36,7 +36,7 @@ def ledger_findings(summaries: Sequence[RunSummary]) -> list[Finding]:
     Errors: a broken chain, a log other than the one its run closed. Warnings: announced runs that are missing (unless
     the set is the median window) or were not closed, logs that were not announced, a torn line, a package without the
     ledger. Otherwise a note.
-    Empty for logs that no ledger knows and that do not say they were announced.
+    Empty for logs that neither appear in a ledger nor name one.
     """
     path = find_ledger(summaries[0].path.parent) if summaries else None
     if path is not None:
@@ -44,9 +44,7 @@ def ledger_findings(summaries: Sequence[RunSummary]) -> list[Finding]:
     if not any(run.ledger_entry for run in summaries):
         return []
     level: Level = "warning" if is_packaged(Path(os.path.abspath(summaries[0].path.parent))) else "note"
-    message = (
-        "its runs were announced in a ledger that is not in its folder, package or above: their number is not known"
-    )
+    message = "no ledger was found in its folder, its package or above, so the number of announced runs is unknown"
     return [_finding(level, message)]
 
 
@@ -63,10 +61,12 @@ def _compare(summaries: Sequence[RunSummary], path: Path, found: Ledger) -> Iter
     if not chosen and not any(one.ledger_entry or one.config_digest for one in summaries):
         return  # another's logs, in a folder below a ledger
     if found.broken:
-        yield _finding("error", f"the chain is broken: {found.broken}; the ledger proves nothing", path)
+        yield _finding(
+            "error", f"the chain is broken: {found.broken}; the ledger cannot prove how many runs were made", path
+        )
         return
     for line in found.torn:
-        message = "the line was cut by a crash, or by hand if it is the last one: a run may have been announced in it"
+        message = "the line was cut by a crash, or by hand if it is the last one; it may have announced a run"
         yield _finding("warning", message, path, line)
     for one, run in zip(summaries, runs, strict=True):
         if run and run.log_sha256 not in (None, one.sha256):
@@ -74,7 +74,7 @@ def _compare(summaries: Sequence[RunSummary], path: Path, found: Ledger) -> Iter
             yield _finding("error", message, one.path)
     if unknown := [one.path.name for one, run in zip(summaries, runs, strict=True) if run is None]:
         packaged = chosen and is_packaged(Path(os.path.abspath(summaries[0].path.parent)))
-        message = f"the ledger announced no run of {listed(unknown, NAMED)}"
+        message = f"the ledger does not announce the run of {listed(unknown, NAMED)}"
         yield _finding("error" if packaged else "warning", message, path)
     if chosen:
         yield _finding(*_sentence(summaries, chosen, found))

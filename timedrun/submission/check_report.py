@@ -183,7 +183,7 @@ def _group(members: Sequence[tuple[CheckResult, Finding]], title: str, root: Pat
 
 
 def count_of(members: Sequence[tuple[CheckResult, Finding]], by: Grouping) -> str:
-    """Return the number of findings, if it is another one, and of the logs, sets or packages that have them."""
+    """Return the number of findings, if different, and of the logs, sets or packages that have them."""
     places = {one.path for one, _ in members}
     kind = f"{len(places):,} {members[0][0].kind}{'s' if len(places) > 1 else ''}"
     submitters = {one.submitter for one, _ in members}

@@ -35,7 +35,7 @@ from timedrun.errors import UsageError
 SETS: Final = 100_000
 POWER: Final = 0.95
 MOST_RUNS: Final = 10_000
-MOST_OF_SET: Final = 250  # whose draws take 200 MB; a submission has 40 at most
+MOST_OF_SET: Final = 250  # its draws take 200 MB; a submission has at most 40 runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,36 +81,38 @@ def forecast(
     """
     rules = _rules(benchmark, rules)
     if {one.benchmark for one in given if one.events} - {benchmark}:
-        raise UsageError("the logs are not of one benchmark; pass the runs of one set.")
+        raise UsageError("the logs are of several benchmarks; pass the runs of one set.")
     if any(one.is_demonstration for one in given):
-        raise UsageError(f"the runs used data other than {benchmark}'s, for which there is no reference convergence.")
+        raise UsageError(f"the runs used data other than {benchmark}'s, for which no reference convergence exists.")
     ended = [one for one in given if failure(one, rules.name) is None]
     known = rules.benchmarks[benchmark]
     progress = [at for one in ended if (at := converged_at(one, known)) is not None]
     if given and len(progress) < 2:
-        raise UsageError(f"{len(progress)} of the {len(given)} runs converged; a standard deviation needs two.")
+        raise UsageError(f"{len(progress)} of the {len(given)} runs converged; the forecast needs at least two.")
     batches = sorted({one.global_batch_size or 0 for one in ended})
     if batch_size is None and (len(batches) != 1 or not batches[0]):
-        raise UsageError(f"global batch sizes of the runs are {short(batches)}; pass runs of one, or --batch-size.")
+        raise UsageError(
+            f"the runs have global batch sizes {short(batches)}; pass runs of one size, or set --batch-size."
+        )
     asked = batch_size or batches[0]
     point = point_at(rules, benchmark, asked)
     if point is None:
         sizes = ", ".join(str(one.batch_size) for one in pruned_points(rules.name, benchmark))
         raise UsageError(
             f"batch {asked} is above all reference convergence points of {benchmark} in {rules.name} ({sizes}):"
-            " such a set needs reference runs of its own, submitted with it."
+            " such a set must be submitted with reference runs at that batch size."
         )
     notes = []
     if len(progress) < len(given):
         notes.append(f"{len(given) - len(progress)} of {len(given)} runs did not converge and are left out")
     if given and batches != [asked]:
-        notes.append(f"the batch size of the runs is {short(batches)}; they are assumed to converge alike at {asked}")
+        notes.append(f"the batch size of the runs is {short(batches)}; they are assumed to converge equally at {asked}")
     mean = fmean(progress) if given else point.mean
     deviation = stdev(progress) if given else point.deviation
     number = known.runs if runs is None else runs
     if not 2 * known.dropped < number <= MOST_OF_SET:
         least = 2 * known.dropped + 1
-        limits = f"an olympic mean of {benchmark} needs {least}, and at most {MOST_OF_SET} are simulated"
+        limits = f"an olympic mean of {benchmark} needs at least {least} runs, and at most {MOST_OF_SET} are simulated"
         raise UsageError(f"--runs {number}: {limits}.")
     drawn = np.sort(np.random.default_rng(0).normal(mean, deviation, (SETS, number)), axis=1)
     means = drawn[:, known.dropped : number - known.dropped].mean(axis=1)
@@ -163,5 +165,5 @@ def _rules(benchmark: str, rules: Ruleset | None) -> Ruleset:
     if not rounds:
         raise UsageError(f"no round has reference convergence points of {short(benchmark)}; see `timedrun list`.")
     if rules is not None and rules.name not in rounds:
-        raise UsageError(f"{rules.name} has no convergence points of {benchmark}; --ruleset: {', '.join(rounds)}.")
+        raise UsageError(f"{rules.name} has no convergence points of {benchmark}; use --ruleset {' or '.join(rounds)}.")
     return rules or ruleset_named(rounds[-1])

@@ -1,4 +1,4 @@
-"""Compare the figures that README and manifest of a package state with its logs."""
+"""Compare the values that the README and the manifest of a package state with its logs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FIGURES: Final = (
 
 
 def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: str) -> list[Finding]:
-    """Return an error for each figure that manifest.json or a README.md of the package in `folder` states and its logs
-    do not give; none for a package of another tool.
+    """Return an error for each value in manifest.json or a README.md of the package in `folder` that its logs do not
+    confirm; none for a package of another tool.
 
     Logs with a config digest are timedrun's, whose `package` always writes a manifest: without one, it was removed
     (an error if timedrun's source is packaged too), or the package was assembled by hand (a warning).
@@ -44,7 +44,7 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
         if not any(one.config_digest for one in summaries.values()):
             return []
         ours = any(re.fullmatch(r"benchmarks/[^/]+/implementations/timedrun", place) for place in listing.children)
-        message = f"no {MANIFEST} with scores and runs, which `timedrun package` writes: no figure could be compared"
+        message = f"no {MANIFEST} with scores and runs, which `timedrun package` writes: no value could be compared"
         return [listing.finding("error" if ours else "warning", "manifest", message)]
     stated, origins = ({_set_of(one): one for one in _objects(manifest[key])} for key in ("scores", "runs"))
     findings: list[Finding] = []
@@ -71,7 +71,7 @@ def check_figures(folder: Path, summaries: Mapping[Path, RunSummary], ruleset: s
         findings += _differences(listing, "runs", name, origins.pop(name, {}), origin)
     if others := sorted({*stated, *origins}):
         shown = "; ".join(f"{short(system)}, {short(benchmark)}" for system, benchmark in others[:5])
-        message = f"states figures of {len(others)} sets of which results/ has no logs: {shown}"
+        message = f"states values of {len(others)} sets whose logs are not in results/: {shown}"
         findings.append(listing.finding("error", "figures", message, MANIFEST))
     return [*findings, *_readmes(listing, scores)]
 
@@ -82,13 +82,12 @@ def _differences(
     for field, value in expected.items():
         if field not in stated or not _same(stated[field], value):
             said = short(stated[field]) if field in stated else "missing"
-            message = f'{field} of {" ".join(name)} in "{key}" is {said}, its logs give {short(value)}'
+            message = f'{field} of {" ".join(name)} in "{key}" is {said}, but its logs yield {short(value)}'
             yield listing.finding("error", "figures", message, MANIFEST)
 
 
 def _readmes(listing: Listing, scores: list[Score]) -> Iterator[Finding]:
-    """Yield an error for each README whose table of scores, its first quoted block, has other numbers than the logs
-    give."""
+    """Yield an error for each README whose table of scores, its first quoted block, differs from the logs."""
     wanted = {"README.md": scores}
     for one in scores:
         wanted[f"benchmarks/{one.benchmark}/implementations/{one.system}/README.md"] = [one]
@@ -104,7 +103,9 @@ def _readmes(listing: Listing, scores: list[Score]) -> Iterator[Finding]:
         said, given = _numbers(block), _numbers(table(of_logs))
         if said != given:
             lost, new = sorted(set(said) - set(given)), sorted(set(given) - set(said))
-            message = f"its table of scores has {', '.join(lost) or 'fewer numbers'}, the logs give {', '.join(new)}"
+            message = (
+                f"its table of scores has {', '.join(lost) or 'fewer numbers'}, but the logs yield {', '.join(new)}"
+            )
             yield listing.finding("error", "figures", message, place)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from mlevents.rounds import BENCHMARK_DATASET
 from mlevents.run_status import reached, rules_of, target
 from mlevents.summary import RunSummary
+from mlevents.terminal_escape import shortened
 from timedrun.errors import TimedrunError
-from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED, shortened
+from timedrun.submission.scoring.score_table import NOTICE, UNVERIFIED
 
 # Okabe and Ito's palette, distinguishable with any colour vision and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

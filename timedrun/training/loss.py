@@ -16,7 +16,7 @@ def dense_targets(targets: Tensor, classes: int) -> Tensor:
     if not targets.is_floating_point() and targets.dim() == 1:
         return F.one_hot(targets.long(), classes).float()
     raise ValueError(
-        f"targets are class indices [batch] or floating-point targets [batch, {classes}], "
+        f"targets must be class indices [batch] or floating-point targets [batch, {classes}], "
         f"not {targets.dtype} {list(targets.shape)}"
     )
 

@@ -58,7 +58,7 @@ class _Decoupled(GroupedOptimizer):
 
 
 class DecoupledSGD(_Decoupled):
-    """SGD with momentum and a weight decay of `weight_decay` a step at the peak rate, scaled by the schedule alone.
+    """SGD with momentum and a weight decay of `weight_decay` per step at the peak rate, scaled by the schedule alone.
 
     Decay enters neither the gradient nor the momentum. In the steady state torch.optim.SGD's coupled decay c is
     `weight_decay` = lr * c / (1 - momentum). The rate given here is the peak; set group["lr"] before each step.
@@ -154,7 +154,7 @@ class Muon(_Decoupled):
             raise ValueError(f"Muon: a group with the rule 'adamw' needs {' and '.join(sorted(lacking))} too")
         if group["rule"] == "muon" and (flat := [p for p in group["params"] if p.dim() < 2]):
             raise ValueError(
-                f"Muon: {len(flat)} parameters of a 'muon' group are no matrices (the first is {list(flat[0].shape)}); "
+                f"Muon: {len(flat)} parameters of a 'muon' group are not matrices (first: {list(flat[0].shape)}); "
                 "put them in a group with 'rule': 'sgd'"
             )
 
@@ -194,7 +194,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     and raise ValueError.
     """
     if fused and config.kind not in ("adamw", "decoupled_adamw"):
-        raise ValueError(f"optimizer {config.kind} has no fused form to choose; only adamw and decoupled_adamw have")
+        raise ValueError(f"optimizer {config.kind} has no fused form; only adamw and decoupled_adamw do")
     params = [param for param in model.parameters() if param.requires_grad]
     lr, momentum, decay = config.peak_lr, config.momentum, config.weight_decay
     betas = (momentum, config.beta2)

@@ -36,11 +36,11 @@ def quasi_random_order(count: int, seed: int, epoch: int, *, block: int, window:
     """Return a permutation of range(count) that reads almost sequentially: blocks of `block` consecutive samples are in
     random order, and samples are shuffled among `window` blocks that follow each other in it (FFCV's QUASI_RANDOM).
 
-    Less random than `epoch_order`: samples further apart than a window of blocks never meet in a batch but by the order
-    of blocks, which is another one each epoch. Raises ValueError for a block or window below 1.
+    Less random than `epoch_order`: samples further apart than a window of blocks meet in a batch only through the order
+    of blocks, which differs in each epoch. Raises ValueError for a block or window below 1.
     """
     if block < 1 or window < 1:
-        raise ValueError(f"quasi-random order takes blocks and windows of 1 and more, not {block} and {window}")
+        raise ValueError(f"quasi-random order needs a block and a window of at least 1, not {block} and {window}")
     blocks = -(-count // block)
     place = np.empty(blocks, dtype=np.uint64)  # of each block in their random order
     place[epoch_order(blocks, stream_seed(seed, "blocks"), epoch)] = np.arange(blocks, dtype=np.uint64)

@@ -17,7 +17,7 @@ def warm_up(at: float, length: float) -> float:
 
 
 def cosine(progress: float, final: float = 0.0) -> float:
-    """Return half a cosine from 1 at progress 0 to `final` at progress 1 (Loshchilov and Hutter, arXiv 1608.03983)."""
+    """Return half a cosine, from 1 at progress 0 to `final` at progress 1 (Loshchilov and Hutter, arXiv 1608.03983)."""
     return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * _clipped(progress)))
 
 
@@ -46,11 +46,15 @@ def trapezoid(progress: float, final: float = 0.0, cooldown: float = 0.2) -> flo
 def _check_kind(kind: str, milestones: Sequence[float], cooldown: float) -> None:
     """Raise ValueError for an unknown kind, and where it lacks or has no use for milestones or a cool-down."""
     if kind not in get_args(Kind):
-        raise ValueError(f"schedule {kind!r} does not exist; there are: {', '.join(get_args(Kind))}")
+        raise ValueError(f"schedule {kind!r} does not exist; known: {', '.join(get_args(Kind))}")
     if (kind == "multistep") != bool(milestones):
-        raise ValueError(f"milestones go with multistep and only with it, not {milestones} with {kind}")
+        raise ValueError(
+            f"milestones require multistep, and multistep requires milestones, not {milestones} with {kind}"
+        )
     if (kind == "trapezoid") != bool(cooldown):
-        raise ValueError(f"a cool-down goes with trapezoid and only with it, not {cooldown:g} with {kind}")
+        raise ValueError(
+            f"a cool-down requires trapezoid, and trapezoid requires a cool-down, not {cooldown:g} with {kind}"
+        )
 
 
 def _clipped(progress: float) -> float:
@@ -80,7 +84,7 @@ class Schedule:
     power: float = 2.0
     """Exponent of polynomial."""
     cooldown_epochs: float = 0.0
-    """Epochs of the unscaled run over which trapezoid comes down."""
+    """Epochs of the unscaled run over which trapezoid decays."""
 
     def __post_init__(self) -> None:
         _check_kind(self.kind, self.milestones, cooldown=self.cooldown_epochs)
@@ -91,7 +95,7 @@ class Schedule:
             )
         if self.epochs_scaled < 1:
             raise ValueError(
-                f"a schedule of {self.epochs} epochs at scale {self.scale} has no whole epoch left; use more of either"
+                f"a schedule of {self.epochs} epochs at scale {self.scale} is shorter than one epoch; raise either"
             )
         warmup, cooldown = self.warmup_epochs_scaled, self.cooldown_epochs_scaled
         if warmup >= self.epochs_scaled or warmup + cooldown > self.epochs_scaled:
@@ -139,12 +143,12 @@ class StepSchedule:
     power: float = 2.0
     """Exponent of polynomial."""
     cooldown_steps: int = 0
-    """Last steps over which trapezoid comes down."""
+    """Number of final steps over which trapezoid decays."""
 
     def __post_init__(self) -> None:
         _check_kind(self.kind, self.milestones, cooldown=self.cooldown_steps)
         if self.steps < 1 or min(self.warmup_steps, self.cooldown_steps, *self.milestones, 0) < 0:
-            raise ValueError("a schedule has at least 1 step, and warm-up, cool-down and milestones of 0 or more")
+            raise ValueError("steps must be at least 1; warm-up, cool-down and milestones must be 0 or more")
         if self.warmup_steps + self.cooldown_steps > self.steps or self.warmup_steps >= self.steps:
             raise ValueError(
                 f"warm-up ({self.warmup_steps}) and cool-down ({self.cooldown_steps}) do not fit into the {self.steps} "

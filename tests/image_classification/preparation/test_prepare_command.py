@@ -81,15 +81,15 @@ def test_a_listed_folder_with_corrupt_images_gets_no_index(tmp_path: Path) -> No
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, images: Path) -> None:
     train, validation, labels = tars_of(images, tmp_path / "tars")
     cases: list[tuple[ImageRunConfig, Path | None, dict[str, object], type[TimedrunError], str]] = [
-        (digits_baseline(), None, {"images": [images]}, UsageError, "trains on digits and takes no --images"),
-        (cifar10_baseline(), None, {"images": [images]}, UsageError, "trains on cifar10 and takes no --images"),
+        (digits_baseline(), None, {"images": [images]}, UsageError, "trains on digits and does not use --images"),
+        (cifar10_baseline(), None, {"images": [images]}, UsageError, "trains on cifar10 and does not use --images"),
         (RAW, None, {"images": [images]}, UsageError, "--images needs --data-folder"),
-        (RAW, tmp_path, {"skip_broken": True}, UsageError, "go with --images"),
-        (RAW, tmp_path, {"validation_labels": labels}, UsageError, "go with --images"),
+        (RAW, tmp_path, {"skip_broken": True}, UsageError, "require --images"),
+        (RAW, tmp_path, {"validation_labels": labels}, UsageError, "require --images"),
         (FOLDER, images, {"images": [train, validation]}, UsageError, "format folder is read in place"),
-        (FOLDER, tmp_path, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
-        (FOLDER, tmp_path / "none", {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
-        (FOLDER, None, {"images": [images]}, UsageError, f"give --data-folder {images} without --images"),
+        (FOLDER, tmp_path, {"images": [images]}, UsageError, f"use --data-folder {images} without --images"),
+        (FOLDER, tmp_path / "none", {"images": [images]}, UsageError, f"use --data-folder {images} without --images"),
+        (FOLDER, None, {"images": [images]}, UsageError, f"use --data-folder {images} without --images"),
         (FOLDER, images, {"images": [images], "skip_broken": True}, UsageError, "format folder is read in place"),
         (RAW, images, {}, DataError, f"--images {images} --data-folder STORE(.|\n)*--data.store.format folder"),
         (
@@ -134,7 +134,7 @@ def test_a_differing_number_of_classes_and_empty_classes_are_reported_in_the_res
     folder = image_folder(tmp_path / "images")
     (folder / "train" / "n09999999").mkdir()
     notes = [
-        "the data has 4 classes, config imagenet_baseline 1000: a run needs --model.classes 4",
+        "the data has 4 classes, but config imagenet_baseline has 1000: a run needs --model.classes 4",
         "1 classes have no image in train: n09999999",
         "1 classes have no image in evaluation: n09999999",
     ]

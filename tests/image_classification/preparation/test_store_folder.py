@@ -29,7 +29,7 @@ def test_too_little_room_is_found_before_anything_is_written(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(builder.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(DataError, match="GB are needed and 0.0 GB are free; nothing was written"):
+    with pytest.raises(DataError, match="GB are needed, but only 0.0 GB are free; nothing was written"):
         build(original, tmp_path / "store", JPEG)
     assert not (tmp_path / "store").exists()
 
@@ -60,6 +60,6 @@ def test_a_preparation_that_began_no_shard_leaves_no_folder(tmp_path: Path, orig
 @pytest.mark.parametrize("out", ["file/x", "file/x/y", "x" * 300])
 def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, original: Path, out: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="nothing was prepared. Give another --data-folder"):
+    with pytest.raises(DataError, match="nothing was prepared. Choose another --data-folder"):
         build(original, tmp_path / out, JPEG)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

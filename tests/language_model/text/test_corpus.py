@@ -131,7 +131,7 @@ def test_a_missing_path_an_empty_folder_and_a_file_named_twice_are_refused(tmp_p
     for paths, words in [
         ([tmp_path / "none"], "does not exist"),
         ([tmp_path / "empty"], "contains no file"),
-        ([file, tmp_path], "is given twice"),
+        ([file, tmp_path], "is listed twice"),
     ]:
         with pytest.raises(DataError, match=words):
             Corpus(paths)

@@ -47,7 +47,7 @@ def test_the_layer_is_filled_and_frozen_but_for_its_bias() -> None:
 def test_shapes_that_do_not_fit_are_refused_unchanged() -> None:
     layer = nn.Conv2d(3, 16, 2)
     before = layer.weight.detach().clone()
-    with pytest.raises(ValueError, match="give it 24 output channels"):
+    with pytest.raises(ValueError, match="set 24 output channels"):
         whiten(layer, correlated_images())
     assert torch.equal(layer.weight, before) and layer.weight.requires_grad
     with pytest.raises(ValueError, match="at least 12 patches"):

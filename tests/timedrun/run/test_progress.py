@@ -1,7 +1,11 @@
 """What a person sees of a run never decides what becomes of it."""
 
+import fcntl
 import io
 import os
+import pty
+import struct
+import termios
 
 import pytest
 
@@ -42,5 +46,48 @@ def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(monkeypatch: py
     progress.step("step 60", 6000, 0.5)
     progress.say("saved")
     first, second = stream.getvalue().splitlines()
-    assert first.endswith("  610.0 s  step 60  100 samples/s  loss 0.5000")
+    assert first == "toy  loss 0.5000  100 samples/s  610.0 s  step 60"
     assert second.endswith("  610.0 s  saved")
+
+
+@pytest.mark.parametrize(("columns", "last"), [(80, "samples/s"), (120, "epoch 12, step 345"), (40, "at most")])
+def test_a_line_fits_into_one_row_of_the_terminal_so_that_the_next_one_takes_its_place(
+    columns: int, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("timedrun.run.progress.time.monotonic", lambda: now[0])
+    screen, terminal = pty.openpty()
+    with open(terminal, "w") as stream:
+        progress = Progress("run 3 of 15 digits_baseline_2022", shown=True, stream=stream)
+        progress.total_samples = 1000
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))  # resized after the start
+        progress.start()
+        now[0] += 100
+        progress.step("epoch 12, step 345", 250, 0.5)
+        progress.step("epoch 12, step 346", 500, 0.5)
+        print("#", end="", file=stream, flush=True)
+        written = b""
+        while not written.endswith(b"#"):
+            written += os.read(screen, 1000)
+    os.close(screen)
+    start, first, second = written.decode().split("\r\x1b[K")
+    assert not start and "\n" not in first + second
+    assert "run 3 of 15 digits_baseline_2022" in first or columns < 120
+    assert len(first) <= columns - 1 and last in first
+    assert first.startswith("run 3") and " 25%  at most" in first and " 50%  at most" in second
+
+
+@pytest.mark.parametrize(
+    ("seconds", "budget", "left"), [(100, 0, "5 min"), (10, 0, "30 s"), (100, 160, "60 s"), (7200, 0, "6.0 h")]
+)
+def test_the_time_left_is_that_of_the_schedule_at_the_pace_so_far_or_of_the_budget(
+    seconds: float, budget: float, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("timedrun.run.progress.time.monotonic", lambda: now[0])
+    stream = io.StringIO()
+    progress = Progress("toy", shown=True, stream=stream, budget_seconds=budget)
+    progress.total_samples = 400
+    now[0] += seconds
+    progress.step("step 1", 100, 0.5)
+    assert f"toy   25%  at most {left} left  loss 0.5000  " in stream.getvalue()

@@ -89,7 +89,7 @@ def test_logs_of_others_below_a_ledger_are_left_alone_and_own_ones_without_it_ar
     folder = announced_set(make_set, tmp_path / "runs" / "set")
     assert said(make_set(tmp_path / "runs" / "foreign")) == []
     ((level, message),) = said(make_set(tmp_path / "runs" / "older", config_digest="d"))
-    assert level == "warning" and "announced no run of result_0.txt, result_1.txt" in message
+    assert level == "warning" and "does not announce the run of result_0.txt, result_1.txt" in message
     (tmp_path / "runs" / ledger.LEDGER).unlink()
     assert [level for level, _ in said(folder)] == ["note"]
     assert said(tmp_path / "runs" / "foreign") == []
@@ -110,7 +110,7 @@ def test_a_package_carries_its_ledger_and_its_reader_gets_the_same_sentence(
     assert said(logs) == [("note", f"{sentence} (runs in the ledger: 7)")]
     log = logs / "result_2.txt"
     log.write_text("".join(line for line in log.read_text().splitlines(True) if keys.LEDGER_ENTRY not in line))
-    assert ("error", "the ledger announced no run of result_2.txt") in said(logs)
+    assert ("error", "the ledger does not announce the run of result_2.txt") in said(logs)
     next((moved / "Example").rglob(ledger.LEDGER)).unlink()
     assert [level for level, _ in said(logs)] == ["warning"]
 

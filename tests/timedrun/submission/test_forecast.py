@@ -98,7 +98,7 @@ def test_text_fits_100_columns_and_names_differing_settings(
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 100
     assert "A set of 9 such runs" in text and "opt_base_learning_rate 2.5 (10.5 and " in text
-    assert "1 of 4 runs did not converge" in text and "converge alike at 5000" in text.replace("\n    ", " ")
+    assert "1 of 4 runs did not converge" in text and "converge equally at 5000" in text.replace("\n    ", " ")
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,12 @@ def test_text_fits_100_columns_and_names_differing_settings(
     [
         (["chess", "--batch-size", "8"], "no round has reference convergence points of 'chess'"),
         (["resnet"], "needs --batch-size"),
-        (["resnet", "--batch-size", "64", "--ruleset", "5.1"], "--ruleset: 2.0.0, 2.1.0, 3.0.0, 3.1.0, 4.0.0"),
+        (
+            ["resnet", "--batch-size", "64", "--ruleset", "5.1"],
+            "use --ruleset 2.0.0 or 2.1.0 or 3.0.0 or 3.1.0 or 4.0.0",
+        ),
         (["resnet", "--batch-size", "99999"], "is above all reference convergence points"),
-        (["resnet", "--batch-size", "64", "--runs", "2"], "needs 3"),
+        (["resnet", "--batch-size", "64", "--runs", "2"], "needs at least 3"),
         (["resnet", "--batch-size", "64", "--runs", "9000"], "at most 250 are simulated"),
         (["no/such/folder"], "does not exist"),
     ],
@@ -127,7 +130,7 @@ def test_runs_that_cannot_be_forecast_are_refused(
     write_run(tmp_path / "aborted", 0, status="aborted")
     written(tmp_path / "digits", write_run, (34, 35), dataset="digits", quality_target=0.5)
     for name, why in (
-        ("mixed", "global batch sizes of the runs are [64, 3264]"),
+        ("mixed", "the runs have global batch sizes [64, 3264]"),
         ("single", "1 of the 1 runs converged"),
         ("aborted", "0 of the 1 runs converged"),
         ("digits", "used data other than resnet's"),

@@ -211,7 +211,7 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         DecoupledSGD([weight], lr=0.1, nesterov=True)
     with pytest.raises(ValueError, match="betas"):
         DecoupledAdamW([weight], betas=(0.9, 1.0))
-    with pytest.raises(ValueError, match=r"no matrices \(the first is \[3\]\)"):
+    with pytest.raises(ValueError, match=r"not matrices \(first: \[3\]\)"):
         Muon([weight], lr=0.1)
     with pytest.raises(ValueError, match="'muon', 'sgd' or 'adamw', not 'adam'"):
         Muon([{"params": [weight], "rule": "adam"}], lr=0.1)

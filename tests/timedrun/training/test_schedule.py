@@ -136,17 +136,17 @@ def test_every_curve_rises_through_warm_up_then_never_rises_within_bounds(schedu
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"epochs": 1, "scale": 0.9}, "no whole epoch"),
-        ({"epochs": 0}, "no whole epoch"),
+        ({"epochs": 1, "scale": 0.9}, "shorter than one epoch"),
+        ({"epochs": 0}, "shorter than one epoch"),
         ({"warmup_epochs": 10.0}, "do not fit into the 10 epochs"),
         ({"warmup_epochs": 6.0, "scale": 0.5}, "do not fit into the 5 epochs"),
         ({"warmup_epochs": -1.0}, "0 or more"),
         ({"scale": float("nan")}, "finite"),
-        ({"milestones": (3.0,)}, "multistep and only with it"),
-        ({"kind": "multistep"}, "multistep and only with it"),
-        ({"kind": "trapezoid"}, "trapezoid and only with it"),
+        ({"milestones": (3.0,)}, "require multistep"),
+        ({"kind": "multistep"}, "require multistep"),
+        ({"kind": "trapezoid"}, "requires trapezoid"),
         ({"kind": "trapezoid", "warmup_epochs": 7.0, "cooldown_epochs": 4.0}, "do not fit into the 10 epochs"),
-        ({"kind": "sine"}, "there are: constant, cosine"),
+        ({"kind": "sine"}, "known: constant, cosine"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(values: dict[str, Any], message: str) -> None:
@@ -175,10 +175,10 @@ def test_steps_follow_the_same_curves_as_epochs() -> None:
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"steps": 0}, "at least 1 step"),
+        ({"steps": 0}, "at least 1"),
         ({"steps": 10, "warmup_steps": 10}, "do not fit"),
-        ({"steps": 10, "milestones": (3,)}, "milestones go with multistep"),
-        ({"steps": 10, "cooldown_steps": 3}, "a cool-down goes with trapezoid"),
+        ({"steps": 10, "milestones": (3,)}, "milestones require multistep"),
+        ({"steps": 10, "cooldown_steps": 3}, "a cool-down requires trapezoid"),
         ({"steps": 10, "warmup_steps": -1}, "0 or more"),
     ],
 )

@@ -47,7 +47,7 @@ def shared_logs(logs: Sequence[RunSummary], root: Path) -> Iterator[Finding]:
         message = f"{count} byte-identical in {where} ({_first(names)})"
         yield Finding(level="error", rule="identical-logs", message=message, path=str(groups[0][0].path))
 
-    full = lru_cache(maxsize=NAMED)(lambda path: summarize(read(path)))  # candidates are few, and read once more
+    full = lru_cache(maxsize=NAMED)(lambda path: summarize(read(path)))  # candidates are few and are read again
     edited: dict[tuple[Path, Path], list[tuple[RunSummary, RunSummary, str]]] = defaultdict(list)
     for first, second in candidate_pairs([group[0] for group in identical]):
         apart = first.path.parent != second.path.parent

@@ -49,10 +49,10 @@ TOPICS: Final = (
             + ("record-repeats", "record-value", "record-type", "record-alone", "one-record-a-line", "log-empty")
         ),
     ),
-    Topic("Times of another length, or no times", frozenset({"time-digits", "record-time", "time-unit"})),
-    Topic("Systems without description", frozenset({"system-without-description"}), LAYOUT),
+    Topic("Times with another number of digits, or no times", frozenset({"time-digits", "record-time", "time-unit"})),
+    Topic("Systems without a description", frozenset({"system-without-description"}), LAYOUT),
     Topic("Descriptions without results", frozenset({"system-without-results"}), LAYOUT),
-    Topic("Sets without score", frozenset({"no-score"}), RESULTS),
+    Topic("Sets without a score", frozenset({"no-score"}), RESULTS),
     Topic("Scores that differ from the published ones", frozenset({"published-score"})),
 )
 
@@ -83,7 +83,7 @@ class Audit:
     sets: list[AuditedSet]
     results: list[CheckResult]
     missing: list[SetName] = field(default_factory=list)
-    """Published scores of sets that the folder does not have."""
+    """Published scores of sets that are not in the folder."""
 
     @property
     def logs(self) -> int:
@@ -161,7 +161,7 @@ def _submitter(
         for score in score_folder(place, runs, ruleset, str(place.relative_to(folder.parent))):
             one = AuditedSet(score=score, published=published.get((score.submitter, score.system, score.benchmark)))
             if one.agrees is False:
-                message = f"the score is {one.score.score_minutes} min, the published one {one.published} min"
+                message = f"the score is {one.score.score_minutes} min, but the published score is {one.published} min"
                 findings.append(Finding(level="warning", rule="published-score", message=message))
             if one.score.reason:
                 findings.append(Finding(level="warning", rule="no-score", message=one.score.reason))

@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mlevents.terminal_escape import printable
+from mlevents.terminal_escape import printable, shortened
 from timedrun.submission.auditing.audit import TOPICS, Audit, AuditedSet, Topic
 from timedrun.submission.check_report import CheckResult, finding_groups, group_lines, wrapped
-from timedrun.submission.scoring.score_table import NOTICE, shortened
+from timedrun.submission.scoring.score_table import NOTICE
 from timedrun.submission.table import columns
 
 LISTED: Final = 5

@@ -27,7 +27,7 @@ def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
     and system.
 
     Raises:
-        UsageError: a file cannot be read, or is no such table.
+        UsageError: a file cannot be read, or is not such a table.
     """
     found: dict[SetName, Decimal] = {}
     for file in files:
@@ -50,8 +50,8 @@ def read_published(files: Iterable[Path]) -> dict[SetName, Decimal]:
                         if not 0 < minutes < LONGEST:  # NaN raises
                             raise InvalidOperation
                     except InvalidOperation:
-                        message = f"{file}, line {number}: {benchmark} is {short(text)}, no number of minutes"
+                        message = f"{file}, line {number}: {benchmark} is {short(text)}, not a number of minutes"
                         raise UsageError(f"{message}; {EXPECTED}.") from None
         if not BENCHMARK_DATASET.keys() & set(header):
-            raise UsageError(f"{file}: no columns submitter, system and of a known benchmark; {EXPECTED}.")
+            raise UsageError(f"{file}: the columns submitter, system and a known benchmark are required; {EXPECTED}.")
     return found

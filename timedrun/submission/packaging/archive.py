@@ -24,7 +24,7 @@ def digests(folder: Path) -> dict[str, str]:
 def write_archive(folder: Path, archive: Path) -> None:
     """Pack `folder` as `archive` (.tar.gz): sorted, without owners, times or the machine's permissions.
 
-    Equal files give equal bytes with the same version of zlib; the tar inside is equal everywhere.
+    The same files yield the same bytes with the same version of zlib, and the same tar with any version.
     """
     with (
         open(archive, "wb") as file,

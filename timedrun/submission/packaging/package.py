@@ -120,12 +120,12 @@ def package(
         TimedrunError: the source cannot be read.
     """
     if os.path.lexists(out):
-        raise PackageError(f"{out}: exists and is not overwritten; choose a new folder.")
+        raise PackageError(f"{out} already exists and was not overwritten; choose a new folder.")
     safe_name(submitter, "the submitter's name")
     opened, rules = _open_all(sets, submitter, ruleset)
     for folder in sets:
         if out.resolve().is_relative_to(folder.resolve()):
-            raise PackageError(f"{out}: is inside the set {folder}; choose a folder elsewhere.")
+            raise PackageError(f"{out} is inside the set {folder}; choose a folder outside it.")
     opened = [_described(one, rules, answers) for one in opened]
     _refuse_two_descriptions(opened)
     demonstration = opened[0].score.demonstration
@@ -150,7 +150,9 @@ def package(
             part.rename(out)
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        raise PackageError(f"{out}: not made ({error.strerror or error}{place}); nothing was kept.") from None
+        raise PackageError(
+            f"{out}: the package could not be written ({error.strerror or error}{place}); no files were kept."
+        ) from None
     no_image = []
     if any(NONE_RECORDED in one.recorded("image_digest") for one in opened):
         no_image = ["container image: none recorded; in a container, set TIMEDRUN_IMAGE_DIGEST to record its digest."]
@@ -186,7 +188,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
 
 def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tuple[list[ResultFolder], Ruleset]:
     if not sets:
-        raise PackageError("no result set was given; nothing was packaged.")
+        raise PackageError("no result set; nothing was packaged; pass at least one folder of results.")
     folders: dict[Path, Path] = {}
     for folder in sets:
         if other := folders.get(folder.resolve()):
@@ -198,14 +200,18 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
     systems: dict[tuple[str, str], Path] = {}
     for one in opened:
         if one.submitter != submitter:
-            raise PackageError(f"{one.folder}: the logs' submission_org is {one.submitter}, the package's {submitter}.")
+            raise PackageError(
+                f"{one.folder}: the logs' submission_org is {one.submitter}, but the package's is {submitter}."
+            )
         if one.score.demonstration != first.score.demonstration:
             raise PackageError(
                 f"{one.folder} is on {one.score.dataset}, {first.folder} on {first.score.dataset}: only one of them is "
                 "a demonstration; package them separately."
             )
         if one.system.casefold() == IMPLEMENTATION:
-            raise PackageError(f"{one.folder}: the system id {one.system} is reserved for the source; use another.")
+            raise PackageError(
+                f"{one.folder}: the system id {one.system} is reserved for the source code; use another one."
+            )
         place = (one.system.casefold(), one.benchmark)  # some file systems ignore case
         if other := systems.get(place):
             raise PackageError(
@@ -226,7 +232,7 @@ def _rules(opened: Sequence[ResultFolder], ruleset: str | None) -> Ruleset:
         if len(set(names.values())) > 1:
             asked = ", ".join(f"{benchmark} of {name}" for benchmark, name in names.items())
             raise PackageError(
-                f"the benchmarks are of different rounds ({asked}); choose one with --ruleset, or package them "
+                f"the benchmarks belong to different rounds ({asked}); choose one with --ruleset, or package them "
                 "separately."
             )
         rules = rules_named(next(iter(names.values())))
@@ -285,16 +291,21 @@ def _notes(one: ResultFolder, source: Path) -> list[str]:
     commit = provenance(source)["commit"]
     commits = {recorded["commit"] for recorded in one.provenances if isinstance(recorded.get("commit"), str)}
     if others := sorted(commits - {str(commit)}):
-        notes.append(f"{one.folder}: its runs record commit {', '.join(others)}, the source is {commit}.")
+        notes.append(f"{one.folder}: its runs record commit {', '.join(others)}, but the source is at commit {commit}.")
     places = {str(path.resolve()) for path in (one.folder, source, Path.home())} - {"/"}
-    notes += [f"{file}: contains a path of this machine, visible to readers." for file in one.files_with(places)]
+    notes += [
+        f"{file}: contains a path of this machine, which readers of the package will see."
+        for file in one.files_with(places)
+    ]
     if one.score.reason:
         notes.append(f"{one.folder}: no score: {one.score.reason}.")
     if one.left_out:
         notes.append(f"{one.folder}: not packaged, outside of the median window: {', '.join(one.left_out)}.")
     notes += [f"{one.folder}: {text}." for text in one.announced]
     if one.ledger is not None:
-        notes.append(f"ledger head {parse(one.ledger).head}: publish or send it before the results.")
+        notes.append(
+            f"ledger head {parse(one.ledger).head}: publish it, or send it to the reviewers, before the results."
+        )
     if needed := open_keys(one.description)[0]:
         notes.append(
             f"{one.system}: a submission would need answers for {', '.join(needed)}: fill in the file of `timedrun "

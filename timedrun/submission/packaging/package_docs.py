@@ -32,20 +32,20 @@ def package_readme(
         title = f"# Demonstration of {benchmark} on {data}, by {submitter}"
         kind = (
             f"This is a demonstration. It has the layout of an MLPerf Training package, but was trained on {data} to "
-            f"its own target, not on the data and to the target of MLPerf's {benchmark}. No time in it is an MLPerf "
-            "result or may be compared with one."
+            f"its own target, not on the data and to the target of MLPerf's {benchmark}. Its times are not MLPerf "
+            "results and must not be compared with them."
         )
     elif not rules.checker:
         title = f"# {submitter}: {benchmark}, {division} division"
         kind = (
             f"This package has the layout of an MLPerf Training package, but no round of MLPerf has the task "
-            f"{benchmark}. No time in it is an MLPerf result or may be compared with one."
+            f"{benchmark}. Its times are not MLPerf results and must not be compared with them."
         )
     else:
         title = f"# {submitter}: {benchmark}, MLPerf Training {rules.round}, {division} division"
         kind = (
-            f"A package for the {division} division of MLPerf Training {rules.round}, made by its submitter. MLCommons "
-            "has neither received nor reviewed it."
+            f"A package for the {division} division of MLPerf Training {rules.round}, created by its submitter. "
+            "MLCommons has neither received nor reviewed it."
         )
     official = (
         f"MLCommons' own check of this folder: `python -m mlperf_logging.package_checker . training {rules.name}` with "
@@ -120,7 +120,7 @@ def implementation_description(one: ResultFolder, provenance: Mapping[str, Any])
         "weight_transformations": "none",
         "weight_data_types": "fp32" if precision == "fp32" else f"fp32, computed with in {precision}",
         "input_data_types": precision,
-        "retraining": "none: the timed run is the whole training",
+        "retraining": "none: the timed run is the entire training",
         **origin(one),
         "implementation": IMPLEMENTATION,
         "division": one.score.division,
@@ -182,8 +182,8 @@ def _retired(benchmark: str) -> str:
 
 def _left_out(sets: Sequence[ResultFolder]) -> str:
     lines = [
-        f"- {one.system}: {len(one.left_out)} more runs were made than a submission of {one.benchmark} has. As the "
-        "rules require, this package holds the window of consecutive runs with the median score; not included: "
+        f"- {one.system}: {len(one.left_out)} more runs were made than a submission of {one.benchmark} contains. As "
+        "the rules require, this package holds the window of consecutive runs with the median score; not included: "
         f"{', '.join(one.left_out)}."
         for one in sets
         if one.left_out
@@ -192,7 +192,7 @@ def _left_out(sets: Sequence[ResultFolder]) -> str:
 
 
 def _announced(sets: Sequence[ResultFolder]) -> str:
-    unknown = "no ledger of announced runs: how many there were is not known"
+    unknown = "no ledger of announced runs, so the number of runs is unknown"
     return "".join(f"- {one.system}, {one.benchmark}: {'; '.join(one.announced) or unknown}.\n" for one in sets)
 
 

@@ -54,11 +54,11 @@ def write_tree(
             for file in one.power:
                 copy(file, results / file.relative_to(one.folder))
         if added := uncommitted(source, files):
-            notes.append(f"{source}: packaged although not tracked by git: {', '.join(added)}.")
+            notes.append(f"{source}: packaged, although git does not track them: {', '.join(added)}.")
     if (source / "LICENSE").is_file():
         copy(source / "LICENSE", folder / "LICENSE")
     else:
-        notes.append(f"{source}: has no LICENSE; MLPerf's rules require terms compatible with Apache 2.")
+        notes.append(f"{source}: has no LICENSE; MLPerf's rules require a license compatible with Apache 2.")
     for one in sets:
         description = folder / "systems" / f"{one.system}.json"
         if not description.exists():  # shared by the benchmarks of one system

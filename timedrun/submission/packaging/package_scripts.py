@@ -34,7 +34,7 @@ def constraints(environment: str) -> str:
     """
     pins = [line.partition("+")[0] for line in environment.splitlines() if re.fullmatch(r"[\w.-]+==[\w.+!-]+", line)]
     kept = [pin for pin in pins if not pin.startswith(f"{IMPLEMENTATION}==")]
-    return "\n".join(["# Versions of the packaged runs, from environment.txt.", *kept, ""])
+    return "\n".join(["# Versions that the packaged runs used, from environment.txt.", *kept, ""])
 
 
 def datasets_script(one: ResultFolder) -> str:

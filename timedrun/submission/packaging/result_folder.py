@@ -111,10 +111,12 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     if folder.is_symlink():
         raise PackageError(f"{folder}: a symbolic link; pass the folder itself.")
     if not folder.is_dir():
-        raise PackageError(f"{folder}: no such folder; pass one that `timedrun run` wrote.")
+        raise PackageError(f"{folder}: no such folder; pass a results folder of `timedrun run`.")
     refuse_strange_entries(folder)
     if (folder / "scaling.json").exists():
-        raise PackageError(f"{folder}/scaling.json: scales the score, and only MLCommons' tools write it; remove it.")
+        raise PackageError(
+            f"{folder}/scaling.json: scales the score, and only MLCommons' tools may write it; remove it."
+        )
     records = [_read(file) for file in _logs(folder)]
     logged = {key: _agreed(folder, records, key) for key in SHARED}
     where = f"{folder}: the logs' value of"
@@ -132,7 +134,9 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", str(config.get("benchmark", "")), re.ASCII):
             raise PackageError(f"{run.config}: 'benchmark' is not the import name of a package.")
         if config["benchmark"] != configs[0]["benchmark"]:
-            raise PackageError(f"{run.config}: of {config['benchmark']}, others are of {configs[0]['benchmark']}.")
+            raise PackageError(
+                f"{run.config}: is a config of {config['benchmark']}, but others are of {configs[0]['benchmark']}."
+            )
     path = find_ledger(folder) if any(record.first(keys.LEDGER_ENTRY) for record in records) else None
     descriptions = [agreed_description(run.system, logged, contents) for run in paths]
     provenances = [json_object(run.provenance, contents) if run.provenance in contents else {} for run in paths]
@@ -157,7 +161,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
     )
     for key, text in (("data", "digests of their data"), ("image_digest", "container images")):
         if len(opened.recorded(key)) > 1:
-            opened.notes.append(f"{folder}: its runs recorded different {text}; see each run's provenance.json.")
+            opened.notes.append(f"{folder}: the runs recorded different {text}; see each run's provenance.json.")
     return opened
 
 
@@ -181,7 +185,7 @@ def _logs(folder: Path) -> list[Path]:
     if not named:
         deeper = sorted({path.parent for path in below})
         hint = f" Its sets are in {', '.join(map(str, deeper))}: pass these." if deeper else ""
-        raise PackageError(f"{folder}: holds no result_N.txt; nothing was packaged.{hint}")
+        raise PackageError(f"{folder}: no result_N.txt found; nothing was packaged.{hint}")
     for path in named:
         if not re.fullmatch(r"result_(0|[1-9][0-9]{0,8})\.txt", path.name):
             raise PackageError(f"{path}: not named result_N.txt with a number N; rename or remove it.")
@@ -196,7 +200,9 @@ def _agreed(folder: Path, records: list[RunRecord], key: str) -> Any:
             seen.setdefault(repr(value), (value, record.path.name))
     if len(seen) > 1:
         mixed = ", ".join(f"{value} in {name}" for value, (_, name) in seen.items())
-        raise PackageError(f"{folder}: its results differ in {key} ({mixed}); package them separately.")
+        raise PackageError(
+            f"{folder}: these results differ in {key} ({mixed}), so they are not one set; package each separately."
+        )
     return next((value for value, _ in seen.values()), None)
 
 

@@ -20,7 +20,7 @@ _KINDS = {"l": "a symbolic link", "d": "a folder", "p": "a named pipe"}
 
 
 class PackageError(TimedrunError):
-    """Error raised if a package cannot be made; the message names the path and the problem."""
+    """Error raised if a package cannot be created; the message names the path and the problem."""
 
 
 def safe_name(name: object, what: str) -> str:
@@ -38,7 +38,9 @@ def refuse_name(name: str, where: object) -> None:
     """Raise PackageError if `name` holds white space, a control character or bytes that are not UTF-8, which a shell
     or MLCommons' repository checker could misread."""
     if " " in name or not name.isprintable():  # not printable: controls, separators, surrogates of undecodable bytes
-        raise PackageError(f"{ascii(str(where))}: the name holds a space, a control character or no UTF-8; rename it.")
+        raise PackageError(
+            f"{ascii(str(where))}: the name holds a space, a control character or invalid UTF-8; rename it."
+        )
 
 
 def refuse_strange_entries(folder: Path) -> None:
@@ -58,7 +60,7 @@ def refuse_strange_entries(folder: Path) -> None:
                 if os.path.isabs(os.readlink(entry)) or not Path(os.path.realpath(entry)).is_relative_to(inside):
                     raise PackageError(f"{entry}: a symbolic link out of the set; replace it with the file.")
             elif not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                raise PackageError(f"{entry}: {_kind(mode)}; a set holds only files and folders. Remove it.")
+                raise PackageError(f"{entry}: {_kind(mode)}; a set may contain only files and folders. Remove it.")
 
 
 def refuse_colliding(places: Iterable[str]) -> None:
@@ -82,7 +84,7 @@ def require_plain(path: Path) -> int:
         raise PackageError(f"{path}: {_kind(status.st_mode)}, not a file; a package holds only regular files.")
     if status.st_size > LARGEST_FILE:
         raise PackageError(
-            f"{path} has {status.st_size / 2**20:.0f} MiB and MLCommons refuses files above "
+            f"{path} has {status.st_size / 2**20:.0f} MiB, but MLCommons refuses files above "
             f"{LARGEST_FILE / 2**20:.0f} MiB."
         )
     return status.st_size
@@ -99,7 +101,7 @@ def content(path: Path) -> bytes:
     except OSError as error:
         raise PackageError(f"{path}: cannot be read ({error.strerror}).") from None
     if len(raw) > LARGEST_FILE:
-        raise PackageError(f"{path}: is being written; package it after its run has ended.")
+        raise PackageError(f"{path}: still being written; package it after the run has ended.")
     return raw
 
 
@@ -108,7 +110,7 @@ def copy(path: Path, to: Path, *, sha256: str | None = None) -> None:
     `content`, or if the SHA-256 is not `sha256`, that of the file that was checked."""
     raw = content(path)
     if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
-        raise PackageError(f"{path}: was changed while the package was made; try again when it is complete.")
+        raise PackageError(f"{path}: changed while the package was written; try again when the run has ended.")
     write(to, raw)
 
 

@@ -35,7 +35,7 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
     for name, file in found.items():
         folders = [file.parents[level] for level in range(name.count("/"))]
         if link := next((path for path in (file, *folders) if path.is_symlink()), None):
-            raise TimedrunError(f"{link}: the source holds a symbolic link ({name}); a package holds only files.")
+            raise TimedrunError(f"{link}: the source holds a symbolic link ({name}); a package may contain only files.")
     return dict(sorted(found.items()))
 
 

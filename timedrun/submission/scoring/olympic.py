@@ -77,10 +77,11 @@ def select_runs(
     """
     chosen, number = tuple(range(len(times))), None
     least = 2 * rules.dropped + 1
+    counts = f"it has {len(times)} run{'s' * (len(times) > 1)}"
     if demonstration and len(times) < least:
-        return RunSelection(chosen=chosen, reason=f"it has {len(times)} runs and an olympic mean needs {least}")
+        return RunSelection(chosen=chosen, reason=f"{counts}, and the olympic mean needs at least {least}")
     if not demonstration and len(times) != rules.runs:
-        counts = f"it has {len(times)} runs and a submission of {rules.name} has exactly {rules.runs}"
+        counts += f", and a submission of {rules.name} has exactly {rules.runs}"
         if len(times) < rules.runs or not windows:
             return RunSelection(chosen=chosen, reason=counts)
         starts = [one.started_ms for one in summaries if one.started_ms is not None]
@@ -95,7 +96,7 @@ def select_runs(
         failed = sum(times[i] is None for i in chosen)
         whose = "its" if number is None else "the median window's"
         may = "only one may" if rules.dropped == 1 else f"only {rules.dropped} may"
-        reason = f"{failed} of {whose} {len(chosen)} runs did not reach the target and {may} be dropped as the slowest"
+        reason = f"{failed} of {whose} {len(chosen)} runs did not reach the target, but {may} be dropped as the slowest"
         return RunSelection(chosen=chosen, windows=number, reason=reason)
     order = tuple(chosen[i] for i in found[1])
     last = len(order) - rules.dropped

@@ -46,11 +46,11 @@ def set_energies(
         try:
             measured.append(run_energy(one.path, started_ms=one.started_ms, minutes=minutes))
         except PowerError as error:
-            notes.append(f"no energy is computed: {error}")
+            notes.append(f"the energy was not computed: {error}")
             return []
     found = [one for one in measured if one is not None]
     if len({(one.nodes, one.switches) for one in found}) > 1:
-        notes.append("no energy is computed: the runs differ in their number of power files")
+        notes.append("the energy was not computed: the runs have different numbers of power files")
         return []
     notes += dict.fromkeys(note for one in found for note in one.notes)
     return [one.joules if one else None for one in measured]
@@ -101,11 +101,11 @@ def _node(file: Path, time_ms: float, started_ms: float, notes: list[str]) -> fl
     if end <= begin:
         raise PowerError(f"power/{name} holds an empty measurement")
     if readings < MIN_READINGS:
-        notes.append(f"power/{name} holds {readings} readings, the rules require {MIN_READINGS}")
+        notes.append(f"power/{name} holds {readings} readings, but the rules require {MIN_READINGS}")
     if readings < math.floor((end - begin) / 1000):
-        notes.append(f"power/{name} holds less than one reading per second, as the rules require")
+        notes.append(f"power/{name} holds less than the one reading per second that the rules require")
     if begin > started_ms or end < started_ms + time_ms:
-        notes.append(f"power/{name} does not cover the whole time to train, as the rules require")
+        notes.append(f"power/{name} does not cover the whole time to train, which the rules require")
     return efficiency * held * time_ms / (end - begin) / 1000
 
 
@@ -138,5 +138,5 @@ def _numbered(folder: Path, kind: str) -> list[Path]:
     pattern = re.compile(rf"{kind}_([0-9]+)\.txt")
     found = {int(match[1]): file for file in folder.glob(f"{kind}_*.txt") if (match := pattern.fullmatch(file.name))}
     if sorted(found) != list(range(len(found))):
-        raise PowerError(f"the numbers of {kind}_*.txt in power/{folder.name} do not run from 0 without a gap")
+        raise PowerError(f"the numbers of {kind}_*.txt in power/{folder.name} are not consecutive from 0")
     return [found[number] for number in sorted(found)]

@@ -48,7 +48,7 @@ def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[Run
 
 
 def only_set(path: Path) -> list[RunSummary]:
-    """Return the runs of the only set at `path`; raise UsageError if it does not exist, or holds no or several sets."""
+    """Return the runs of the only set at `path`; raise UsageError if there is not exactly one."""
     folders: dict[Path, list[RunSummary]] = {}
     require_log(path)
     for file in existing(path):
@@ -57,7 +57,7 @@ def only_set(path: Path) -> list[RunSummary]:
         (name, runs) for folder, found in folders.items() for name, runs in sets_of(folder.resolve(), found).items()
     ]
     if not sets:
-        raise UsageError(f"no result_*.txt in {path}.")
+        raise UsageError(f"no result_*.txt found in {path}.")
     if len(sets) > 1:
         named = ", ".join(f"{system} {benchmark} in {runs[0].path.parent}" for (_, system, benchmark), runs in sets)
         raise UsageError(f"{path} holds {len(sets)} sets; pass one of them: {named}.")
@@ -65,7 +65,7 @@ def only_set(path: Path) -> list[RunSummary]:
 
 
 def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], benchmark: str) -> str | None:
-    """Return in which shared setting the runs differ and so are not one set, or None if they agree.
+    """Return the shared setting in which the runs differ, so that they are not one set, or None if they agree.
 
     Args:
         finished: runs that reached their target; if there are any, only they are compared, since a score drops the
@@ -78,7 +78,7 @@ def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], be
         if len(values) > 1:
             return f"its runs differ in {what} ({', '.join(values)})"
     if others := {one.benchmark for one in summaries} - {benchmark, None}:
-        return f"its logs are of {others.pop()}, its folder is named {benchmark}"
+        return f"its logs are of {others.pop()}, but its folder is named {benchmark}"
     return None
 
 

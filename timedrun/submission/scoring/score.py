@@ -158,7 +158,7 @@ def score_set(
     if rules:
         selected = select_runs(summaries, runs, rules, demonstration=demonstration, windows=windows)
     else:
-        unknown = "no rules are known for a" if ruleset is None else f"ruleset {ruleset} has no"
+        unknown = "there are no rules for" if ruleset is None else f"ruleset {ruleset} does not have"
         selected = RunSelection(chosen=tuple(range(len(runs))), reason=f"{unknown} benchmark '{benchmark}'")
     finished = [one for one, failed in zip(summaries, why, strict=True) if not failed]
     reason = mismatch(summaries, finished, benchmark)
@@ -181,11 +181,13 @@ def score_set(
     times = [time for i in selected.chosen if (time := runs[i]) is not None]
     interval = mean_interval(times)
     resumed = (one.path.name for one in succeeded if one.resumed)
-    notes += [f"{name} was stopped and resumed; its clock included the interruption" for name in resumed]
+    notes += [f"{name} was interrupted and resumed; its time includes the interruption" for name in resumed]
     if interval and interval[0] == 0:
-        notes.append("the runs are too few and vary too much to bound their mean from below")
+        notes.append("too few runs with too much spread: the lower confidence limit is not meaningful")
     if division == keys.CLOSED and rules and not demonstration and converged is None:
-        notes.append("this score does not check that a closed result converges no faster than the reference")
+        notes.append(
+            "the score was computed without the check that a closed result converges no faster than the reference"
+        )
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
     notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]

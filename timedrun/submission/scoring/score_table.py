@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from mlevents.terminal_escape import printable
+from mlevents.terminal_escape import printable, shortened
 from timedrun.submission.scoring.score import Score
 from timedrun.submission.table import columns, natural_width
 
@@ -162,13 +162,6 @@ def _progress(one: Score) -> str:
 
 def _name(one: Score) -> str:
     return f"{printable(one.system)} {printable(one.benchmark)}"
-
-
-def shortened(name: str, width: int) -> str:
-    """Return `name` without control characters, cut in its middle to `width` characters."""
-    shown = printable(name)
-    tail = (width - 3) // 2
-    return shown if len(shown) <= width else f"{shown[: width - 3 - tail]}...{shown[-tail:]}"
 
 
 def distinct(names: Sequence[str]) -> list[str]:

@@ -165,7 +165,7 @@ def test_a_digit_too_many_a_corrupted_line_and_a_missing_log_are_named_with_thei
     assert '"eval_start"' in text and digits["path"] == "Example/results/one/resnet/result_0.txt"
     assert line["path"] == "Example/results/one/resnet/result_1.txt" and "invalid JSON" in line["message"]
     (reason,) = of(found, "no-score")
-    assert "it has 4 runs and a submission of resnet has exactly 5" in reason["message"]
+    assert "it has 4 runs, and a submission of resnet has exactly 5" in reason["message"]
     assert "4 results" in count["message"] and count["path"] == "Example/results/one/resnet"
 
 
@@ -194,16 +194,16 @@ def test_scores_are_compared_with_the_summarizers_table_to_its_digits(
     found = audited("--published", table)
     assert [one["agrees"] for one in found["sets"]] == [True, False]
     (differs,) = of(found, "published-score")
-    assert re.fullmatch(r"the score is 12\.3456\d* min, the published one 12\.34 min", differs["message"])
+    assert re.fullmatch(r"the score is 12\.3456\d* min, but the published score is 12\.34 min", differs["message"])
     assert found["published_without_set"] == [["Example", "two", "bert"]]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("system,resnet\n", "no columns submitter, system and of a known benchmark"),
-        ("submitter,system,resnet\nExample,one,fast\n", "line 2: resnet is 'fast', no number of minutes"),
-        ("submitter,system,resnet\nExample,one,NaN\n", "line 2: resnet is 'NaN', no number of minutes"),
+        ("system,resnet\n", "the columns submitter, system and a known benchmark are required"),
+        ("submitter,system,resnet\nExample,one,fast\n", "line 2: resnet is 'fast', not a number of minutes"),
+        ("submitter,system,resnet\nExample,one,NaN\n", "line 2: resnet is 'NaN', not a number of minutes"),
     ],
 )
 def test_a_table_that_is_not_the_summarizers_is_refused(

@@ -159,10 +159,10 @@ def test_tracked_files_and_untracked_python_files_are_packaged(tmp_path: Path, m
     assert packaged == {"__init__.py", "model.py", "added.py"}
     there = {path.name for path in report.folder.rglob("*")}
     assert not there & {"notes.txt", ".gitignore"}
-    assert any("not tracked by git: image_classification/added.py, logging/" in note for note in report.notes)
+    assert any("git does not track them: image_classification/added.py, logging/" in note for note in report.notes)
     recorded = json.loads((report.folder / "manifest.json").read_text())["source"]
     assert len(recorded["commit"]) == 40 and recorded["dirty"] is True
-    assert any("record commit unknown, the source is" in note for note in report.notes)
+    assert any("record commit unknown, but the source is" in note for note in report.notes)
 
 
 def test_differences_between_runs_are_noted_and_kept(tmp_path: Path, make_set: MakeSet, source: Path) -> None:
@@ -210,7 +210,7 @@ def test_sets_that_do_not_belong_together_are_refused(tmp_path: Path, make_set: 
     ):
         with pytest.raises(PackageError, match=match):
             _package(sets, tmp_path / "out", source)
-    with pytest.raises(PackageError, match="submission_org is Example, the package's Other"):
+    with pytest.raises(PackageError, match="submission_org is Example, but the package's is Other"):
         package([one], tmp_path / "out", submitter="Other", source=source)
     assert not (tmp_path / "out").exists()
 
@@ -220,7 +220,7 @@ def test_an_existing_output_is_not_overwritten(tmp_path: Path, make_set: MakeSet
     (tmp_path / "out").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("out", "link"):
-        with pytest.raises(PackageError, match=f"{name}: exists and is not overwritten"):
+        with pytest.raises(PackageError, match=f"{name} already exists and was not overwritten"):
             _package([folder], tmp_path / name, source)
     assert list((tmp_path / "out").iterdir()) == []
 

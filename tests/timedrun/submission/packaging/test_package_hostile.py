@@ -67,7 +67,7 @@ def _last_event(path: Path, key: str, division: str) -> int:
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "space in a name": (lambda s: (s / "my notes").mkdir(), "my notes'.* a space"),
-    "no UTF-8 in a name": (lambda s: os.mkdir(os.fsencode(s) + b"/\xff"), "no UTF-8"),
+    "no UTF-8 in a name": (lambda s: os.mkdir(os.fsencode(s) + b"/\xff"), "invalid UTF-8"),
     "link up": (lambda s: (s / "run_0" / "up").symlink_to("../.."), "up: a symbolic link"),
     "pipe": (lambda s: os.mkfifo(s / "run_0" / "pipe"), "pipe: a named pipe"),
     "pipe as a log": (lambda s: os.mkfifo(s / "result_9.txt"), "result_9.txt: a named pipe"),
@@ -87,7 +87,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"'\.\./\.\./x', which cannot name a folder",
     ),
     "markup": (lambda s: _logged(s, keys.CONFIG_NAME, "a`<script>"), "config_name"),
-    "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "holds no result_N.txt"),
+    "no results": (lambda s: [p.rename(s / f"x{p.name}") for p in s.glob("result_*")], "no result_N.txt found"),
     "no log": (lambda s: (s / "result_9.txt").write_text("hello"), "result_9.txt: not an MLPerf log"),
     "odd name": (lambda s: (s / "result_0.txt").rename(s / "result_a.txt"), "result_a.txt: .* with a number"),
     "no config": (lambda s: (s / "run_3" / "config.json").unlink(), "run_3/config.json: missing"),
@@ -171,7 +171,7 @@ def test_a_package_inside_a_set_is_refused(tmp_path: Path, make_set: MakeSet, so
         with pytest.raises(PackageError, match="is inside the set"):
             _package([folder], out, source)
     assert not (folder / "deep").exists()
-    with pytest.raises(PackageError, match="exists and is not overwritten"):
+    with pytest.raises(PackageError, match="already exists and was not"):
         _package([folder], tmp_path / "race", source)
     assert _package([folder], tmp_path / "race" / "out", source).files
 
@@ -217,6 +217,6 @@ def test_a_log_that_changes_while_it_is_packaged_is_refused(
         write_system(*arguments)
 
     monkeypatch.setattr(package_layout, "_write_system", while_running)
-    with pytest.raises(PackageError, match="result_0.txt: was changed while the package was made"):
+    with pytest.raises(PackageError, match="result_0.txt: changed while the package was written"):
         _package([folder], tmp_path / "out", source)
     assert sorted(tmp_path.iterdir()) == before

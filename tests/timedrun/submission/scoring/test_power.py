@@ -37,8 +37,8 @@ def test_a_reading_is_the_power_since_the_one_before_it(tmp_path: Path) -> None:
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", events)
     found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=0.05)
     assert found.joules == pytest.approx((10 * 3 + 50 * 1) / 5 * 3)
-    assert any("2 readings, the rules require 60" in note for note in found.notes)
-    assert any("less than one reading per second" in note for note in found.notes)
+    assert any("2 readings, but the rules require 60" in note for note in found.notes)
+    assert any("less than the one reading per second" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_missing_and_misnumbered_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(PowerError, match="power/result_0 holds no node_0.txt"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
     write_power(tmp_path / "power" / "result_0" / "node_1.txt", steady(1.0, 60))
-    with pytest.raises(PowerError, match="do not run from 0"):
+    with pytest.raises(PowerError, match="are not consecutive from 0"):
         run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=1.0)
 
 
@@ -80,10 +80,10 @@ def test_energy_of_a_set_is_the_mean_over_the_runs_of_its_score(tmp_path: Path, 
     (tmp_path / "power" / "result_1" / "node_0.txt").unlink()
     (one,) = scores.score([tmp_path])
     assert one.energy_joules is None and one.score_minutes is not None
-    assert any("no energy is computed: power/result_1 holds no node_0.txt" in note for note in one.notes)
+    assert any("the energy was not computed: power/result_1 holds no node_0.txt" in note for note in one.notes)
 
 
 def test_a_measurement_shorter_than_the_run_is_noted(tmp_path: Path) -> None:
     write_power(tmp_path / "power" / "result_0" / "node_0.txt", steady(1.0, 90))
     found = run_energy(tmp_path / "result_0.txt", started_ms=START, minutes=2.0)
-    assert found.notes == ("power/result_0/node_0.txt does not cover the whole time to train, as the rules require",)
+    assert found.notes == ("power/result_0/node_0.txt does not cover the whole time to train, which the rules require",)

@@ -52,7 +52,7 @@ def test_the_table_fits_a_terminal(sets: Path, capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert max(map(len, out.split("\n\n")[0].splitlines())) <= 100
     assert "dropped  result_0.txt (fastest), result_4.txt (slowest)" in out
-    assert "score    none: it has 1 runs" in out
+    assert "score    none: it has 1 run, and" in out
     assert out.rstrip().endswith("Result not verified by MLCommons Association.")
 
 

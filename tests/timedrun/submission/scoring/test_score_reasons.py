@@ -123,7 +123,7 @@ def test_runs_with_different_settings_are_not_a_set(
 
 def test_a_benchmark_of_another_round_names_the_ruleset(tmp_path: Path, write_run: WriteRun) -> None:
     (one,) = score([written(tmp_path, write_run)], ruleset="6.1.0")
-    assert one.reason == "ruleset 6.1.0 has no benchmark 'resnet'" and one.runs == [None] * 5
+    assert one.reason == "ruleset 6.1.0 does not have benchmark 'resnet'" and one.runs == [None] * 5
 
 
 def test_seeds_used_twice_are_remarked(tmp_path: Path, write_run: WriteRun) -> None:
@@ -194,7 +194,7 @@ def test_a_log_with_a_record_that_is_no_json_is_dropped_as_the_slowest_run(tmp_p
 def test_a_closed_score_of_a_benchmark_without_reference_points_says_so(tmp_path: Path, write_run: WriteRun) -> None:
     folder = written(tmp_path, write_run, benchmark="minigo", submission_division="closed")
     (one,) = score([folder])
-    assert any("does not check that a closed result converges no faster" in note for note in one.notes)
+    assert any("without the check that a closed result converges no faster" in note for note in one.notes)
 
 
 def test_too_few_and_scattered_runs_are_remarked(tmp_path: Path, write_run: WriteRun) -> None:
@@ -202,7 +202,7 @@ def test_too_few_and_scattered_runs_are_remarked(tmp_path: Path, write_run: Writ
         write_run(tmp_path, number, minutes=minutes, dataset="digits", quality_target=0.5)
     (one,) = score([tmp_path])
     assert one.interval and one.interval[0] == 0
-    assert "the runs are too few and vary too much to bound their mean from below" in one.notes
+    assert "too few runs with too much spread: the lower confidence limit is not meaningful" in one.notes
 
 
 def test_the_round_of_the_folder_sets_the_rules(tmp_path: Path, write_run: WriteRun) -> None:

@@ -163,8 +163,8 @@ def test_closed_scaling_is_applied_and_open_scaling_is_not(both: Both) -> None:
     [
         ("all_aborted resnet", "5 of its 5 runs did not reach the target"),
         ("all_missed resnet", "5 of its 5 runs did not reach the target"),
-        ("six_files resnet", "it has 6 runs and a submission of resnet has exactly 5"),
-        ("four_files resnet", "it has 4 runs and a submission of resnet has exactly 5"),
+        ("six_files resnet", "it has 6 runs, and a submission of resnet has exactly 5"),
+        ("four_files resnet", "it has 4 runs, and a submission of resnet has exactly 5"),
         ("copies resnet", "are identical files"),
     ],
 )

@@ -34,7 +34,7 @@ def test_the_median_window_is_scored_and_named(tmp_path: Path, write_run: WriteR
 
 def test_a_package_of_more_runs_is_no_submission(tmp_path: Path, write_run: WriteRun) -> None:
     (one,) = score([written(tmp_path / "Org" / "results" / "sys" / "resnet", write_run).parents[2]])
-    assert one.reason == "it has 7 runs and a submission of resnet has exactly 5" and one.window is None
+    assert one.reason == "it has 7 runs, and a submission of resnet has exactly 5" and one.window is None
 
 
 def test_a_demonstration_uses_all_its_runs(tmp_path: Path, write_run: WriteRun) -> None:
@@ -50,7 +50,7 @@ def test_failed_runs_may_sink_the_median_window(tmp_path: Path, write_run: Write
     (one,) = score([folder])
     assert one.score_minutes is None and one.windows == 3
     assert one.reason == (
-        "2 of the median window's 5 runs did not reach the target and only one may be dropped as the slowest"
+        "2 of the median window's 5 runs did not reach the target, but only one may be dropped as the slowest"
     )
 
 
