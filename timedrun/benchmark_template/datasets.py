@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .configs import Config
 
-TRAIN, EVALUATION = 4_000, 1_000
+TRAIN, EVALUATION = 4_000, 4_000
 """Samples."""
 
 
