@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import os
 import sys
 import textwrap
 from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import timedrun
 from timedrun import stdio
@@ -41,6 +43,8 @@ VERBS: Final = {
         "list": "list benchmarks and their configs",
         "show": "show the settings of a config, or how two configs differ",
         "new": "write a benchmark to start from",
+        "doctor": "report what of this machine and installation a run can use",
+        "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },
 }
 """Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
@@ -61,8 +65,11 @@ class _Version(Action):
         parser.exit()
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of all verbs and their options."""
+def parser(*, describe_verbs: bool = False) -> ArgumentParser:
+    """Return the parser of all verbs and their options.
+
+    describe_verbs: with the help of each verb in argparse's list of them, for shell completion, not by purpose.
+    """
     groups = [f"{name.lower()}:\n" + "\n".join(_help_lines(verbs)) for name, verbs in VERBS.items()]
     top = ArgumentParser(
         prog="timedrun",
@@ -73,7 +80,8 @@ def parser() -> ArgumentParser:
     top.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", help="one of those below")
     for name, text in {name: text for group in VERBS.values() for name, text in group.items()}.items():
-        added = verbs.add_parser(name, description=text, allow_abbrev=False)
+        listed: dict[str, Any] = {"help": text} if describe_verbs else {}
+        added = verbs.add_parser(name, description=text, allow_abbrev=False, **listed)
         added.add_argument("--json", action="store_true", help="machine-readable output")
         getattr(options, f"add_{name}")(added)
     return top
@@ -88,6 +96,7 @@ def _help_lines(verbs: Mapping[str, str]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit code (see `ExitCode`)."""
     stdio.open_closed()
+    atexit.register(gc.freeze)  # torch's modules would be collected for half a second when the process ends
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
     if not words:
@@ -122,6 +131,6 @@ def announce(verb: str, arguments: Namespace) -> None:
     """Show that torch is being imported, which takes a second or many, if `verb` needs it; once a run, not a rank."""
     again = verb != "reproduce" or arguments.run
     ranks = (os.environ.get(variables[1], "0") for variables in launch_env.VARIABLES)
-    if again and verb in (*PREPARE_LONG, "show", "prepare", "system") and set(ranks) == {"0"}:
+    if again and verb in (*PREPARE_LONG, "show", "prepare", "system", "doctor") and set(ranks) == {"0"}:
         name = getattr(arguments, "label", None) or f"timedrun {verb}"
         stdio.stage(f"{name}: preparing: importing torch", terminal_only=verb not in PREPARE_LONG)

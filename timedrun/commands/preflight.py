@@ -91,7 +91,7 @@ def examine(
     folder: Path,
 ) -> PreflightReport:
     """Run every check of `config` that is possible before a run; `folder` is that of the results."""
-    spec = benchmark.spec
+    spec, before = benchmark.spec, checks.CpuReading.now()
     rules, runs = rules_of(spec, ruleset)
     findings = findings_of("error", "settings", checks.settings_problems(benchmark, config, ranks))
     findings += device_findings(config, ranks)
@@ -106,6 +106,7 @@ def examine(
         findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
+    findings += findings_of("warning", "load", checks.load_problems(before, 0, ranks))
     if dry_run is not None and not any(one.rule == "system-answers" for one in findings):
         findings += answer_findings(dry_run, answers)
     return PreflightReport(
@@ -245,4 +246,4 @@ def as_text(report: PreflightReport) -> str:
         lines.append(f"    {one.level} [{one.rule}] {one.message}{': ' + one.change if one.change else ''}")
     errors = sum(one.level == "error" for one in report.findings)
     lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and nothing is kept")
-    return "\n".join(map(printable, lines))
+    return "\n".join(stdio.fitted(printable(line), 8) for line in lines)

@@ -53,7 +53,10 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         os.environ.update(env.variables())
         run_rank(benchmark, config, options, after=print_own_verdict if env.rank == 0 else lambda: None)
     stdio.stage(f"{options.label}: preparing: checks of settings, devices and data", terminal_only=False)
+    before = checks.CpuReading.now()
     checks.check(benchmark, config, options, env)
+    for problem in checks.load_problems(before, options.threads, env.local_world_size):
+        stdio.say(f"warning: {problem}")
     if not starts_ranks:
         execute(benchmark, config, options)
         return print_own_verdict()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 
@@ -21,6 +24,7 @@ from timedrun.errors import PreflightError, TimedrunError
 from timedrun.methods import EMA
 from timedrun.preflight import dry_run
 from timedrun.run import checkpoint_manager
+from timedrun.run.load_counters import busy_seconds
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.result_files import ResultPaths
 from timedrun.training.batch_plan import BatchPlan
@@ -36,6 +40,8 @@ SLOW_CLOCK_SOURCES = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
 """Linux's names of sources that are coarse or take microseconds to read; the fallbacks for an untrusted processor
 counter."""
 
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+"""Quota and period of a container (Linux, Documentation/admin-guide/cgroup-v2.rst)."""
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
@@ -207,6 +213,45 @@ def clock_problems(source: Path = CLOCK_SOURCE) -> list[str]:
             f"the kernel's clock source is {name}, which is coarse or slow; boot with the processor's counter (tsc)."
         )
     return found
+
+
+@dataclass(frozen=True)
+class CpuReading:
+    """A moment, with the CPU time that the machine, and this process with its ended children, had used by then."""
+
+    seconds: float
+    busy: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Self:
+        return cls(time.monotonic(), sum(busy_seconds()), sum(os.times()[:4]))
+
+
+def usable_cores(limit: Path = CPU_LIMIT) -> int:
+    """Return the cores that this process may use, by its affinity and its control group's limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, _, period = limit.read_text().partition(" ") if limit.is_file() else ("max", "", "")
+    return min(cores, max(1, round(int(quota) / int(period)))) if quota.isdigit() else cores
+
+
+def load_problems(before: CpuReading, threads: int, ranks: int = 1, now: CpuReading | None = None) -> list[str]:
+    """Return a warning if other processes left fewer cores than the `threads` of all `ranks` since `before`: threads
+    that share cores wait for each other in every operator, which can make a run 20 times slower.
+
+    threads: of a rank; 0: the default, which is a thread for each core.
+    """
+    now = now or CpuReading.now()
+    cores, usable = os.cpu_count() or 1, usable_cores()
+    others = max(0.0, (now.busy - before.busy) - (now.own - before.own)) / max(now.seconds - before.seconds, 1e-3)
+    free = int(min(usable, max(0.0, cores - others)) + 0.5)
+    wanted = threads * ranks or torch.get_num_threads()
+    if free >= wanted:
+        return []
+    advice = f"give --threads {max(1, free // ranks)}" if wanted > ranks else "expect longer times"
+    used = f"other processes use {min(others, cores):.1f} of {cores} cores"
+    limited = f", of which this process may use {usable}" if usable < cores else ""
+    return [f"{used}{limited}, too many for {wanted} thread{'s' * (wanted > 1)} of a run: {advice}."]
 
 
 def _complaint(action: Callable[[], object]) -> list[str]:

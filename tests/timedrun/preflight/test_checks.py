@@ -219,3 +219,34 @@ def test_resuming_in_a_folder_without_a_run_names_the_folder(tmp_path: Path) -> 
     for folder in (tmp_path, tmp_path / "absent"):
         (failure,) = checks.result_problems(ResultPaths(folder, next_number(folder) - 1), True)
         assert failure.startswith(f"{folder} holds no run: there is nothing to resume; set --results")
+
+
+@pytest.mark.parametrize(
+    ("busy", "own", "threads", "ranks", "told"),
+    [
+        (8.0, 8.0, 0, 1, ""),  # all of it its own
+        (4.0, 0.0, 4, 1, ""),  # half of 8 cores for others, half for the run
+        (4.0, 0.0, 3, 2, "use 4.0 of 8 cores, too many for 6 threads of a run: give --threads 2."),
+        (16.0, 0.0, 0, 1, "use 8.0 of 8 cores, too many for 8 threads of a run: give --threads 1."),
+        (8.0, 0.0, 1, 1, "too many for 1 thread of a run: expect longer times."),
+    ],
+)
+def test_threads_that_would_share_cores_with_other_processes_are_told(
+    busy: float, own: float, threads: int, ranks: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(checks, "usable_cores", lambda: 8)
+    monkeypatch.setattr(checks.torch, "get_num_threads", lambda: 8)
+    before, now = checks.CpuReading(0.0, 0.0, 0.0), checks.CpuReading(1.0, busy, own)
+    (found,) = checks.load_problems(before, threads, ranks, now) or [""]
+    assert found.endswith(told) and bool(found) == bool(told)
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("max 100000\n", 4), ("150000 100000\n", 2), ("50000 100000\n", 1)])
+def test_a_containers_limit_bounds_the_usable_cores(
+    limit: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text(limit)
+    monkeypatch.setattr(checks.os, "sched_getaffinity", lambda process: range(4))
+    assert checks.usable_cores(tmp_path / "cpu.max") == cores
+    assert checks.usable_cores(tmp_path / "missing") == 4

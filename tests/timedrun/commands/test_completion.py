@@ -1,0 +1,43 @@
+"""`timedrun completion`: what a shell offers at TAB."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from timedrun.cli import VERBS, main
+
+COMPLETE = """
+eval "$(timedrun completion bash)"
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_shtab_timedrun 2>/dev/null
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["ra"], {"race"}),
+        (["run", "image_"], {"image_classification"}),
+        (["run", "image_classification", "cifar10_"], {"cifar10_baseline", "cifar10_methods"}),
+        (["score", "--c"], {"--csv"}),
+    ],
+)
+def test_bash_completes_verbs_options_benchmarks_and_configs(
+    words: list[str], offered: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "timedrun").write_text(f'#!/bin/sh\nexec {sys.executable} -m timedrun "$@"\n')
+    (tmp_path / "timedrun").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    command = ["bash", "-c", COMPLETE, "bash", "timedrun", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert set(done.stdout.split()) == offered, done.stderr
+
+
+def test_the_script_of_zsh_has_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    script = capsys.readouterr().out
+    assert all(f"\n    {verb}:" in script for verbs in VERBS.values() for verb in verbs)

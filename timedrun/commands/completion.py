@@ -1,0 +1,44 @@
+"""`timedrun completion`: the script that completes verbs, options and names in a shell."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+import shtab
+
+from timedrun.benchmark import find, nearby
+from timedrun.cli import parser
+from timedrun.errors import ExitCode
+
+COMPLETED: Final = {
+    "benchmark": shtab.cmd("timedrun completion benchmarks 2>/dev/null"),
+    # Of the benchmarks on the line, which only bash gives.
+    **dict.fromkeys(("config", "configs"), shtab.cmd("timedrun completion configs ${COMP_WORDS[@]:2:2} 2>/dev/null")),
+    **dict.fromkeys(("PATH", "FILE", "RESULTS", "FIRST", "SECOND", "ROUND", "FOLDER", "BENCHMARK|PATH"), shtab.FILE),
+}
+"""How arguments are completed, by their names or metavariables."""
+
+
+def completion(arguments: argparse.Namespace) -> ExitCode:
+    """Print the script of a shell, or the names that the script asks for."""
+    known = nearby()
+    if arguments.what == "benchmarks":
+        print("\n".join(known))
+    elif arguments.what == "configs":
+        named = [find(name) for name in arguments.words if any(f".{one}".endswith(f".{name}") for one in known)]
+        print("\n".join(name for one in named or map(find, known) for name in one.config_names))
+    else:
+        print(shtab.complete(described_parser(), arguments.what))
+    return ExitCode.OK
+
+
+def described_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line with what completes each argument."""
+    top = parser(describe_verbs=True)
+    (verbs,) = (one for one in top._actions if isinstance(one, argparse._SubParsersAction))
+    for verb in verbs.choices.values():
+        for action in verb._actions:
+            if how := COMPLETED.get(str(action.metavar)) or COMPLETED.get(action.dest):
+                action.complete = how
+    return top

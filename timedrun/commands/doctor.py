@@ -1,0 +1,112 @@
+"""`timedrun doctor`: report what of this machine and installation a run can use, on one screen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+import torch
+
+import timedrun
+from timedrun import stdio
+from timedrun.distributed.process_group import choose_device
+from timedrun.errors import ExitCode
+from timedrun.preflight import checks
+from timedrun.provenance.hardware import gib, processor
+from timedrun.run import page_cache
+from timedrun.storage.result_files import ResultPaths, next_number
+from timedrun.submission.table import columns
+
+MEASURED_SECONDS = 0.3
+"""Time over which the use of the cores is measured."""
+OTHER_PACKAGES = {"apex": "NVIDIA's PyTorch image has it; PyPI's apex is another package"}
+"""Distributions that runs use if present, and no extra installs."""
+
+
+def doctor(arguments: argparse.Namespace) -> ExitCode:
+    """Print the facts and warnings; exit code 0 whatever they are."""
+    before = checks.CpuReading.now()
+    facts, warnings = machine(arguments.results), checks.clock_problems()
+    packages = extras() | {name: installed(name) or f"not installed: {why}" for name, why in OTHER_PACKAGES.items()}
+    time.sleep(max(0.0, MEASURED_SECONDS - (time.monotonic() - before.seconds)))
+    warnings += checks.load_problems(before, 0)
+    if arguments.json:
+        print(json.dumps({"machine": facts, "packages": packages, "warnings": warnings}, indent=2))
+        return ExitCode.OK
+    rows = [*map(list, facts.items()), ["", ""], *map(list, packages.items())]
+    lines = columns(["", f"timedrun {timedrun.__version__}"], rows, width=stdio.terminal_columns(sys.stdout))
+    stdio.show("\n".join([*lines, *(stdio.fitted(f"warning: {text}", 4) for text in warnings)]))
+    return ExitCode.OK
+
+
+def machine(results: Path) -> dict[str, str]:
+    """Return the facts of software, processor, memory, devices, clock, page cache and results folder."""
+    memory, usable, load = psutil.virtual_memory(), checks.usable_cores(), os.getloadavg()[0]
+    obstacle = page_cache.obstacle()
+    problems = checks.result_problems(ResultPaths(results, next_number(results)), False)
+    existing = next(folder for folder in (results.absolute(), *results.absolute().parents) if folder.is_dir())
+    return {
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "torch": f"{torch.__version__}, {torch.get_num_threads()} threads",
+        "processor": processor()["host_processor_model_name"] or "unknown",
+        "cores": f"{usable} usable of {os.cpu_count()}, load {load:.1f} in the last minute",
+        "memory": f"{gib(memory.available)} available of {gib(memory.total)}",
+        **devices(),
+        "clock": checks.CLOCK_SOURCE.read_text().strip() if checks.CLOCK_SOURCE.is_file() else "unknown",
+        "page cache": f"cannot be cleared: {obstacle}" if obstacle else "can be cleared",
+        "results": " ".join(problems) or f"{results} is writable, {gib(shutil.disk_usage(existing).free)} free",
+        "mlcommons": f"mlperf-logging {installed('mlperf-logging') or 'missing'}",
+    }
+
+
+def devices() -> dict[str, str]:
+    """Return each CUDA device with its name and memory, or why it cannot be used; without one, what is used."""
+    count = torch.cuda.device_count()
+    found = {} if count else {"device": f"{choose_device('auto')}; torch sees no CUDA device"}
+    for number in range(count):
+        try:
+            torch.zeros(1, device=choose_device("cuda", number))
+            properties = torch.cuda.get_device_properties(number)
+            found[f"cuda:{number}"] = f"{properties.name}, {gib(properties.total_memory)}"
+        except RuntimeError as error:
+            found[f"cuda:{number}"] = f"not usable: {str(error).partition(chr(10))[0]}"
+    return found
+
+
+def extras() -> dict[str, str]:
+    """Return for each extra of the package the installed versions, or the command that installs what is missing."""
+    try:
+        required = metadata.requires("timedrun") or []
+    except metadata.PackageNotFoundError:
+        return {"extras": "unknown: timedrun is not installed as a package"}
+    names: dict[str, list[str]] = {}
+    for one in required:
+        if (found := re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", one)) and found[2] != "dev":
+            names.setdefault(found[2], []).append(found[1])
+    rows = {}
+    for extra, distributions in sorted(names.items()):
+        versions = {name: installed(name) for name in distributions}
+        missing = [name for name, version in versions.items() if version is None]
+        rows[f"[{extra}]"] = (
+            f"{', '.join(missing)} not installed: pip install 'timedrun[{extra}]'"
+            if missing
+            else ", ".join(f"{name} {version}" for name, version in versions.items())
+        )
+    return rows
+
+
+def installed(name: str) -> str | None:
+    """Return the version of an installed distribution, None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
