@@ -126,7 +126,7 @@ def add_check(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
-    parser.add_argument("--by", choices=("rule", "submitter"), help="group findings by rule or submitter (default for several sets: rule)")
+    parser.add_argument("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
     parser.add_argument("--quiet", action="store_true", help="print the totals only")
 
 
@@ -146,8 +146,8 @@ def add_audit(parser: ArgumentParser) -> None:
 def add_forecast(parser: ArgumentParser) -> None:
     parser.description = (
         "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"
-        " or scaled, and the number of runs needed to tell on which side of the reference their mean lies. Model: epochs or"
-        " samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
+        " or scaled, and the number of runs needed to tell on which side of the reference their mean lies. Model: epochs"
+        " or samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
         " of the given runs, or of the reference's own; every run converges."
     )
     parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of your own runs")
