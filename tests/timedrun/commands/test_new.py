@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,14 @@ NAME = "written_benchmark"
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working directory, which is not on the import path, with a new benchmark."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
     assert main(["new", "benchmark", NAME]) == ExitCode.OK
-    return tmp_path
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
+        del sys.modules[name]
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
