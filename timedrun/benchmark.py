@@ -13,7 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mlevents.rounds.own_rules import benchmark_rules as benchmark_rules
-from timedrun.benchmark_search import (
+from timedrun.benchmark_spec import EVERYTHING as EVERYTHING
+from timedrun.benchmark_spec import BenchmarkSpec as BenchmarkSpec
+from timedrun.errors import UsageError
+from timedrun.storage.benchmark_folders import (
     SHIPPED,
     config_docstrings,
     folders_in,
@@ -23,9 +26,6 @@ from timedrun.benchmark_search import (
     package_text,
     put_shipped_first,
 )
-from timedrun.benchmark_spec import EVERYTHING as EVERYTHING
-from timedrun.benchmark_spec import BenchmarkSpec as BenchmarkSpec
-from timedrun.errors import UsageError
 
 if TYPE_CHECKING:  # `timedrun list` does not wait for torch
     from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison

@@ -10,8 +10,8 @@ from typing import Any
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import find
-from timedrun.benchmark_search import config_docstrings, nearby, title_and_ruleset
 from timedrun.errors import ExitCode
+from timedrun.storage.benchmark_folders import config_docstrings, nearby, title_and_ruleset
 
 
 def list(arguments: argparse.Namespace) -> ExitCode:

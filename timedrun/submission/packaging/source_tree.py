@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from timedrun.benchmark_search import nearby, package_places
 from timedrun.errors import TimedrunError
 from timedrun.provenance.system import git
+from timedrun.storage.benchmark_folders import nearby, package_places
 
 FOLDERS = ("timedrun", "logging/mlevents", "mlevents", "scripts")
 """Folders that every benchmark needs; `mlevents` is at the top if timedrun was installed from a wheel."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from mlevents.rounds.own_rules import BEYOND_MLPERF
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 SHIPPED: Final = ("image_classification", "language_model")
 """Packages of timedrun's own benchmarks."""
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from timedrun import benchmark_search
 from timedrun.benchmark import find
-from timedrun.benchmark_search import nearby
 from timedrun.cli import main
 from timedrun.errors import ExitCode, UsageError
+from timedrun.storage import benchmark_folders
+from timedrun.storage.benchmark_folders import nearby
 
 INIT = """
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_a_benchmark_is_found_behind_an_entry_point(make: Make, monkeypatch: pyt
     (inner.parent / "__init__.py").touch()
     monkeypatch.syspath_prepend(inner.parents[1])
     entry = EntryPoint("short_name", "outer_package.inner", "timedrun.benchmarks")
-    monkeypatch.setattr(benchmark_search, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(benchmark_folders, "entry_points", lambda group: [entry])
     assert nearby()["outer_package.inner"] == inner
     assert not (inner / "imported").exists()
     assert find("short_name").name == "outer_package.inner"
