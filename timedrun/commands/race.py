@@ -128,7 +128,7 @@ def run_all(
 def package_obstacle(spec: BenchmarkSpec, runs: int) -> str:
     """Return why sets of `runs` runs make no package, or "" if they make one."""
     if spec.ruleset not in MLPERF_RULESETS:
-        return f"{spec.mlperf_benchmark} is no benchmark of MLPerf"
+        return f"{spec.mlperf_benchmark} is not an MLPerf benchmark"
     needed = spec.rules.runs
     return "" if runs == needed else f"a set has {runs} runs, MLPerf's rules require {needed}"
 
