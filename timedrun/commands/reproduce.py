@@ -101,7 +101,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
     settings = read_json(one.config)
     ranks = arguments.ranks or recorded_ranks(provenance_of(one))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
-        return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; give --ranks", False
+        return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; set --ranks", False
     try:
         find(str(settings["benchmark"]))  # not in the working directory: the result names it, not the user
     except UsageError as error:
