@@ -120,7 +120,7 @@ def add_check(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
-    parser.add_argument("--by", choices=("rule", "submitter"), help="group the findings, as is done for several sets")
+    parser.add_argument("--by", choices=("rule", "submitter"), help="group the findings (default for many)")
     parser.add_argument("--quiet", action="store_true", help="print the totals only")
 
 
