@@ -66,7 +66,7 @@ print(*p['dependencies'], *(r for e in sys.argv[1].split(',') for r in p['option
     && python -c "import torch, ffcv.libffcv; print('torch', torch.__version__, torch.__file__)" \
     && rm -rf /tmp/* ~/.cache
 
-# The source belongs to root, so that a run cannot change the code that its results name.
+# The source is owned by root, so that a run cannot change the code that its results name.
 COPY . .
 RUN chmod -R a+rX,go-w . \
     && python -m pip install --no-cache-dir --no-deps --editable . \

@@ -30,7 +30,7 @@ positive, not_negative_int = at_least(1), at_least(0)
 
 
 def path(text: str) -> Path | None:
-    """Parse a path; an empty one, as of an unset variable, is none."""
+    """Parse a path; return None for an empty text, as from an unset variable."""
     return Path(text) if text else None
 
 
@@ -69,7 +69,7 @@ def add_prepare(parser: ArgumentParser) -> None:
     _add_path(parser, "--validation-labels", labels)
     parser.add_argument("--skip-broken", action="store_true", help="skip images that cannot be decoded and list them")
     _add_paths(parser, "--text", "training text")
-    _add_paths(parser, "--evaluation-text", "default: part of the training text")
+    _add_paths(parser, "--evaluation-text", "evaluation text (default: a part of the training text)")
     _add_path(parser, "--vocabulary", "vocab.txt or encoder.json (default: built from the training text)")
     _add_path(parser, "--merges", "vocab.bpe that belongs to encoder.json")
 
@@ -80,7 +80,7 @@ def add_run(parser: ArgumentParser) -> None:
     _add_launch(parser, "runs/<benchmark>/<config>")
     parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
     parser.add_argument("--resume", action="store_true", help="resume a run that a signal stopped")
-    parser.add_argument("--label", help="name of this run in progress lines")
+    parser.add_argument("--label", help="label shown in progress lines")
     parser.add_argument("--nodes", type=positive, metavar="M", help="number of nodes, each started with --ranks ranks")
     parser.add_argument("--node-rank", type=not_negative_int, metavar="K", help="rank of this node, from 0")
     parser.add_argument("--master", metavar="HOST:PORT", help="rendezvous address on node 0")
@@ -89,8 +89,8 @@ def add_run(parser: ArgumentParser) -> None:
         type=_launcher,
         choices=LAUNCHERS,
         default="auto",
-        help="launcher whose environment variables give this process its rank (default: detected; none: a run of its"
-        " own)",
+        help="launcher whose environment variables identify this rank (default: detected; none: ignore them, run"
+        " standalone)",
     )
 
 
@@ -120,7 +120,7 @@ def add_check(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
-    parser.add_argument("--by", choices=("rule", "submitter"), help="group the findings (default for many)")
+    parser.add_argument("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
     parser.add_argument("--quiet", action="store_true", help="print the totals only")
 
 
@@ -140,11 +140,11 @@ def add_audit(parser: ArgumentParser) -> None:
 def add_forecast(parser: ArgumentParser) -> None:
     parser.description = (
         "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"
-        " or scaled, and the number of runs that tells on which side of the reference their mean lies. Model: epochs or"
-        " samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
+        " or scaled, and the number of runs needed to tell on which side of the reference their mean lies. Model: epochs"
+        " or samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
         " of the given runs, or of the reference's own; every run converges."
     )
-    parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of runs of your own")
+    parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of your own runs")
     parser.add_argument("--batch-size", type=positive, help="global batch size (default: that of the logs)")
     parser.add_argument("--runs", type=positive, metavar="N", help="runs of a set (default: as the rules require)")
     parser.add_argument("--ruleset", type=ruleset, help="round (default: of the logs, else the newest with points)")
@@ -168,15 +168,15 @@ def add_compare(parser: ArgumentParser) -> None:
 
 def add_system(parser: ArgumentParser) -> None:
     _add_path(parser, "--answers", "answers given so far")
-    parser.add_argument("--out", metavar="FILE", help="write the open questions to FILE, to be filled in")
+    parser.add_argument("--out", metavar="FILE", help="write the unanswered questions to FILE, to be completed")
 
 
 def add_package(parser: ArgumentParser) -> None:
     parser.add_argument("sets", nargs="+", metavar="RESULTS", help="folder written by run or race")
     parser.add_argument("--out", required=True, help="folder to create")
-    parser.add_argument("--submitter", help="default: the organization that the logs name")
+    parser.add_argument("--submitter", help="submitter (default: the organization in the logs)")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
-    _add_path(parser, "--answers", "the file of `timedrun system --out`, filled in")
+    _add_path(parser, "--answers", "completed file from `timedrun system --out`")
 
 
 def add_bench(parser: ArgumentParser) -> None:
@@ -236,7 +236,7 @@ def _add_methods(parser: ArgumentParser) -> None:
 
 def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
     parser.add_argument("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
-    default = ranks or "as many as the original run had"
+    default = ranks or "those of the original run"
     parser.add_argument("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {default})")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads per rank (default: torch's choice)")
     _add_data_folder(parser)
