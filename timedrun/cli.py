@@ -53,7 +53,7 @@ TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench")
-"""Verbs that name the stages before their first output, also where standard error is no terminal."""
+"""Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 
 class _Version(Action):

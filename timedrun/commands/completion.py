@@ -21,7 +21,7 @@ COMPLETED: Final = {
 
 
 def completion(arguments: argparse.Namespace) -> ExitCode:
-    """Print the script of a shell, or the names that the script asks for."""
+    """Print the script of a shell, or the names that the script requests."""
     known = nearby()
     if arguments.what == "benchmarks":
         print("\n".join(known))

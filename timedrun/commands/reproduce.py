@@ -100,7 +100,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
     settings = read_json(one.config)
     ranks = arguments.ranks or recorded_ranks(provenance_of(one))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
-        return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; give --ranks", False
+        return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; set --ranks", False
     paths = ResultPaths(folder, one.number)
     command = run_command(arguments, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
     code, output, interrupted = run_child(command, keep_output=True)
