@@ -42,6 +42,7 @@ VERBS: Final = {
     "Inspect": {
         "list": "list benchmarks and their configs",
         "show": "show the settings of a config, or how two configs differ",
+        "new": "write a benchmark to start from",
         "doctor": "report what of this machine and installation a run can use",
         "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },
@@ -53,7 +54,7 @@ TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench")
-"""Verbs that name the stages before their first output, also where standard error is no terminal."""
+"""Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 
 class _Version(Action):

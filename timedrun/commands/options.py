@@ -44,6 +44,12 @@ def add_list(parser: ArgumentParser) -> None:
     parser.add_argument("benchmark", nargs="?", help="list this benchmark only")
 
 
+def add_new(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", choices=("benchmark",), help="what to write")
+    parser.add_argument("name", help="name of the new package, such as my_benchmark")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where (default: here)")
+
+
 def add_show(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_methods(parser)
@@ -156,9 +162,9 @@ def add_audit(parser: ArgumentParser) -> None:
 def add_forecast(parser: ArgumentParser) -> None:
     parser.description = (
         "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"
-        " or scaled, and the number of runs needed to tell on which side of the reference their mean lies. Model: epochs"
-        " or samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
-        " of the given runs, or of the reference's own; every run converges."
+        " or scaled, and the number of runs needed to tell on which side of the reference their mean is. Model: epochs"
+        " or samples to converge are independent draws from one normal distribution, with the mean and deviation of the"
+        " given runs, or of the reference's own; every run converges."
     )
     parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of your own runs")
     parser.add_argument("--batch-size", type=positive, help="global batch size (default: that of the logs)")
