@@ -132,7 +132,7 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
         "versions": _differing(environments[0][1], environments[1][1], [*environments[0][1], *environments[1][1]]),
         "origin": _differing(origins[0], origins[1], ["commit", "dirty", "difference", "image_digest", "ranks"])
         | _differing(_data(origins[0]), _data(origins[1]), ["data"])
-        | ({"threads": threads} if threads[0] != threads[1] else {}),
+        | ({"threads": threads} if threads[1] not in (None, threads[0]) else {}),
     }
 
 
