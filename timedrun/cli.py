@@ -43,6 +43,7 @@ VERBS: Final = {
     "Inspect": {
         "list": "list benchmarks and their configs",
         "show": "show the settings of a config, or how two configs differ",
+        "new": "write a benchmark to start from",
         "doctor": "report what of this machine and installation a run can use",
         "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },
@@ -50,11 +51,11 @@ VERBS: Final = {
 """Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
-TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "bench")
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench")
-"""Verbs that name the stages before their first output, also where standard error is no terminal."""
+"""Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 
 class _Version(Action):

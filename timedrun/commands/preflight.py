@@ -138,7 +138,7 @@ def rules_of(spec: BenchmarkSpec, ruleset: str | None) -> tuple[Ruleset, int]:
 
 
 def is_target_machine(config: RunConfig) -> bool:
-    """Return True if `config` may be meant to run here: it asks for the CPU, or there is a CUDA device."""
+    """Return True if `config` may be meant to run here: it uses the CPU, or there is a CUDA device."""
     return config.device == "cpu" or torch.cuda.is_available()
 
 

@@ -139,7 +139,7 @@ def _logged_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) 
 
 
 def _recorded_differences(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> Iterator[Difference]:
-    """Yield the differences in machine, number of ranks or data by the files beside the logs, if both sides have
+    """Yield the differences in machine, number of ranks or data by the files next to the logs, if both sides have
     them."""
     first = recorded_run_of(slow[0].path)
     seen = set()
