@@ -42,6 +42,7 @@ VERBS: Final = {
     "Inspect": {
         "list": "list benchmarks and their configs",
         "show": "show the settings of a config, or how two configs differ",
+        "new": "write a benchmark to start from",
         "doctor": "report what of this machine and installation a run can use",
         "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },

@@ -44,6 +44,12 @@ def add_list(parser: ArgumentParser) -> None:
     parser.add_argument("benchmark", nargs="?", help="list this benchmark only")
 
 
+def add_new(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", choices=("benchmark",), help="what to write")
+    parser.add_argument("name", help="name of the new package, such as my_benchmark")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where (default: here)")
+
+
 def add_show(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_methods(parser)

@@ -43,7 +43,7 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         raise UsageError("--resume and --report take the plan from race.json; leave out benchmark, configs, overrides.")
     if known:
         folder, planned = Path(known), race_file.load(Path(known))
-        benchmark = find(planned.benchmark)
+        benchmark = find(planned.benchmark, working_directory=bool(arguments.resume))
     else:
         folder, benchmark, planned = new_race(arguments, rest)
     for name, value in planned.options.items():
@@ -83,7 +83,7 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Benc
     """Plan a race, find everything that would fail in it, and write its folder."""
     if not arguments.benchmark or not arguments.configs:
         raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
-    benchmark = find(arguments.benchmark)
+    benchmark = find(arguments.benchmark, working_directory=True)
     sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
     if arguments.ablate:
         if len(sides) != 1:
