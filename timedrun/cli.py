@@ -33,6 +33,7 @@ VERBS: Final = {
         "reproduce": "recompute a package's scores, or repeat its runs, and compare",
         "audit": "check, score and compare all results of a published round",
         "plot": "plot quality over time of result sets",
+        "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
     },
     "Submit": {
         "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",

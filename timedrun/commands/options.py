@@ -229,6 +229,14 @@ def add_plot(parser: ArgumentParser) -> None:
     parser.add_argument("--out", required=True, help="a .png, .svg or .pdf file")
 
 
+def add_export(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="log, result set, or folder of several")
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
+    kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
+    kinds.add_argument("--mlflow", metavar="URI", help="folder or tracking server, one MLflow run per log")
+
+
 def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:
     which = "import name of the benchmark, such as image_classification"
     parser.add_argument("benchmark", nargs="?" if several else None, help=which)
