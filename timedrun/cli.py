@@ -37,7 +37,7 @@ VERBS: Final = {
     },
     "Submit": {
         "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",
-        "system": "describe this machine in MLPerf's terms and list open questions",
+        "system": "generate MLPerf's system description and list the fields to fill in",
         "package": "package result sets in MLPerf's layout",
     },
     "Inspect": {
