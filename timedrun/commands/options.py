@@ -268,8 +268,9 @@ def _add_methods(parser: ArgumentParser) -> None:
 def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
     parser.add_argument("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
     default = ranks or "those of the original run"
+    threads = "torch's choice" if ranks else "those of the original run"
     parser.add_argument("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {default})")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads per rank (default: torch's choice)")
+    parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {threads})")
     _add_data_folder(parser)
     parser.add_argument(
         "--checkpoint-minutes",
