@@ -78,6 +78,7 @@ def add_run(parser: ArgumentParser) -> None:
     _add_config(parser)
     _add_methods(parser)
     _add_launch(parser, "runs/<benchmark>/<config>")
+    parser.add_argument("--runs", type=positive, default=1, help="runs, one after another (default 1)")
     parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
     parser.add_argument("--resume", action="store_true", help="resume a run that a signal stopped")
     parser.add_argument("--label", help="label shown in progress lines")
@@ -120,7 +121,11 @@ def add_check(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
-    parser.add_argument("--by", choices=("rule", "submitter"), help="group findings by rule or submitter (default for several sets: rule)")
+    parser.add_argument(
+        "--by",
+        choices=("rule", "submitter"),
+        help="group findings by rule or submitter (default for several sets: rule)",
+    )
     parser.add_argument("--quiet", action="store_true", help="print the totals only")
 
 

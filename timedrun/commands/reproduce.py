@@ -103,6 +103,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
         return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; give --ranks", False
     paths = ResultPaths(folder, one.number)
     command = run_command(arguments, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
+    command += ["--seed", str(settings.get("seed", 1))]
     code, output, interrupted = run_child(command, keep_output=True)
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
         return "", interrupted
