@@ -1,7 +1,8 @@
-# Two images of timedrun; scripts/build_image.sh builds them.
+# Images of timedrun; scripts/build_image.sh builds them.
 #   GPU, the default: NVIDIA's PyTorch image. The build fails if its torch, apex or flash-attn would be replaced.
 #   CPU: --build-arg BASE=docker.io/library/python:3.11-slim-bookworm
 #        --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu    (without it: CUDA's libraries, several GB)
+#   Targets: runtime, the default, and test, which adds git and the development tools that scripts/test.sh needs.
 ARG BASE=nvcr.io/nvidia/pytorch:26.07-py3
 
 # FFCV is published as source only. Compilers and headers stay in this stage; the wheel is kept, with the names of the
@@ -20,17 +21,18 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels "$(grep '^f
     && { xargs -a /tmp/libraries -n 1 dpkg -S > /tmp/found || true; } \
     && awk -F: '!seen[$1]++ {print $1}' /tmp/found > /wheels/packages
 
-FROM ${BASE}
-ARG EXTRAS=digits,vision,imagenet,language,report,gpu,dev
+FROM ${BASE} AS runtime
+ARG EXTRAS=digits,vision,imagenet,language,report,gpu
 ARG TORCH_INDEX=
 ARG USER_ID=1000
 
 COPY --from=ffcv /wheels /tmp/wheels
-# git: the tests create repositories. The base may already use the user id.
+# The base may already use the user id.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive xargs -a /tmp/wheels/packages \
-        apt-get install -y --no-install-recommends --no-upgrade git \
+        apt-get install -y --no-install-recommends --no-upgrade \
+    && apt-get clean \
     && rm -rf /var/lib/apt/lists/* \
     && if taken="$(getent passwd "${USER_ID}")"; then userdel "${taken%%:*}"; fi \
     && useradd --create-home --user-group --uid "${USER_ID}" --shell /bin/bash timedrun \
@@ -38,7 +40,8 @@ RUN apt-get update \
     && install -d /data
 
 # Packages of the base keep their versions unless a requirement forbids it, and those bound to its CUDA or numpy always do:
-# both are constraints for pip, after the base's own (PIP_CONSTRAINT). Versions and files are compared afterwards.
+# both are constraints for pip, after the base's own (PIP_CONSTRAINT), and stay in the image for the test target. Versions
+# and files are compared afterwards.
 WORKDIR /timedrun
 COPY pyproject.toml constraints.txt ./
 # hadolint ignore=DL3013,SC2086,SC2185
@@ -63,6 +66,7 @@ print(*p['dependencies'], *(r for e in sys.argv[1].split(',') for r in p['option
     && python -m pip list --format=freeze > /tmp/installed \
     && if grep -Fxvf /tmp/installed /tmp/kept; then echo "pip replaced these packages of the base image; build failed" >&2; exit 1; fi \
     && if [ -s /tmp/records ]; then sha256sum --check --quiet /tmp/records; fi \
+    && install -m 644 /tmp/constraints /usr/local/share/timedrun-constraints.txt \
     && python -c "import torch, ffcv.libffcv; print('torch', torch.__version__, torch.__file__)" \
     && rm -rf /tmp/* ~/.cache
 
@@ -75,14 +79,10 @@ RUN chmod -R a+rX,go-w . \
     && rm -rf /tmp/* ~/.cache
 
 # Caches in /tmp, the only place besides /results that must be writable (docker run --read-only --tmpfs /tmp).
-ENV HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis \
-    MPLCONFIGDIR=/tmp/matplotlib \
-    MYPY_CACHE_DIR=/tmp/mypy \
+ENV MPLCONFIGDIR=/tmp/matplotlib \
     NUMBA_CACHE_DIR=/tmp/numba \
-    PYTEST_ADDOPTS="-o cache_dir=/tmp/pytest" \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
-    RUFF_CACHE_DIR=/tmp/ruff \
     TIMEDRUN_INSTALLED=1 \
     USER=timedrun \
     XDG_CACHE_HOME=/tmp/cache
@@ -104,3 +104,24 @@ USER ${USER_ID}
 # NVIDIA's own entry point would print a banner into --json output.
 ENTRYPOINT ["/bin/bash", "-c", "exec \"$@\"", "bash"]
 CMD ["timedrun", "--help"]
+
+FROM runtime AS test
+ARG USER_ID=1000
+# hadolint ignore=DL3002
+USER 0
+# git: the tests create repositories.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends --no-upgrade git \
+    && apt-get clean \
+    && rm -rf /var/lib/apt/lists/* \
+    && python -m pip install --no-cache-dir --constraint /usr/local/share/timedrun-constraints.txt --editable '.[dev]' \
+    && rm -rf /tmp/* ~/.cache
+ENV HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis \
+    MYPY_CACHE_DIR=/tmp/mypy \
+    PYTEST_ADDOPTS="-o cache_dir=/tmp/pytest" \
+    RUFF_CACHE_DIR=/tmp/ruff
+USER ${USER_ID}
+
+# Built without --target.
+FROM runtime

@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
 . scripts/environment.sh
+command -v pytest >/dev/null || { echo "no pytest here; in a container use the image of --target test" >&2; exit 1; }
 ruff check .
 ruff format --check .
 mypy

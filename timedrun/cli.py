@@ -49,7 +49,7 @@ VERBS: Final = {
 """Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
-TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "bench")
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench")

@@ -136,3 +136,4 @@ MACHINE_LOAD: Final = "machine_load"
 
 # Names inside the values of `tracked_stats` and `cold_start`.
 THROUGHPUT: Final = "throughput"  # samples per second, training only
+TRAIN_LOSS: Final = "train_loss"  # of one optimizer step, the mean over its global batch; the usual name since v4.1

@@ -30,9 +30,11 @@ def of_kind(kind: str) -> list[str]:
     return [rest for word, rest in instructions() if word == kind]
 
 
-def final_stage() -> list[tuple[str, str]]:
+def stage(name: str) -> list[tuple[str, str]]:
     found = instructions()
-    return found[max(n for n, (word, _) in enumerate(found) if word == "FROM") :]
+    starts = [number for number, (word, _) in enumerate(found) if word == "FROM"]
+    (start,) = [number for number in starts if found[number][1].endswith(f" AS {name}")]
+    return found[start : next(number for number in [*starts, len(found)] if number > start)]
 
 
 def context() -> list[Path]:
@@ -66,7 +68,7 @@ def test_both_shapes_come_from_one_argument_whose_default_is_a_dated_nvidia_imag
     before_from = [rest for word, rest in instructions()[: [w for w, _ in instructions()].index("FROM")]]
     assert len(before_from) == 1
     assert re.fullmatch(r"BASE=nvcr\.io/nvidia/pytorch:\d\d\.\d\d-py3", before_from[0])
-    assert [rest.split()[0] for rest in of_kind("FROM")] == ["${BASE}", "${BASE}"]
+    assert [rest.split()[0] for rest in of_kind("FROM")] == ["${BASE}", "${BASE}", "runtime", "runtime"]
 
 
 def test_every_file_that_is_copied_exists_in_the_context() -> None:
@@ -106,13 +108,25 @@ def test_what_git_tracks_of_the_source_is_in_the_context() -> None:
     assert {name for name in left_out if not name.startswith(("results/", ".ci/")) and name != ".gitignore"} == set()
 
 
-def test_the_image_does_not_run_as_root_and_its_user_is_a_number() -> None:
-    (user,) = [rest for word, rest in final_stage() if word == "USER"]
-    assert user == "${USER_ID}"  # Kubernetes' runAsNonRoot believes numbers only
-    (number,) = [rest.split("=")[1] for word, rest in final_stage() if word == "ARG" and rest.startswith("USER_ID=")]
+@pytest.mark.parametrize("target", ["runtime", "test"])
+def test_the_image_does_not_run_as_root_and_its_user_is_a_number(target: str) -> None:
+    found = stage(target)
+    assert [rest for word, rest in found if word == "USER"][-1] == "${USER_ID}"  # Kubernetes believes numbers only
+    (number,) = [rest.split("=")[1] for word, rest in found if word == "ARG" and rest.startswith("USER_ID=")]
     assert int(number) >= 1000
-    after = [word for word, _ in final_stage()][[word for word, _ in final_stage()].index("USER") :]
+    after = [word for word, _ in found][max(n for n, (word, _) in enumerate(found) if word == "USER") :]
     assert "RUN" not in after and "COPY" not in after
+
+
+def test_the_default_is_the_runtime_image_and_only_the_test_image_has_development_tools() -> None:
+    assert instructions()[-1] == ("FROM", "runtime")
+    (extras,) = [rest for word, rest in stage("runtime") if rest.startswith("EXTRAS=")]
+    assert "dev" not in extras.partition("=")[2].split(",")
+    assert not [rest for word, rest in stage("runtime") if word == "RUN" and re.search(r"\bgit\b", rest)]
+    (added,) = [rest for word, rest in stage("test") if word == "RUN"]
+    assert ".[dev]" in added and re.search(r"\bgit\b", added)
+    kept = re.search(r"--constraint (\S+)", added)
+    assert kept and any(f"/tmp/constraints {kept[1]}" in rest for _, rest in stage("runtime"))
 
 
 def test_signals_reach_the_command_and_any_command_can_be_given() -> None:
@@ -134,7 +148,7 @@ def test_extras_exist_and_versions_come_from_the_constraints() -> None:
     assert installs
     for install in installs:
         assert "--no-cache-dir" in install
-        assert "--no-deps" in install or "--constraint /tmp/constraints" in install
+        assert "--no-deps" in install or re.search(r"--constraint \S*constraints(\.txt)? ", install)
 
 
 def test_what_the_base_is_built_of_is_pinned_and_compared_after_the_installation() -> None:
@@ -199,10 +213,22 @@ def test_the_first_engine_that_works_builds(tmp_path: Path, engines: dict[str, b
     done, said = build(tmp_path, engines, "--build-arg", "BASE=a base")
     assert done.returncode == 0, done.stderr
     assert said[:2] == [chosen, "build"] and said[-3:] == ["--build-arg", "BASE=a base", "."]
-    assert f"timedrun:{PROJECT['version']}" in said and f"VERSION={PROJECT['version']}" in said
+    assert f"timedrun:{PROJECT['version']}" == said[said.index("--tag") + 1] and f"VERSION={PROJECT['version']}" in said
     (commit,) = [word for word in said if word.startswith("COMMIT=")]
     assert re.fullmatch("COMMIT=([0-9a-f]{40,64}|unknown)", commit)
     assert {"DIRTY=true", "DIRTY=false"} & set(said)
+
+
+@pytest.mark.parametrize("arguments", [["-t", "a:b"], ["-ta:b"], ["--tag", "a:b"], ["--tag=a:b"]])
+def test_an_image_that_is_given_a_tag_does_not_take_the_default_one(tmp_path: Path, arguments: list[str]) -> None:
+    done, said = build(tmp_path, {"docker": True}, *arguments, "--target", "test")
+    assert done.returncode == 0, done.stderr
+    assert said[-len(arguments) - 3 :] == [*arguments, "--target", "test", "."]
+    assert not [word for word in said if word.startswith("timedrun:")]
+
+
+def test_a_target_without_a_tag_cannot_replace_the_default_image(tmp_path: Path) -> None:
+    assert "--tag" not in build(tmp_path, {"docker": True}, "--target", "test")[1]
 
 
 def test_without_an_engine_that_works_it_says_so(tmp_path: Path) -> None:

@@ -111,21 +111,33 @@ def add_preflight(parser: ArgumentParser) -> None:
 
 
 def add_race(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Run configs N times each, interleaved; check, score, package, plot and compare them. A config is written as"
+        " for `run`; the same one twice is a control. Overrides are for all configs (--optimizer.peak-lr 0.1) or for"
+        " the first, second, ... alone (--a.optimizer.peak-lr 0.1, --b...)."
+    )
     _add_config(parser, several=True)
     _add_launch(parser, "runs/<benchmark>/race_N")
     parser.add_argument("--runs", type=positive, default=5, help="runs of each config (default 5)")
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
+    unpaired = (
+        "give every run a seed of its own (default: run N of every config has the same seed, so that a config raced"
+        " against itself shows the noise of the machine alone)"
+    )
+    parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
+    parser.add_argument("--ablate", action="store_true", help="leave out each method of CONFIG in turn; add each alone")
+    parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
+    _add_path(parser, "--answers", "answers for the system description of the package")
+    known = parser.add_mutually_exclusive_group()
+    known.add_argument("--resume", metavar="FOLDER", help="continue the race in FOLDER that was stopped")
+    known.add_argument("--report", metavar="FOLDER", help="make the report of the race in FOLDER again")
 
 
 def add_check(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs or package")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--official", action=BooleanOptionalAction, default=True, help="also run MLCommons' checkers")
-    parser.add_argument(
-        "--by",
-        choices=("rule", "submitter"),
-        help="group findings by rule or submitter (default for several sets: rule)",
-    )
+    parser.add_argument("--by", choices=("rule", "submitter"), help="group findings by rule or submitter")
     parser.add_argument("--quiet", action="store_true", help="print the totals only")
 
 
@@ -145,8 +157,8 @@ def add_audit(parser: ArgumentParser) -> None:
 def add_forecast(parser: ArgumentParser) -> None:
     parser.description = (
         "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"
-        " or scaled, and the number of runs needed to tell on which side of the reference their mean lies. Model: epochs or"
-        " samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
+        " or scaled, and the number of runs needed to tell on which side of the reference their mean lies. Model: epochs"
+        " or samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
         " of the given runs, or of the reference's own; every run converges."
     )
     parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of your own runs")
@@ -213,9 +225,10 @@ def add_plot(parser: ArgumentParser) -> None:
 
 
 def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:
-    parser.add_argument("benchmark", help="import name of the benchmark, such as image_classification")
+    which = "import name of the benchmark, such as image_classification"
+    parser.add_argument("benchmark", nargs="?" if several else None, help=which)
     if several:
-        parser.add_argument("configs", nargs="+", metavar="CONFIG")
+        parser.add_argument("configs", nargs="*", metavar="CONFIG")
     else:
         nargs = "?" if optional else None
         parser.add_argument(

@@ -15,6 +15,8 @@ from timedrun.errors import TimedrunError, UsageError
 from timedrun.storage.result_files import ResultPaths, read_json, write_json
 
 RACE_FILE: Final = "race.json"
+ALONE: Final = ", alone"
+"""End of an ablation's row that is about its side `fast`."""
 Status = Literal["planned", "running", "finished", "failed", "interrupted", "left out"]
 
 

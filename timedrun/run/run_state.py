@@ -1,12 +1,13 @@
-"""State of a run at one moment: train state, progress, throughput and clock, saved together and resumed from."""
+"""State of a run at one moment: train state, progress, statistics and clock, saved together and resumed from."""
 
 from __future__ import annotations
 
 import json
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -23,8 +24,8 @@ from timedrun.run.checkpoint_file import CheckpointError
 from timedrun.run.checkpoint_manager import CheckpointManager
 from timedrun.run.clock_check import ClockCheck
 from timedrun.run.run_info import RunInfo
-from timedrun.run.throughput import Throughput
 from timedrun.run.train_state import TrainState
+from timedrun.run.train_stats import TrainStats
 from timedrun.training.batch_plan import BatchPlan
 
 
@@ -47,7 +48,7 @@ class RunState:
         self.replicas = Replicas(ranks, self.train_state.parts)
         saved = resume_from or {"position": {}, "throughput": {}}
         self.position = TrainProgress(**saved["position"])
-        self.throughput = Throughput(**saved["throughput"])
+        self.stats = TrainStats(**saved["throughput"])
         self.is_resumed = resume_from is not None
         self.minutes_before = log.rollback.since_start_seconds / 60 if log.rollback is not None else 0.0
         """On the clock before training continued in this process; known to rank 0."""
@@ -109,22 +110,36 @@ class RunState:
         elif back is not None and back.clock_set_seconds:  # the time is still wrong by as much
             self.log.event(keys.CLOCK_SET, back.clock_set_seconds, step=self.position.step)
 
-    def log_throughput(self, reached: Mapping[str, int]) -> None:
-        """Log the samples per second, over all ranks, of the epoch or block of training that ends at `reached`.
+    def log_stats(self, reached: Mapping[str, int]) -> None:
+        """Log the samples per second, over all ranks, of the epoch or block of training that ends at `reached`, and the
+        loss of its last step.
 
-        It is measured from its start to the synchronization at its end, which waits for all ranks and for the last
-        loss; the device may still run the last backward pass. It includes waiting for data, saving and progress lines,
-        but no evaluation.
+        The throughput is measured from its start to the synchronization at its end, which waits for all ranks and for
+        the last loss; the device may still run the last backward pass. It includes waiting for data, saving and
+        progress lines, but no evaluation.
         """
-        found = self.throughput.end(self.position.samples, self._monotonic())
-        if found is not None:
-            self.log.event(keys.TRACKED_STATS, {keys.THROUGHPUT: found}, step=self.position.step, **reached)
+        now = self._monotonic()
+        found = self.stats.end(self.position.samples, now)
+        rate = {} if found is None else {keys.THROUGHPUT: found}
+        self._log_stats(rate | self.stats.take_loss(now, at_end=True), reached)
+
+    def log_loss(self, losses: Sequence[float], reached: Mapping[str, int]) -> None:
+        """Log the training loss, the mean of all ranks' `losses`, if one is due; they are empty if no step was done
+        since the last synchronization."""
+        if losses:
+            self.stats.loss = fmean(losses)
+        self._log_stats(self.stats.take_loss(self._monotonic()), reached)
+
+    def _log_stats(self, found: dict[str, float], reached: Mapping[str, int]) -> None:
+        if found:
+            at = {keys.SAMPLES_COUNT: self.position.samples, **reached}
+            self.log.event(keys.TRACKED_STATS, found, step=self.position.step, **at)
 
     def log_cold_start(self, started: float) -> None:
         """Log the cost of a cold start, of a run whose clock started at second `started`."""
-        if self.throughput.seconds:
+        if self.stats.seconds:
             elapsed = None if self.is_resumed else self._monotonic() - started  # else it began in another process
-            self.log.event(keys.COLD_START, self.throughput.cold_start(elapsed))
+            self.log.event(keys.COLD_START, self.stats.cold_start(elapsed))
 
     def not_finite(self, loss: float) -> NonFiniteLoss:
         """Return the error for a NaN or infinite loss of some rank; all ranks call it together with their `loss`."""
@@ -173,7 +188,7 @@ class RunState:
             "rank": self.ranks.rank,
             "position": asdict(self.position),
             "announced": self._info,
-            "throughput": self.throughput.state(self.position.samples, self._monotonic()),
+            "throughput": self.stats.state(self.position.samples, self._monotonic()),
             "clock": self.wall_clock.state() if self.wall_clock is not None else None,
             "log": self.log.mark() if self.ranks.is_first else None,
         }

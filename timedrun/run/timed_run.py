@@ -191,8 +191,7 @@ class TimedRun:
             self.state.replicas.require_same(self.position.step)
             self.state.require_same_info(info)
             self.state.check_clock()
-            reached = self.position.samples if self.spec.unit == "samples" else self.position.epoch
-            self.state.log_resumed(self._at(reached))
+            self.state.log_resumed(self._at(self._progress))
             self._log_fault()
         else:
             log_settings(self.log, self.config, info)
@@ -249,7 +248,7 @@ class TimedRun:
             yield epoch
             self._sync()
             self.log.end(keys.EPOCH_STOP, epoch_num=epoch)
-            self.state.log_throughput(self._at(epoch))
+            self.state.log_stats(self._at(epoch))
             self._log_read_ahead()
             self.position.epoch, self.position.step_in_epoch = epoch + 1, 0
 
@@ -259,12 +258,13 @@ class TimedRun:
         while self.position.samples < block.last:
             yield self.position.step
         self._sync()
-        self.state.log_throughput(self._at(block.last))
+        self.state.log_stats(self._at(block.last))
         self._log_read_ahead()
 
     def step_done(self, samples: int, loss: Tensor) -> None:
-        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is read only when
-        a synchronization or a progress line is due, so that the device is not waited for.
+        """Count a finished optimizer step of `samples` over all ranks. `loss` (scalar, on the device) is this
+        rank's part of the mean over the global batch, times the world size: its mean over ranks is logged. It is read
+        only when a synchronization or a progress line is due, so that the device is not waited for.
 
         Raises:
             NonFiniteLoss: the loss is NaN or infinite.
@@ -327,6 +327,10 @@ class TimedRun:
         verdict = "target reached" if self.outcome is Outcome.REACHED else f"target {self.config.evaluation.target:.4f}"
         self.progress.say(f"{self.spec.unit} {block.last}: {self.spec.metric} {value:.4f} ({verdict})")
 
+    @property
+    def _progress(self) -> int:
+        return self.position.samples if self.spec.unit == "samples" else self.position.epoch
+
     def _at(self, progress: int) -> dict[str, int]:
         """Return `progress` as metadata."""
         return {self.spec.progress: progress}
@@ -339,29 +343,35 @@ class TimedRun:
 
     def _begin_training(self) -> None:
         now = self._monotonic()
-        self.state.throughput.begin(self.position.samples, now)
+        self.state.stats.begin(self.position.samples, now)
         self._interval.begin(self.position.step, now)
 
     def _sync(self) -> None:
         """Decide with all ranks if the run continues, and save it if a checkpoint is due."""
         step = self.position.step
-        loss = float(self._last_loss) if self._last_loss is not None else 0.0
+        loss = float(self._last_loss) if self._last_loss is not None else None
+        self._last_loss = None
+        finite = loss if loss is not None and math.isfinite(loss) else -math.inf
+        # One place per rank: the elementwise maximum over ranks has the losses of all.
+        losses = [finite if rank == self.ranks.rank else -math.inf for rank in range(self.ranks.world_size)]
         now = self._monotonic()
         if self.state.wall_clock is not None:
             self.state.wall_clock.check(step)
         minutes = self.state.minutes_before + ((now - self._started) / 60 if self._started is not None else 0.0)
         over_budget = 0 < self.config.budget_minutes < minutes
-        broken, gone, stopping, spent, due, slowest, *paces = self.ranks.all_reduce_max(
+        broken, gone, stopping, spent, due, slowest, *shared = self.ranks.all_reduce_max(
             [
-                float(not math.isfinite(loss)),
+                float(loss is not None and not math.isfinite(loss)),
                 float(self.log.is_gone),
                 float(self.stop.signal is not None),
                 float(over_budget),
                 float(self.ranks.is_first and self.state.checkpoints.due),
                 self._interval.seconds_per_step(step, now),
+                *losses,
                 *self.straggler.report(),
             ]
         )
+        losses, paces = shared[: len(losses)], shared[len(losses) :]
         if slow := self.straggler.detect(paces):
             self.log.event(keys.SLOW_RANK, slow.rank, step=step, **asdict(slow))
             own, median = slow.seconds * 1e3, slow.median_seconds * 1e3
@@ -369,9 +379,11 @@ class TimedRun:
                 f"rank {slow.rank} is slow: {own:.0f} ms {slow.part} per step, the median rank {median:.0f} ms"
             )
         if broken:
-            raise self.state.not_finite(loss)
+            raise self.state.not_finite(0.0 if loss is None else loss)
         if gone:  # on all ranks, before a checkpoint is saved beside it
             raise ResultFileGone(self.ranks.broadcast(self.log.path))
+        # Before a checkpoint, which holds the log up to here.
+        self.state.log_loss([one for one in losses if one > -math.inf], self._at(self._progress))
         if stopping:
             self.state.save_to_stop()
             self.outcome = Outcome.STOPPED

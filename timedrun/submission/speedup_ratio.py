@@ -120,7 +120,11 @@ class Ratio:
         """The ratio without the disturbed runs as text."""
         if (rest := self.undisturbed) is None:
             return "no ratio, no runs are left"
-        runs = f"{rest.runs_slow} pairs" if rest.paired else f"{rest.runs_slow} and {rest.runs_fast} runs"
+        runs = (
+            f"{rest.runs_slow} pair{'s' * (rest.runs_slow != 1)}"
+            if rest.paired
+            else f"{rest.runs_slow} and {rest.runs_fast} runs"
+        )
         return f"{rest.text}, {rest.verdict} ({runs}; ratio of medians {rest.ratio_of_medians:.2f}; unverified)"
 
     @property
@@ -199,14 +203,3 @@ def _welch_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
     if error == 0:
         return 0.0, 1.0
     return math.sqrt(error), 1 / sum((part / error) ** 2 / free for part, free in parts)
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """Return p-values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979): of all comparisons
-    whose adjusted p-value is at most 0.05, the probability that any shows a difference where there is none is at most
-    5 %."""
-    adjusted, least = list(ps), 0.0
-    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        least = max(least, min(1.0, (len(ps) - rank) * ps[index]))
-        adjusted[index] = least
-    return adjusted

@@ -41,11 +41,15 @@ def kind(request: pytest.FixtureRequest, toy_config: Callable[..., RunConfig]) -
 
 
 def course(log: Path) -> list[tuple[str, Any, Any]]:
-    """Everything that the log says but times, and what tells of checkpoints and resumptions."""
-    told = {keys.RESUMED, keys.CHECKPOINT, keys.TRACKED_STATS, keys.COLD_START}
+    """Everything that the log says, training losses too, but times, and what tells of checkpoints and resumptions."""
+    told = {keys.RESUMED, keys.CHECKPOINT, keys.COLD_START}
     left_out = {"file", "lineno", keys.ELAPSED_MS}
     return [
-        (event.key, event.value, {name: value for name, value in event.metadata.items() if name not in left_out})
+        (
+            event.key,
+            event.value.get(keys.TRAIN_LOSS) if event.key == keys.TRACKED_STATS else event.value,
+            {name: value for name, value in event.metadata.items() if name not in left_out},
+        )
         for event in record.read(log).events
         if event.key not in told
     ]
@@ -58,6 +62,8 @@ def whole(make_run: MakeRun, kind: dict[str, Any], tmp_path: Path) -> Program:
     with make_run(log=RunLog(tmp_path / "whole.txt"), check_every=1, **kind) as run:
         program.train(run)
     assert run.outcome is Outcome.REACHED
+    losses = [value for key, value, _ in course(tmp_path / "whole.txt") if key == keys.TRACKED_STATS]
+    assert len(set(losses)) == len(losses) > 2 and None not in losses
     return program
 
 

@@ -16,7 +16,7 @@ from mlevents.record import read, result_files
 from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
 from timedrun.submission.compare import compare_sets
-from timedrun.submission.speedup_ratio import NotComparable, Ratio, compare, holm, rounded
+from timedrun.submission.speedup_ratio import NotComparable, Ratio, compare, rounded
 
 WriteRun = Callable[..., Path]
 TIMES = st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12)
@@ -86,12 +86,6 @@ def test_p_values_and_intervals_of_any_confidence_are_those_of_scipy(paired: boo
         assert (found.low, found.high) == pytest.approx(tuple(np.exp(test.confidence_interval(confidence))))
         assert found.p == pytest.approx(test.pvalue)
     assert compare(slow, slow, paired=True).p == 1.0 and compare([2.0, 4.0], [1.0, 2.0], paired=True).p == 0.0
-
-
-def test_p_values_are_adjusted_for_their_number_as_by_holm() -> None:
-    # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.7]) == [1.0, 1.0] and holm([]) == []
 
 
 @pytest.mark.parametrize("paired", [True, False])

@@ -1,18 +1,21 @@
-"""Training throughput of a run, evaluation excluded: samples and seconds of each epoch, or block of samples."""
+"""Training statistics as logged: loss, and samples and seconds of each epoch or block without its evaluation."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
-from mlevents import cold_start
+from mlevents import cold_start, keys
+
+LOSS_SECONDS: Final = 5.0
+"""Shortest time between two logged losses within an epoch or block; its end logs one as well."""
 
 
 @dataclass
-class Throughput:
-    """Stretches of training, each from `begin` to `end`. A stretch that a stop interrupted counts as one, without the
-    gap."""
+class TrainStats:
+    """Last training loss, and stretches of training, each from `begin` to `end`. A stretch that a stop interrupted
+    counts as one, without the gap."""
 
     samples: list[int] = field(default_factory=list)
     """Over all ranks, of each complete stretch."""
@@ -20,11 +23,24 @@ class Throughput:
     part_samples: int = 0
     """Trained in the current stretch before the run was stopped."""
     part_seconds: float = 0.0
+    loss: float | None = None
+    """Of the last step before a synchronization, the mean over all ranks; None once it is logged."""
     _begun: tuple[int, float] | None = None
+    _loss_logged: float | None = None
 
     def begin(self, samples: int, now: float) -> None:
         """Begin or continue a stretch at `samples` of the run and second `now`."""
+        if self._loss_logged is None:
+            self._loss_logged = now
         self._begun = (samples - self.part_samples, now - self.part_seconds)
+
+    def take_loss(self, now: float, *, at_end: bool = False) -> dict[str, float]:
+        """Return the loss as an entry of the log if one is due within a stretch, or at its end; each loss once."""
+        due = at_end or (self._begun is not None and now - (self._loss_logged or 0.0) >= LOSS_SECONDS)
+        if self.loss is None or not due:
+            return {}
+        found, self.loss, self._loss_logged = {keys.TRAIN_LOSS: self.loss}, None, now
+        return found
 
     def end(self, samples: int, now: float) -> float | None:
         """End the stretch; return its samples per second, or None if nothing was trained in it."""
@@ -40,7 +56,7 @@ class Throughput:
     def state(self, samples: int, now: float) -> dict[str, Any]:
         """Return the state for a checkpoint taken at `samples` and second `now`, in a stretch or between two."""
         found = asdict(self)
-        del found["_begun"]
+        del found["_begun"], found["_loss_logged"]
         if self._begun is not None:
             found |= {"part_samples": samples - self._begun[0], "part_seconds": now - self._begun[1]}
         return found

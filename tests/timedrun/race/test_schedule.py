@@ -1,0 +1,109 @@
+"""Order of a race's runs, failures among them, and its continuation after a stop."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from timedrun.race import race_file
+from timedrun.race.race_file import Race, Turn
+from timedrun.race.schedule import plan_again, run_all, schedule, settle
+
+Plan = Callable[..., Race]
+WriteRun = Callable[..., Path]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing after it runs."""
+
+
+def test_every_side_runs_once_a_round_and_none_is_always_first() -> None:
+    turns = schedule(["a", "b", "c"], 3, 7)
+    assert "".join(turn.side for turn in turns) == "abccbaabc"
+    assert [turn.seed for turn in turns] == [7, 7, 7, 8, 8, 8, 9, 9, 9]
+    apart = schedule(["a", "a_2"], 2, 1, unpaired_seeds=True)
+    assert {(turn.side, turn.number): turn.seed for turn in apart} == {
+        ("a", 0): 1,
+        ("a", 1): 2,
+        ("a_2", 0): 3,
+        ("a_2", 1): 4,
+    }
+
+
+def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
+    tmp_path: Path, plan: Plan, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[str] = []
+
+    def start(turn: Turn, label: str) -> tuple[int, bool]:
+        on_disk = race_file.load(tmp_path)
+        assert [one.status for one in on_disk.turns].count("running") == 1
+        assert len([one for one in on_disk.turns if one.status in ("finished", "failed")]) == len(started)
+        started.append(f"{turn.side}{turn.number}")
+        if turn.side == "b":
+            return 1, False
+        write_run(tmp_path / "a", turn.number)
+        return 0, False
+
+    times = iter(range(0, 1000, 30))
+    race = plan(runs=5)
+    assert not run_all(race, tmp_path, start, clock=lambda: next(times))
+    assert started == ["a0", "b0", "b1", "a1", "a2", "b2", "a3", "a4"]
+    assert len(race.of_side("a", "finished")) == 5 and race.complete("a") and not race.complete("b")
+    assert [turn.why for turn in race.of_side("b", "left out")] == ["3 runs in a row failed"] * 2
+    said = capsys.readouterr().err
+    assert "run 1/10, config a, seed 1\n" in said and "run 2/10, config b, seed 1, about 4 min left\n" in said
+    assert f"run 0 of config b failed: exit code 1; it wrote no log, see {tmp_path / 'b'}" in said
+
+
+def test_a_run_that_ended_in_its_log_counts_however_its_process_ended(
+    tmp_path: Path, plan: Plan, write_run: WriteRun
+) -> None:
+    def start(turn: Turn, label: str) -> tuple[int, bool]:
+        write_run(tmp_path / turn.side, turn.number, ends=turn.number == 0)
+        return -9, False
+
+    race = plan(runs=2)
+    run_all(race, tmp_path, start)
+    assert [turn.status for turn in race.turns] == ["finished", "finished", "failed", "failed"]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_run: WriteRun, ended: bool) -> None:
+    started: list[tuple[str, int, int]] = []
+
+    def start(turn: Turn, label: str) -> tuple[int, bool]:
+        started.append((turn.side, turn.number, turn.seed))
+        killed = len(started) == 4
+        write_run(tmp_path / turn.side, turn.number, ends=ended or not killed)
+        (tmp_path / turn.side / f"run_{turn.number}").mkdir()
+        if killed:
+            raise Killed
+        return 0, False
+
+    with pytest.raises(Killed):
+        run_all(plan(), tmp_path, start)
+    race = race_file.load(tmp_path)
+    settle(race, tmp_path)
+    assert [turn.status for turn in race.turns].count("finished") == 4 if ended else 3
+    plan_again(race, tmp_path)
+    assert not run_all(race, tmp_path, start)
+    assert [turn.status for turn in race_file.load(tmp_path).turns] == ["finished"] * 6
+    repeated = ("a", 1, 2)
+    assert started.count(repeated) == (1 if ended else 2) and len(started) == (6 if ended else 7)
+    aside = tmp_path / "interrupted_1" / "a"
+    assert (aside / "result_1.txt").exists() == (aside / "run_1").exists() == (not ended)
+    assert [turn.session for turn in race.turns] == ([0] * 4 if ended else [0] * 3 + [1]) + [1] * 2
+
+
+def test_a_race_that_runs_or_is_of_an_earlier_version_is_refused(tmp_path: Path, plan: Plan) -> None:
+    plan().save(tmp_path)
+    again = race_file.locked(tmp_path)
+    with race_file.locked(tmp_path), pytest.raises(race_file.TimedrunError, match="still running"):
+        again.__enter__()
+    (tmp_path / "race.json").write_text('{"runs_seconds": {}}')
+    with pytest.raises(race_file.UsageError, match="holds no schedule"):
+        race_file.load(tmp_path)
+    (tmp_path / "race.json").write_text('{"race": {"runs": "five"}}')
+    with pytest.raises(race_file.UsageError, match=r"race\.json"):
+        race_file.load(tmp_path)

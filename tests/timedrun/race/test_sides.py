@@ -1,0 +1,59 @@
+"""Sides of a race as a command line names them, and the sides of an ablation."""
+
+import pytest
+
+from timedrun.benchmark import find
+from timedrun.errors import UsageError
+from timedrun.race.sides import Side, ablation, sides_of
+
+IMAGES = find("image_classification")
+
+
+def named(*texts: str, overrides: str = "") -> list[Side]:
+    return sides_of(IMAGES, texts, "digits", overrides.split())
+
+
+def test_a_config_against_itself_is_two_sides_with_equal_settings() -> None:
+    sides = named("methods", "digits_methods")
+    assert [side.label for side in sides] == ["digits_methods", "digits_methods (again)"]
+    assert [side.config.name for side in sides] == ["digits_methods", "digits_methods_2"]
+    assert sides[0].config.methods == sides[1].config.methods
+
+
+def test_overrides_are_for_all_sides_or_for_that_of_a_letter() -> None:
+    sides = named(
+        "baseline", "methods-blurpool", overrides="--optimizer.peak-lr 0.3 --b.methods.ema.half-life 4 --a.seed 9"
+    )
+    assert [side.config.optimizer.peak_lr for side in sides] == [0.3, 0.3]
+    assert sides[0].config.seed == 9 and sides[1].config.seed != 9
+    assert [method for method in sides[1].config.methods if method.name == "ema"][0].half_life == 4  # type: ignore[attr-defined]
+    assert [side.label for side in sides] == ["baseline seed 9", "methods-blurpool methods.ema.half-life 4"]
+    with pytest.raises(UsageError, match=r"there is no side c; sides: a \(baseline\), b \(methods\)"):
+        named("baseline", "methods", overrides="--c.seed 3")
+
+
+def test_an_ablation_leaves_out_and_adds_each_method() -> None:
+    (full,) = named("methods")
+    methods = [method.name for method in full.config.methods]
+    sides, comparisons = ablation(full, None)
+    assert [(one.row, one.slow, one.fast) for one in comparisons] == [
+        ("all methods", "digits_methods_bare", "digits_methods"),
+        *((f"{name}, left out", f"digits_methods-{name}", "digits_methods") for name in methods),
+        *((f"{name}, alone", "digits_methods_bare", f"digits_methods_bare+{name}") for name in methods),
+    ]
+    by_name = {side.config.name: {method.name: method for method in side.config.methods} for side in sides}
+    whole = by_name["digits_methods"]
+    assert by_name["digits_methods_bare"] == {}
+    for name in methods:
+        assert by_name[f"digits_methods-{name}"] == {one: whole[one] for one in methods if one != name}
+        assert by_name[f"digits_methods_bare+{name}"] == {name: whole[name]}
+
+
+def test_equal_sides_of_an_ablation_run_once_and_a_base_keeps_its_own_methods() -> None:
+    (full,) = named("baseline+ema(half_life=8)-channels_last")  # two methods: either alone is the other left out
+    sides, comparisons = ablation(full, None)
+    assert len(sides) == 4 and len(comparisons) == 5
+    _, comparisons = ablation(full, named("baseline")[0])
+    assert [one.row for one in comparisons if one.row.endswith("alone")] == ["ema, alone"]
+    with pytest.raises(UsageError, match="2 or more methods"):
+        ablation(named("methods-blurpool-ema-channels_last")[0], None)

@@ -1,0 +1,218 @@
+"""The report on a race, of the runs that are there: table, checks, package and figure. A step that fails is a line of
+the report and never undoes another."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+from mlevents.record import read
+from mlevents.run_status import reached
+from mlevents.summary import RunSummary, summarize
+from mlevents.terminal_escape import printable
+from timedrun import stdio
+from timedrun.errors import describe
+from timedrun.provenance.system_answers import read_answers
+from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
+from timedrun.run.worker import ROOT
+from timedrun.submission import plot
+from timedrun.submission.check_report import CheckResult, result_lines
+from timedrun.submission.compare import compare_sets, pairs_of
+from timedrun.submission.packaging import package
+from timedrun.submission.scoring.score_table import NOTICE
+from timedrun.submission.speedup_ratio import NotComparable, Ratio, rounded
+from timedrun.submission.table import columns, natural_width
+
+T = TypeVar("T")
+Sets = dict[str, list[RunSummary]]
+
+
+class Report:
+    """Results of a race, computed step by step; `problems` are the steps that failed."""
+
+    def __init__(self, race: Race, folder: Path) -> None:
+        self.race = race
+        self.folder = folder
+        self.sets: Sets = {
+            side: [summarize(read(paths_of(folder, turn).log)) for turn in race.of_side(side, "finished")]
+            for side in race.sides
+        }
+        self.ratios: dict[Comparison, Ratio] = {}
+        self.problems: list[str] = []
+        self.checked: list[CheckResult] = []
+        self.package = ""
+        self.package_failed = False
+        self.figure = ""
+
+    def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
+        """Compute the ratios, `check` the logs, and make the package and the figure unless there is a reason against
+        them; race.json is written after each step."""
+        self.compare()
+        self.race.report = {
+            "runs_seconds": {self.race.sides[side]: [seconds(run) for run in runs] for side, runs in self.sets.items()},
+            "ratios": {
+                f"{self.race.sides[one.slow]} / {self.race.sides[one.fast]}": asdict(ratio)
+                | {"verdict": ratio.verdict, "row": one.row}
+                for one, ratio in self.ratios.items()
+            },
+            "verdicts": [],
+            "package": self.race.report.get("package", ""),
+            "notice": NOTICE,
+        }
+        self.race.save(self.folder)
+        complete = all(map(self.race.complete, self.race.sides))
+        finished = [run.path for runs in self.sets.values() for run in runs]
+        paths = [self.folder / side for side in self.race.sides] if complete else finished
+        if finished:
+            self.checked = self.guarded("check", lambda: check(paths)) or []
+        self.note("verdicts", [asdict(result) for result in self.checked])
+        reason = no_package or ("" if complete else "not every run of every side finished")
+        if (self.folder / "package").exists():
+            self.package = f"{self.folder / 'package'} is there already"
+        elif reason:
+            self.package = f"skipped: {reason}"
+            self.note("package", self.package)
+        else:
+            self.guarded("package", self.make_package)
+        if no_figure or not any(run.quality for run in sum(self.sets.values(), [])):
+            self.figure = f"skipped: {no_figure or 'no run logged an evaluation'}"
+        else:
+            self.guarded("figure", self.plot)
+        self.note("problems", self.problems)
+
+    def note(self, name: str, value: Any) -> None:
+        self.race.report[name] = value
+        self.race.save(self.folder)
+
+    def guarded(self, name: str, step: Callable[[], T]) -> T | None:
+        """Return what `step` returns; None, and a line in `problems`, if it fails."""
+        try:
+            return step()
+        except Exception as error:
+            said = describe(error)
+            words = said[1] if said else "".join(traceback.format_exception(error)[-2:]).strip()
+            self.problems.append(f"{name} failed: {words}")
+            return None
+
+    def compare(self) -> None:
+        """Compute the ratio of every comparison, of the pairs that finished. The intervals of an ablation hold all at
+        once with 95 % (Bonferroni)."""
+        for one in self.race.comparisons:
+            slow, fast = pairs_of(self.sets[one.slow], self.sets[one.fast])
+            names = {"slow": self.race.sides[one.slow], "fast": self.race.sides[one.fast]}
+            try:
+                ratio = compare_sets(slow, fast, paired=True, confidence=self.confidence)
+                self.ratios[one] = replace(ratio, **names)  # type: ignore[arg-type]
+            except NotComparable as error:
+                self.problems.append(f"{names['slow']} against {names['fast']}: {error}")
+
+    @property
+    def confidence(self) -> float:
+        return 1 - 0.05 / (len(self.race.comparisons) if self.race.ablation else 1)
+
+    def make_package(self) -> None:
+        answers = self.race.options.get("answers")
+        made = package.package(
+            [self.folder / side for side in self.race.sides],
+            self.folder / "package",
+            submitter=next(iter(self.sets.values()))[0].organization or "",
+            source=ROOT,
+            answers=read_answers(Path(answers)) if answers else None,
+        )
+        self.package_failed = not made.passed
+        by = f"strict {made.strict}, official {made.official.verdict} by {made.official.checker}"
+        messages = () if made.passed else (*made.official.messages, *map(str, made.findings))
+        self.package = "\n".join([f"{by}: {self.folder / 'package'}", *(f"    {printable(one)}" for one in messages)])
+        self.note("package", {"official": made.official.verdict, "strict": made.strict})
+
+    def plot(self) -> None:
+        out = self.folder / "quality_over_time.png"
+        drawn = {self.race.sides[side]: runs for side, runs in self.sets.items() if runs}
+        shown = dict(list(drawn.items())[: len(plot.COLOURS)])
+        plot.plot_quality(shown, out)
+        self.figure = str(out) + (f" (the first {len(shown)} of {len(drawn)} sides)" if len(shown) < len(drawn) else "")
+
+    @property
+    def failed(self) -> bool:
+        """True if a run, a check, a comparison or a step of the report failed."""
+        runs = any(turn.status in ("failed", "left out") for turn in self.race.turns)
+        return runs or self.package_failed or bool(self.problems) or any(result.failed for result in self.checked)
+
+    def table(self, width: int | None) -> list[str]:
+        """Return the caption and the table, a row a comparison and then the sides that have none; where `width` is
+        too small, without its last columns."""
+        rows = [(one.row, one.fast if one.row.endswith(ALONE) else one.slow, one) for one in self.race.comparisons]
+        rest = {side: label for side, label in self.race.sides.items() if side not in [side for _, side, _ in rows]}
+        last = self.race.comparisons[0].fast if self.race.comparisons else ""
+        caption = "Time to train (unverified), interleaved runs on this machine."
+        if self.race.ablation:
+            caption += (
+                " Speed-up by a method: of all over none, of all over all without it, and of it alone over none, from"
+                f" pairs of runs; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
+            )
+        elif last:
+            caption += f" Speed-up: of {self.race.sides[last]} over the config of the row, from pairs of runs."
+        verdict = "method makes it" if self.race.ablation else f"{self.race.sides[last]} is" if last else "verdict"
+        header = ["config", f"speed-up [{100 * self.confidence:.4g} %]", verdict, "reached", "median", "range"]
+        header.append("by medians")
+        cells = [self.row(*row) for row in [*rows, *((label, side, None) for side, label in rest.items())]]
+        if width and natural_width(header, cells) > width:
+            header, cells = header[:5], [row[:5] for row in cells]
+        return [stdio.fitted(caption, 0), *columns(header, cells, width=width)]
+
+    def row(self, name: str, side: str, one: Comparison | None) -> list[str]:
+        runs = self.sets[side]
+        times = [time for run in runs if (time := seconds(run)) is not None]
+        middle, spread = "-", "-"
+        if times:
+            bounds = min(times), max(times)
+            middle, low, high = (f"{one} s" for one in rounded((median(times), *bounds), bounds, least=3))
+            spread = f"{low} - {high}"
+        failed = len(self.race.of_side(side, "failed"))
+        ratio = self.ratios.get(one) if one else None
+        return [
+            name,
+            ratio.text if ratio else "-",
+            ratio.verdict if ratio else "not comparable" if one else "-",
+            f"{len(times)} of {len(runs)}" + (f", {failed} failed" if failed else ""),
+            middle,
+            spread,
+            f"{ratio.ratio_of_medians:.2f}x" if ratio else "-",
+        ]
+
+    def details(self, shown: Path) -> list[str]:
+        """Return the lines below the table; paths are relative to `shown`."""
+        lines = [NOTICE]
+        for side, label in self.race.sides.items():
+            for turn in (one for one in self.race.turns if one.side == side and one.why):
+                lines.append(printable(f"{turn.status:<11} {label}, run {turn.number}: {turn.why}"))
+            for run in (one for one in self.sets[side] if one.disturbances):
+                lines.append(printable(f"disturbed   {side}/{run.path.name}: {'; '.join(run.disturbances)}"))
+        for ratio in self.ratios.values():
+            if ratio.disturbances:
+                lines.append(f"undisturbed {ratio.slow} / {ratio.fast}: {ratio.without_disturbed}")
+        for number in range(self.race.runs):
+            sessions = {one.session for one in self.race.turns if (one.number, one.status) == (number, "finished")}
+            if len(sessions) > 1:
+                lines.append(f"note        the race was stopped within round {number}: the runs of its pairs lie apart")
+        logs = [result for result in self.checked if result.kind == "log"]
+        strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
+        lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}")
+        for result in self.checked:
+            if result.failed:
+                errors = [finding for finding in result.findings if finding.level == "error"]
+                lines += result_lines(replace(result, findings=errors), shown)
+        lines += ["", *(f"problem     {printable(one)}" for one in self.problems)]
+        lines += [f"package     {self.package}"] * bool(self.package) + [f"figure      {self.figure}"] * bool(
+            self.figure
+        )
+        return [*lines, f"logs        {self.folder}/<config>/result_N.txt; all numbers are in race.json"]
+
+
+def seconds(run: RunSummary) -> float | None:
+    """Return the time to train in seconds, None if the target was not reached."""
+    return run.minutes * 60 if reached(run) and run.minutes is not None else None

@@ -1,0 +1,121 @@
+"""The interleaved runs of a race: their order, their outcomes, and the continuation of a stopped race."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+from timedrun import stdio
+from timedrun.errors import ExitCode
+from timedrun.race.race_file import Race, Status, Turn, paths_of
+from timedrun.run import launch
+from timedrun.storage.result_files import ResultPaths, hold, new_folder
+
+MOST_FAILURES: Final = 3
+"""Failures in a row that end a side."""
+
+Start = Callable[[Turn, str], tuple[int, bool]]
+"""Runs a turn, with its label for progress lines, to its end; returns the exit code, and True if SIGINT came."""
+
+
+def schedule(sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False) -> list[Turn]:
+    """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A,
+    A B ...), so that a machine which slows down or speeds up favours none.
+
+    The runs of a round share a seed, or with `unpaired_seeds` all runs have different ones.
+    """
+    turns = []
+    for number in range(runs):
+        for place, side in list(enumerate(sides))[:: -1 if number % 2 else 1]:
+            seed = first_seed + number + (place * runs if unpaired_seeds else 0)
+            turns.append(Turn(side=side, number=number, seed=seed))
+    return turns
+
+
+def run_all(race: Race, folder: Path, start: Start, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Run every planned turn and write race.json before and after each; return True if SIGINT interrupted the race.
+
+    A run that fails is noted, and the race goes on; the rest of a side is left out after `MOST_FAILURES` in a row.
+    """
+    for place, turn in enumerate(race.turns, 1):
+        if turn.status != "planned":
+            continue
+        done = [one for one in race.turns if one.side == turn.side and one.status in ("finished", "failed")]
+        if [one.status for one in done[-MOST_FAILURES:]] == ["failed"] * MOST_FAILURES:
+            turn.status, turn.why = "left out", f"{MOST_FAILURES} runs in a row failed"
+            race.save(folder)
+            continue
+        label = race.sides[turn.side]
+        stdio.message(f"timedrun race: run {place}/{len(race.turns)}, {label}, seed {turn.seed}{_left(race)}")
+        turn.status, turn.session = "running", race.session
+        race.save(folder)
+        began = clock()
+        code, interrupted = start(turn, f"{label} {turn.number + 1}/{race.runs}")
+        turn.seconds = clock() - began
+        turn.status, turn.why = _outcome(paths_of(folder, turn), code, interrupted)
+        race.save(folder)
+        if turn.why:
+            stdio.message(f"timedrun race: run {turn.number} of {label} {turn.status}: {turn.why}")
+        if interrupted:
+            return True
+    return False
+
+
+def _outcome(paths: ResultPaths, code: int | None, interrupted: bool) -> tuple[Status, str]:
+    """Return the status of a run and its reason from its exit code, None if unknown, or else from its log: a failure
+    of the process after the end of the run does not undo it."""
+    fine = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED)
+    verdict = launch.verdict(paths) if paths.log.is_file() else None
+    if code in fine or (verdict and verdict.code in fine):
+        return "finished", ""
+    how = "its process was killed" if code is None else f"exit code {code}"
+    words = f"; {verdict.words}" if verdict else f"; it wrote no log, see {paths.folder}"
+    return "interrupted" if interrupted else "failed", how + words
+
+
+def _left(race: Race) -> str:
+    """Return the estimated time left as ", about 2 min left", "" before the first run has ended."""
+    known = {side: [one.seconds for one in race.of_side(side, "finished")] for side in race.sides}
+    everything = [seconds for times in known.values() for seconds in times]
+    if not everything:
+        return ""
+    left = sum(fmean(known[one.side] or everything) for one in race.turns if one.status == "planned")
+    if left < 90:
+        return f", about {max(1, round(left)):.0f} s left"
+    return f", about {left / 60:.0f} min left" if left < 5400 else f", about {left / 3600:.1f} h left"
+
+
+def settle(race: Race, folder: Path) -> None:
+    """Note how runs ended that were going on when the race was killed.
+
+    Raises:
+        BlockingIOError: such a run still goes on.
+    """
+    for turn in race.turns:
+        if turn.status == "running":
+            paths = paths_of(folder, turn)
+            if paths.environment.is_file():
+                hold(paths)
+            turn.status, turn.why = _outcome(paths, None, interrupted=True)
+
+
+def plan_again(race: Race, folder: Path) -> None:
+    """Plan the interrupted runs of a race again, with their numbers and seeds, and move their files to interrupted_K.
+
+    They are not resumed: the interruption would count on their clocks, and their times would not compare. Failed runs
+    stay failed, since a later repetition would have no partner.
+    """
+    aside = new_folder(None, folder, "interrupted")
+    race.session += 1
+    for turn in race.turns:
+        if turn.status == "interrupted":
+            paths = paths_of(folder, turn)
+            for path in (paths.log, paths.side):
+                if path.exists():
+                    (aside / turn.side).mkdir(parents=True, exist_ok=True)
+                    path.rename(aside / turn.side / path.name)
+            turn.status, turn.why = "planned", ""
+    race.save(folder)

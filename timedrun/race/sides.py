@@ -1,0 +1,85 @@
+"""Sides of a race: each a config with its changes, a label for the table and a folder for its runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from string import ascii_lowercase
+
+from timedrun.benchmark import Benchmark
+from timedrun.config import RunConfig, digest
+from timedrun.config_choice import config_of, with_change
+from timedrun.errors import UsageError
+from timedrun.race.race_file import ALONE, Comparison
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One config of a race; its name is that of its folder."""
+
+    label: str
+    config: RunConfig
+
+
+def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overrides: Sequence[str]) -> list[Side]:
+    """Return the sides that a command line names: `texts` as `config_of` reads them, each with the overrides for its
+    letter (`--a.optimizer.peak-lr 0.1` for the first) after those for all sides. A config that is named twice, as a
+    control, gets the label "... (again)" and a folder of its own."""
+    given = split_overrides(overrides, ascii_lowercase[: len(texts)], texts)
+    sides: list[Side] = []
+    for letter, text in zip(ascii_lowercase, texts, strict=False):
+        prog = f"timedrun race {benchmark.name} (side {letter}: {text})"
+        config = config_of(benchmark, text, data, [*given[""], *given[letter]], prog=prog)
+        own = " ".join(word.removeprefix("--") for word in given[letter])
+        label = f"{text} {own}".strip() if own or re.search(r"[+-]", text) else config.name
+        for name in (config.name, *(f"{config.name}_{number}" for number in range(2, len(texts) + 1))):
+            if name not in [side.config.name for side in sides]:
+                break
+        while label in [side.label for side in sides]:
+            label += " (again)"
+        sides.append(Side(label=label, config=replace(config, name=name)))
+    return sides
+
+
+def split_overrides(words: Sequence[str], letters: str, texts: Sequence[str]) -> dict[str, list[str]]:
+    """Return the overrides by the letter of their side, "" for those of all sides."""
+    found: dict[str, list[str]] = {letter: [] for letter in ("", *letters)}
+    letter = ""
+    for word in words:
+        if word.startswith("--"):
+            match = re.fullmatch(r"--([a-z])\.(.+)", word, re.DOTALL)
+            letter, word = (match[1], f"--{match[2]}") if match else ("", word)
+            if letter not in found:
+                named = ", ".join(f"{one} ({text})" for one, text in zip(letters, texts, strict=True))
+                raise UsageError(f"--{letter}.{word[2:]}: there is no side {letter}; sides: {named}.")
+        found[letter].append(word)
+    return found
+
+
+def ablation(full: Side, base: Side | None) -> tuple[list[Side], list[Comparison]]:
+    """Return the sides of an ablation and the rows of its table: all methods of `full` together, each left out of it
+    in turn, and each added alone to `base` (default: `full` without methods). Equal settings are one side."""
+    methods = full.config.methods
+    if len(methods) < 2:
+        raise UsageError(f"--ablate needs a config with 2 or more methods; {full.label} has {len(methods)}.")
+    nothing = replace(full.config, name=f"{full.config.name}_bare", methods=())
+    bare = base or Side(label=f"{full.label} without methods", config=nothing)
+    sides: dict[str, Side] = {}
+
+    def folder(side: Side) -> str:
+        return sides.setdefault(digest(replace(side.config, name="", notes="")), side).config.name
+
+    first, last = folder(full), folder(bare)
+    comparisons = [Comparison(row="all methods", slow=last, fast=first)]
+    for method in methods:
+        config = replace(full.config, name=f"{first}-{method.name}", methods=tuple(m for m in methods if m != method))
+        slow = folder(Side(label=f"{full.label} without {method.name}", config=config))
+        comparisons.append(Comparison(row=f"{method.name}, left out", slow=slow, fast=first))
+    for method in methods:
+        if method.name not in [own.name for own in bare.config.methods]:
+            config = with_change(bare.config, ("+", method.name, json.loads(json.dumps(asdict(method)))))
+            alone = Side(label=f"{bare.label} with {method.name}", config=replace(config, name=f"{last}+{method.name}"))
+            comparisons.append(Comparison(row=f"{method.name}{ALONE}", slow=last, fast=folder(alone)))
+    return list(sides.values()), comparisons
