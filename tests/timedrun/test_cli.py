@@ -20,8 +20,8 @@ from mlevents import keys, record
 from mlevents.record import RunRecord
 from tests.timedrun.distributed.launched_ranks import alive, until
 from timedrun import cli
-from timedrun.errors import ExitCode
 from timedrun.cli import main
+from timedrun.errors import ExitCode
 from timedrun.run import launch
 
 SMOKE = ["image_classification", "smoke", "--data", "synthetic"]

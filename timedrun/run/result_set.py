@@ -35,8 +35,9 @@ def next_seed(config: RunConfig, folder: Path) -> int:
 
 def other_config(config: RunConfig, folder: Path) -> str:
     """Return which run in `folder` has another config and how it differs, or "" if none has."""
-    own, mine = digest(config), dump(config)
-    for name, values in sorted(recorded_configs(folder).items()):
+    recorded = sorted(recorded_configs(folder).items())
+    own, mine = (digest(config), dump(config)) if recorded else ("", {})
+    for name, values in recorded:
         if (theirs := digest_of(values)) != own:
             rows = [(key, *pair) for key, *pair in differing(values, mine) if key != "seed"]
             named = ", ".join(f"{key} {then} there and {now} here" for key, then, now in rows[:MOST_NAMED])
