@@ -123,7 +123,7 @@ def differences(own: Scores, official: Scores) -> list[str]:
         if ours == theirs:
             continue
         if ours is None:
-            why = "no valid set by the rules; MLCommons' summarizer counts no files and, if open, asks for no target"
+            why = "no valid set by the rules; MLCommons' summarizer counts no files and, if open, requires no target"
         elif theirs is None:
             why = "MLCommons gives none"
         elif math.isclose(ours, theirs, rel_tol=1e-12):

@@ -172,7 +172,7 @@ def disturbed(job: Job, paths: ResultPaths, seconds: float, target: str, *, resu
 
 
 def unreadable(log: Path) -> list[str]:
-    """Return a description of the lines of `log` that are no complete events, if any."""
+    """Return a description of the lines of `log` that are not complete events, if any."""
     data = log.read_bytes()
     run = record.read(log)
     lines = data.count(b"\n")

@@ -69,7 +69,7 @@ class ImageBatches:
     ) -> None:
         """
         Args:
-            size_at: pixels a side in each epoch (from 1), by default `config.train_size`; called from another thread.
+            size_at: pixels per side in each epoch (from 1), by default `config.train_size`; called from another thread.
             last_epoch: the last epoch to prefetch; 0: only the current one.
 
         Raises what `open_source` raises.

@@ -2,7 +2,7 @@
 
 
 def __getattr__(name: str) -> str:
-    """Return `__version__`, the installed version, read when it is asked for."""
+    """Return `__version__`, the installed version, read on first access."""
     if name != "__version__":
         raise AttributeError(f"module 'timedrun' has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib
 import importlib.util
@@ -17,6 +16,16 @@ from mlevents.rounds.own_rules import benchmark_rules as benchmark_rules
 from timedrun.benchmark_spec import EVERYTHING as EVERYTHING
 from timedrun.benchmark_spec import BenchmarkSpec as BenchmarkSpec
 from timedrun.errors import UsageError
+from timedrun.storage.benchmark_folders import (
+    SHIPPED,
+    config_docstrings,
+    folders_in,
+    installed,
+    nearby,
+    on_path,
+    package_text,
+    put_shipped_first,
+)
 
 if TYPE_CHECKING:  # `timedrun list` does not wait for torch
     from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison
@@ -104,12 +113,7 @@ class Benchmark:
     def config_names(self) -> dict[str, str]:
         """The docstring of every config by its name `<data>_<name>`, in file order, read from the source without
         importing it."""
-        tree = ast.parse((Path(self.package.__path__[0]) / "configs.py").read_text(encoding="utf-8"))
-        return {
-            node.name: ast.get_docstring(node) or ""
-            for node in tree.body
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
-        }
+        return config_docstrings(Path(self.package.__path__[0]))
 
     def config(self, name: str, data: str | None = None) -> RunConfig:
         """Build the config `<data>_<name>`, or the one with the full name `name`; raise UsageError, with the nearest
@@ -157,25 +161,47 @@ class Benchmark:
         return plan
 
 
-def find(name: str) -> Benchmark:
-    """Import the benchmark package `name`: an import path, or the last component of one that `nearby` lists.
+def find(name: str, *, working_directory: bool = False) -> Benchmark:
+    """Import the benchmark package `name`: an import path, the name of an entry point of the group
+    `timedrun.benchmarks`, or the last component of a name that `nearby` lists.
 
     A package is not imported before its `__init__.py` is known to mention a SPEC: names come from config files of
     other people, too.
 
+    Args:
+        working_directory: search it too, after the import path: for a name that the user gave. A name that a file
+            holds imports nothing from there.
+
     Raises:
-        UsageError: no such package, it has no SPEC, or several nested benchmarks have this name.
+        UsageError: no such package, it cannot be imported or has no SPEC, or several nested benchmarks have this name.
     """
-    text = _package_text(name)
+    top = name.partition(".")[0]
+    if top in SHIPPED and top not in sys.modules:
+        put_shipped_first(top)
+    here = Path.cwd()
+    if working_directory and any(folder.name == top for folder in folders_in(here)) and not on_path(here):
+        sys.path.append(str(here))  # last, so that nothing in it hides a module
+    text = package_text(name)
+    if not text or "SPEC" not in text:
+        entries = {entry.name: entry.module for entry in installed()}
+        if entries.get(name, name) != name:
+            return find(entries[name])
     if text is None:
         known = nearby()
         nested = [path for path in known if path.rpartition(".")[2] == name]
-        if len(nested) == 1:
-            return find(nested[0])
+        if len(nested) == 1 and nested != [name]:
+            return find(nested[0], working_directory=working_directory)
         near = nested or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        if name in known:
+            hint = f" Its folder {known[name]} is not: set PYTHONPATH={known[name].parent}, or install the package."
         raise UsageError(f"no benchmark package '{name}' on the import path.{hint} Benchmarks: {', '.join(known)}.")
-    package = importlib.import_module(name) if "SPEC" in text else None
+    try:
+        package = importlib.import_module(name) if "SPEC" in text else None
+    except Exception as error:
+        raise UsageError(
+            f"benchmark package '{name}' cannot be imported ({type(error).__name__}: {error}); nothing was run."
+        ) from error
     spec = getattr(package, "SPEC", None)
     if package is None or not isinstance(spec, BenchmarkSpec):
         renamed = " CARD is now SPEC and Card is BenchmarkSpec: rename them." if "CARD" in text else ""
@@ -184,45 +210,3 @@ def find(name: str) -> Benchmark:
             f" (a timedrun.benchmark.BenchmarkSpec).{renamed}"
         )
     return Benchmark(name, spec, package)
-
-
-def nearby() -> list[str]:
-    """Return the import names of the benchmarks beside this package, in the working directory and on the import path,
-    and of those nested one level below. Nothing is imported."""
-    roots = [Path(__file__).resolve().parent.parent, Path.cwd(), *(Path(entry) for entry in sys.path if entry)]
-    names = set()
-    for root in dict.fromkeys(roots):
-        for folder in _benchmark_folders(root):
-            names |= {folder.name, *(f"{folder.name}.{nested.name}" for nested in _benchmark_folders(folder))}
-    return sorted(names)
-
-
-def _benchmark_folders(root: Path) -> list[Path]:
-    configs = root.glob("*/configs.py") if root.is_dir() else ()
-    return [
-        path.parent
-        for path in configs
-        if (path.parent / "train.py").exists() and "SPEC" in _text(path.parent / "__init__.py")
-    ]
-
-
-def _package_text(name: str) -> str | None:
-    """Return the text of the `__init__.py` of package `name` without importing it or its parents; "" for a module or a
-    package without one, None if there is neither."""
-    top, *below = name.split(".")
-    if not all(part.isidentifier() for part in (top, *below)):
-        return None
-    try:
-        spec = importlib.util.find_spec(top)
-    except ValueError:  # a module without a file, such as __main__
-        return ""
-    if spec is None:
-        return None
-    places = [Path(place, *below) for place in spec.submodule_search_locations or ()]
-    if below and not any(place.is_dir() for place in places):
-        return None
-    return "".join(_text(place / "__init__.py") for place in places)
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

@@ -33,15 +33,17 @@ VERBS: Final = {
         "reproduce": "recompute a package's scores, or repeat its runs, and compare",
         "audit": "check, score and compare all results of a published round",
         "plot": "plot quality over time of result sets",
+        "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
     },
     "Submit": {
         "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",
-        "system": "describe this machine in MLPerf's terms and list open questions",
+        "system": "generate MLPerf's system description and list the fields to fill in",
         "package": "package result sets in MLPerf's layout",
     },
     "Inspect": {
         "list": "list benchmarks and their configs",
         "show": "show the settings of a config, or how two configs differ",
+        "new": "write a benchmark to start from",
         "doctor": "report what of this machine and installation a run can use",
         "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },
@@ -53,7 +55,7 @@ TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench")
-"""Verbs that name the stages before their first output, also where standard error is no terminal."""
+"""Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 
 class _Version(Action):

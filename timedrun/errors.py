@@ -29,7 +29,7 @@ class TimedrunError(Exception):
 
 
 class UsageError(TimedrunError):
-    """Command line or config that asks for something impossible or unknown."""
+    """Command line or config with an impossible or unknown setting."""
 
     exit_code = ExitCode.USAGE
 

@@ -23,7 +23,7 @@ VERDICTS: Final = re.compile(
     r"(?P<yellow>warnings?\b|target not reached|budget spent|not run|not checked|disturbed)|"
     r"(?P<green>(?<!\b0 )pass(?:es)?\b|target reached|[Rr]eproduced\b|(?<=: )met\b))(?![\w/.'-])"
 )
-"""Words of a verdict, by their colour; those in a path or a name are no verdict."""
+"""Words of a verdict, by their colour; those in a path or a name do not count."""
 
 
 def open_closed() -> None:
@@ -87,7 +87,7 @@ def message(text: str) -> None:
 def stage(text: str, *, terminal_only: bool = True) -> None:
     """Show the stage of a command on standard error until its next output, which takes the line; "" removes it.
 
-    terminal_only: print nothing if standard error is no terminal, else a line of its own.
+    terminal_only: print nothing if standard error is not a terminal, else a line of its own.
     """
     if columns := terminal_columns(sys.stderr):
         write(f"{REMOVE_LINE}{text[: columns - 1]}")

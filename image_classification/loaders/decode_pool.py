@@ -138,7 +138,7 @@ class ThreadBuffers(threading.local):
         self._held: dict[str, Pixels] = {}
 
     def take(self, name: str, count: int) -> Pixels:
-        """Return uninitialized memory (count,), valid until this thread asks for `name` again."""
+        """Return uninitialized memory (count,), valid until this thread requests `name` again."""
         held = self._held.get(name)
         if held is None or held.size < count:
             held = self._held[name] = np.empty(count, dtype=np.uint8)

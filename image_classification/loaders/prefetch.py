@@ -38,7 +38,7 @@ class _Buffer:
 class Prefetched:
     """Iterator over images (n, 3, size, size) uint8 and labels (n,) on the training device, `depth` batches ahead.
 
-    At most `depth` batches are held beside the one in use; with depth 0 a batch is loaded when it is requested. An
+    At most `depth` batches are held, besides that in use; with depth 0 a batch is loaded when it is requested. An
     error of `batches` is raised in place of the batch that could not be made. Closing, an error, the end, and dropping
     the object end the thread.
     """

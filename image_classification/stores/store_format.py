@@ -128,7 +128,7 @@ class StoreFormat:
     and return them by path, without the shards. Same shards, same bytes. Not called again for a split whose files all
     match the manifest."""
     columns: tuple[str, ...] = ()
-    """Index columns beside label, offset and bytes; the names of `EncodedImage.row`."""
+    """Index columns in addition to label, offset and bytes; the names of `EncodedImage.row`."""
     keeps_shards: bool = True
     """True: shards are files of the store, <split>/<number as %05d>.<suffix>. False: `finish` copies what it needs from
     `folder / shard.file`; shards are removed with the work folder after the manifest is written."""

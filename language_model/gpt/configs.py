@@ -12,7 +12,7 @@ from timedrun.methods import ALiBi, SequenceLengthWarmup, stack
 from timedrun.training.schedule import StepSchedule
 
 OPENWEBTEXT_TARGET = 3.1826
-"""ln 24.11, in nats a token: the perplexity reported by MosaicML for GPT-125M, comparable on the same split only."""
+"""ln 24.11, in nats per token: the perplexity reported by MosaicML for GPT-125M, comparable on the same split only."""
 
 SHAKESPEARE_TARGET = 1.89
 """nanoGPT reports 1.88 for its CPU settings, an estimate on 20 random batches. On the whole validation split, which is

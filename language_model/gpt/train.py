@@ -21,7 +21,7 @@ from timedrun.training.precision import Precision
 
 
 def train(config: GptRunConfig, run: TimedRun) -> None:
-    """Train to `config.evaluation.target` nats a token of validation text, or for `config.total_samples` samples.
+    """Train to `config.evaluation.target` nats per token of validation text, or for `config.total_samples` samples.
 
     Raises:
         UsageError: the settings contradict each other.
@@ -42,7 +42,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     run.straggler.attach(parallel)
 
     def step(batch: TokenBatch, *, number: int) -> Tensor:
-        """Take optimizer step `number` (from 0). Returns this rank's mean loss in nats a token."""
+        """Take optimizer step `number` (from 0). Returns this rank's mean loss in nats per token."""
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(number)
         progress = min(1.0, number / schedule.steps)
@@ -95,7 +95,7 @@ def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Ten
 def validation_loss(
     model: nn.Module, batches: TokenBatches, precision: Precision, ranks: ProcessGroup, expected: int
 ) -> float:
-    """Return the mean loss in nats a token of the whole validation split, over all ranks.
+    """Return the mean loss in nats per token of the whole validation split, over all ranks.
 
     Raises:
         RuntimeError: the ranks together did not see `expected` tokens.

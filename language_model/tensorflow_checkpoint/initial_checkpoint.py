@@ -37,7 +37,7 @@ SELF_CHECK_TOLERANCE = 0.01
 def find(path: Path) -> Path:
     """Find the checkpoint at `path`: a TensorFlow prefix or its .index, a .safetensors file, or a folder holding one.
 
-    Returns the safetensors file, or the prefix of TensorFlow's .index and .data-0000k-of-0000n, which is no file.
+    Returns the safetensors file, or the prefix of TensorFlow's .index and .data-0000k-of-0000n, which is not a file.
 
     Raises:
         DataError: no checkpoint, or more than one.

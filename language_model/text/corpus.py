@@ -224,7 +224,7 @@ def _title(opening: str) -> str:
 
 
 def _plain(file: Path, first: bytes, offset: int, lines: Iterator[bytes]) -> Iterator[Document]:
-    """Yield documents separated by blank lines, one sentence a line; `first` is at byte `offset`."""
+    """Yield documents separated by blank lines, one sentence per line; `first` is at byte `offset`."""
     body, size, start, number = [first], len(first), offset, 1
     offset += len(first)
     for line in lines:

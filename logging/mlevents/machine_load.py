@@ -1,4 +1,4 @@
-"""Machine load beside a run: its logged counters as shares, and which of them disturb a measured time."""
+"""Other machine load during a run: its logged counters as shares, and which of them disturb a measured time."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ class RunRecord:
 
 
 def read(path: Path) -> RunRecord:
-    """Read the log at `path`, whatever its bytes; a file that cannot be read gives a record with a problem and no
+    """Read the log at `path`, whatever its bytes; a file that cannot be read yields a record with a problem and no
     events.
 
     Raises:

@@ -17,11 +17,11 @@ from timedrun.submission.auditing.published_scores import read_published
 
 
 def audit(arguments: argparse.Namespace) -> ExitCode:
-    """Print the audit of a round; exit code 0 whatever it finds, since a fact about another's round is no failure."""
+    """Print the audit of a round; exit code 0 whatever it finds, since others' faults are not its failure."""
     require_ruleset(arguments.ruleset)
     root = Path(arguments.round)
     if not root.is_dir():
-        raise UsageError(f"{root} is no folder; pass the folder of a round, with SUBMITTER/results in it.")
+        raise UsageError(f"{root} is not a folder; pass the folder of a round, with SUBMITTER/results in it.")
     found = audits.audit(root, read_published(arguments.published), arguments.ruleset)
     if arguments.html:
         replace_text(arguments.html, as_page(found))

@@ -25,6 +25,8 @@ from timedrun.submission.check_report import CheckResult, result_lines, summary_
 from timedrun.submission.package_figures import check_figures
 from timedrun.submission.verdicts import check_logs, of_known_benchmarks, official_findings, ruleset_of
 
+LISTED: Final = 15
+"""Results whose findings are listed one by one; those of more, or of several sets, are grouped."""
 OF_A_CALL: Final = 200
 """Logs that one call of MLCommons' checker gets: it takes a second to start, and tens of milliseconds a log."""
 
@@ -140,7 +142,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:
-        many = sum(result.kind == "set" for result in results) > 1
+        many = len(results) > LISTED or sum(result.kind == "set" for result in results) > 1
         root = Path(os.path.commonpath([os.path.abspath(path) for path in arguments.paths]))
         if many or arguments.by or arguments.quiet:
             stdio.show("\n".join(summary_lines(results, root, arguments.by or "rule", quiet=arguments.quiet)))

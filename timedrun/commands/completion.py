@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from typing import Final
 
 import shtab
 
-from timedrun.benchmark import find, nearby
 from timedrun.cli import parser
 from timedrun.errors import ExitCode
+from timedrun.storage.benchmark_folders import config_docstrings, nearby
 
 COMPLETED: Final = {
     "benchmark": shtab.cmd("timedrun completion benchmarks 2>/dev/null"),
@@ -21,13 +22,17 @@ COMPLETED: Final = {
 
 
 def completion(arguments: argparse.Namespace) -> ExitCode:
-    """Print the script of a shell, or the names that the script asks for."""
+    """Print the script of a shell, or the names that the script requests."""
     known = nearby()
     if arguments.what == "benchmarks":
         print("\n".join(known))
     elif arguments.what == "configs":
-        named = [find(name) for name in arguments.words if any(f".{one}".endswith(f".{name}") for one in known)]
-        print("\n".join(name for one in named or map(find, known) for name in one.config_names))
+        named = [
+            folder for name, folder in known.items() if any(f".{name}".endswith(f".{word}") for word in arguments.words)
+        ]
+        for folder in named or known.values():
+            with suppress(OSError, ValueError, SyntaxError):  # `timedrun list` reports it
+                print("\n".join(config_docstrings(folder)))
     else:
         print(shtab.complete(described_parser(), arguments.what))
     return ExitCode.OK

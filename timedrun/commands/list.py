@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
+from typing import Any
 
+from mlevents.terminal_escape import printable
 from timedrun import stdio
-from timedrun.benchmark import find, nearby
+from timedrun.benchmark import find
 from timedrun.errors import ExitCode
+from timedrun.storage.benchmark_folders import config_docstrings, nearby, title_and_ruleset
 
 
 def list(arguments: argparse.Namespace) -> ExitCode:
-    """Print every benchmark nearby, or the one named, with its configs."""
-    benchmarks = [find(name) for name in ([arguments.benchmark] if arguments.benchmark else nearby())]
+    """Print every benchmark nearby, or the one named, with its configs; report those that cannot be read."""
+    if arguments.benchmark:
+        one = find(arguments.benchmark, working_directory=True)
+        folders = {one.name: Path(one.package.__path__[0])}
+    else:
+        folders = nearby()
+    rows = [row for name, folder in folders.items() if (row := _row(name, folder)) is not None]
     if arguments.json:
-        rows = [
-            {"benchmark": one.name, "title": one.spec.title, "ruleset": one.spec.ruleset, "configs": one.config_names}
-            for one in benchmarks
-        ]
         print(json.dumps(rows, indent=2))
         return ExitCode.OK
-    for one in benchmarks:
-        print(stdio.fitted(f"{one.name}: {one.spec.title} (ruleset {one.spec.ruleset})", 4))
-        for config, docstring in one.config_names.items():
+    for row in rows:
+        print(stdio.fitted(printable(f"{row['benchmark']}: {row['title']} (ruleset {row['ruleset']})"), 4))
+        for config, docstring in row["configs"].items():
             print(stdio.fitted(f"  {config:28} {docstring.partition(chr(10))[0]}", 31))
     return ExitCode.OK
+
+
+def _row(name: str, folder: Path) -> dict[str, Any] | None:
+    """Return the benchmark's row; report why not, and return None, if its source cannot be read."""
+    try:
+        title, ruleset = title_and_ruleset(folder)
+        return {"benchmark": name, "title": title, "ruleset": ruleset, "configs": config_docstrings(folder)}
+    except (OSError, ValueError, SyntaxError, RecursionError) as error:
+        stdio.write(printable(f"timedrun list: skipped {name} in {folder}: {error}") + "\n")
+        return None

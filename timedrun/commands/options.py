@@ -44,6 +44,12 @@ def add_list(parser: ArgumentParser) -> None:
     parser.add_argument("benchmark", nargs="?", help="list this benchmark only")
 
 
+def add_new(parser: ArgumentParser) -> None:
+    parser.add_argument("kind", choices=("benchmark",), help="what to write")
+    parser.add_argument("name", help="name of the new package, such as my_benchmark")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where (default: here)")
+
+
 def add_show(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_methods(parser)
@@ -157,9 +163,9 @@ def add_audit(parser: ArgumentParser) -> None:
 def add_forecast(parser: ArgumentParser) -> None:
     parser.description = (
         "Compute the probability that a closed set of N runs passes the check of reference convergence (RCP), unscaled"
-        " or scaled, and the number of runs needed to tell on which side of the reference their mean lies. Model: epochs"
-        " or samples to converge are independent draws from one normal distribution, with the mean and standard deviation"
-        " of the given runs, or of the reference's own; every run converges."
+        " or scaled, and the number of runs needed to tell on which side of the reference their mean is. Model: epochs"
+        " or samples to converge are independent draws from one normal distribution, with the mean and deviation of the"
+        " given runs, or of the reference's own; every run converges."
     )
     parser.add_argument("subjects", nargs="+", metavar="BENCHMARK|PATH", help="benchmark, or logs of your own runs")
     parser.add_argument("--batch-size", type=positive, help="global batch size (default: that of the logs)")
@@ -222,6 +228,14 @@ def add_reproduce(parser: ArgumentParser) -> None:
 def add_plot(parser: ArgumentParser) -> None:
     parser.add_argument("sets", nargs="+", metavar="RESULTS", help="result set")
     parser.add_argument("--out", required=True, help="a .png, .svg or .pdf file")
+
+
+def add_export(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="log, result set, or folder of several")
+    kinds = parser.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
+    kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
+    kinds.add_argument("--mlflow", metavar="URI", help="folder or tracking server, one MLflow run per log")
 
 
 def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:

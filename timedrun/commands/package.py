@@ -45,5 +45,5 @@ def submitter_of(given: str | None, sets: Sequence[Path]) -> str:
             named.add(record.read(file).text(keys.SUBMISSION_ORG))
     named -= {None}
     if len(named) != 1:
-        raise UsageError(f"the logs name {len(named)} organizations ({', '.join(map(str, named))}); give --submitter.")
+        raise UsageError(f"the logs name {len(named)} organizations ({', '.join(map(str, named))}); set --submitter.")
     return str(named.pop())

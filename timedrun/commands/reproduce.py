@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlevents import record
 from mlevents.summary import summarize
+from timedrun.benchmark import find
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.result_files import ResultPaths, new_folder, read_json, require_log, write_json
@@ -100,7 +101,11 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
     settings = read_json(one.config)
     ranks = arguments.ranks or recorded_ranks(provenance_of(one))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
-        return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; give --ranks", False
+        return f"it recorded {ranks} ranks, above the limit of {limit} without --ranks; set --ranks", False
+    try:
+        find(str(settings["benchmark"]))  # not in the working directory: the result names it, not the user
+    except UsageError as error:
+        return str(error), False
     paths = ResultPaths(folder, one.number)
     command = run_command(arguments, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
     command += ["--seed", str(settings.get("seed", 1))]

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
 
 def settings_of(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, RunConfig]:
     """Return the benchmark and the config, with its changes, of a command line; raise UsageError for unknown names."""
-    benchmark = find(arguments.benchmark)
+    benchmark = find(arguments.benchmark, working_directory=True)
     config = config_of(
         benchmark,
         arguments.config,

@@ -19,7 +19,7 @@ from timedrun.submission.table import columns
 def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     """Print every setting of a config, or only those in which two configs differ."""
     if arguments.diff:
-        benchmark = find(arguments.benchmark)
+        benchmark = find(arguments.benchmark, working_directory=True)
         left, right = (config_of(benchmark, text, arguments.data) for text in arguments.diff)
         rows = difference(left, right)
         names = arguments.diff if left.name == right.name else [left.name, right.name]

@@ -78,7 +78,7 @@ class Launcher:
 
     command: command of a rank, which gets the environment variables of `env`.
     env: launch environment of the first rank; port 0 is replaced by a free one.
-    job: text for the ranks to read, job.json beside their status files.
+    job: text for the ranks to read, job.json next to their status files.
     finished: returns True if the run's log ends in success.
     """
 

@@ -107,6 +107,7 @@ class RankProcess:
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs `module` with this Python and its import path. `python -m` alone would prepend the
-    working directory, which may hold another package of the same name."""
+    working directory, which may hold another package of the same name; if it is the path's last entry, `find` put it
+    there for a benchmark, and will again."""
     working_directory = {"", os.getcwd()}
-    return [sys.executable, *([] if working_directory & set(sys.path) else ["-P"]), "-m", module, *arguments]
+    return [sys.executable, *([] if working_directory & set(sys.path[:-1]) else ["-P"]), "-m", module, *arguments]

@@ -55,7 +55,7 @@ class Watchdog:
     rank that computes, compiles, reads or writes while others wait for up to BUSY_SECONDS.
 
     Timeouts count only time during which this thread runs, so a resumed machine or job raises no false alarm. With one
-    rank only its status file is written, if the launcher asked for it.
+    rank only its status file is written, if the launcher requested it.
 
     on_end: called once, from the watchdog's thread, with a failure's message and exit code, if the thread that called
         `start` does not call `failed` or `stop` within GRACE_SECONDS, because it is blocked; it has to end the process.
@@ -138,7 +138,7 @@ class Watchdog:
             return self.failure.message
 
     def stop(self) -> None:
-        """Report that this rank's run is over, so that its silence is no failure. The thread goes on until the others
+        """Report that this rank's run is over: its silence is not a failure. The thread goes on until the others
         have left too."""
         with self._changed:
             self._returned = self._stopping = True

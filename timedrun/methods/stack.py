@@ -36,7 +36,7 @@ class Stack:
         return model
 
     def input_size(self, size: int, progress: float) -> int:
-        """Return the side in pixels at which to load training images at `progress`: `size` unless a method asks for
+        """Return the side in pixels at which to load training images at `progress`: `size` unless a method requests
         less. Images loaded smaller are not resized again by `batch`."""
         for hooks in self._hooks.values():
             size = hooks.input_size(size, progress)
@@ -84,7 +84,7 @@ class Stack:
         if idle := [name for name, done in self._done().items() if not done]:
             raise NoEffect(
                 f"changed nothing in this run: {', '.join(idle)}; a result must not name a method that had no part in "
-                "it; remove it, or give it a model and a schedule on which it acts"
+                "it; remove it, or use a model and a schedule on which it acts"
             )
 
     def _done(self) -> dict[str, list[str]]:

@@ -254,7 +254,7 @@ def load_problems(before: CpuReading, threads: int, ranks: int = 1, now: CpuRead
     wanted = threads * ranks or torch.get_num_threads()
     if free >= wanted:
         return []
-    advice = f"give --threads {max(1, free // ranks)}" if wanted > ranks else "expect longer times"
+    advice = f"use --threads {max(1, free // ranks)}" if wanted > ranks else "expect longer times"
     used = f"other processes use {min(others, cores):.1f} of {cores} cores"
     limited = f", of which this process may use {usable}" if usable < cores else ""
     return [f"{used}{limited}, too many for {wanted} thread{'s' * (wanted > 1)} of a run: {advice}."]

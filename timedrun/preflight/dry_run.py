@@ -60,7 +60,7 @@ def write_set(
     platform: str,
 ) -> list[Path]:
     """Write the results of `runs` runs of `plan` with consecutive seeds, as if each reached the target at its last
-    evaluation, and return the logs. Equal arguments give equal bytes.
+    evaluation, and return the logs. Equal arguments yield equal bytes.
 
     ranks: those of a real run; only rank 0 is simulated.
     """

@@ -23,7 +23,7 @@ from timedrun.run import rank
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import steps_in
 from timedrun.run.worker import LaunchOptions
-from timedrun.stdio import say
+from timedrun.stdio import say, stage
 from timedrun.storage.result_files import ResultPaths
 
 
@@ -46,6 +46,7 @@ def launch(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, env:
     Raises:
         TimedrunError: the ranks refused the run before any of it was written.
     """
+    stage(f"{options.label}: preparing: {env.local_world_size} ranks", terminal_only=False)
     environment = dict(os.environ)
     threads = options.threads or max(1, (os.cpu_count() or 1) // env.local_world_size)
     environment.setdefault("OMP_NUM_THREADS", str(threads))

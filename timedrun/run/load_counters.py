@@ -1,4 +1,4 @@
-"""Counters of the load beside a run: CPU time of others, waits for a core, throttling, memory pressure, GPUs.
+"""Counters of other load during a run: CPU time of others, waits for a core, throttling, memory pressure, GPUs.
 
 The kernel integrates them, so they are read when the clock starts and at the end of each block: no thread samples.
 """

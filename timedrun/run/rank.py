@@ -39,8 +39,9 @@ def main() -> NoReturn:
     """Run the launcher's job as the rank that the environment names."""
     parent_death_signal.obey_environment()
     job = json.loads((Path(os.environ[STATUS_FILES]) / "job.json").read_text())
+    benchmark = find(job["benchmark"], working_directory=True)  # as the launcher, whose user named it
     settings = config.load(pkgutil.resolve_name(job["config_type"]), job["config"])
-    run_rank(find(job["benchmark"]), settings, cattrs.structure(job["options"], LaunchOptions))
+    run_rank(benchmark, settings, cattrs.structure(job["options"], LaunchOptions))
 
 
 def run_rank(

@@ -182,7 +182,7 @@ class RunState:
         return reason
 
     def _about(self) -> dict[str, Any]:
-        """Return the entries of this rank's checkpoint beside the state; rank 0 also marks its place in the log."""
+        """Return the entries of this rank's checkpoint besides the state; rank 0 also marks its place in the log."""
         return {
             "run": self._identity,
             "rank": self.ranks.rank,

@@ -190,7 +190,7 @@ def options_of_all(options: LaunchOptions, ranks: ProcessGroup) -> dict[str, obj
 def open_log(
     settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str, resume_from: dict[str, Any] | None
 ) -> RunLog:
-    """Open the run's log, with config, system, environment and provenance beside it, on rank 0; on the other ranks
+    """Open the run's log, with config, system, environment and provenance next to it, on rank 0; on the other ranks
     return a log that writes nothing.
 
     Raises:

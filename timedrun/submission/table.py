@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -13,7 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 _RULE: Final = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
-_NUMBER: Final = re.compile(r"[-+]?[0-9][0-9.,]*(e-?[0-9]+)?( ?[%x]| (s|min|h|[KMGT]?i?B|of [0-9]+))?")
+_ONE: Final = r"[-+]?[0-9][0-9.,]*(e-?[0-9]+)?( ?[%x]| (s|min|h|[KMGT]?i?B|of [0-9]+))?"
+_NUMBER: Final = re.compile(rf"{_ONE}( (-|to) {_ONE})?( \[[0-9][^\]]*\])?")
+"""A number, a range or a number with its interval."""
+LEAST: Final = 6
+"""Columns that a cell of text keeps in the narrowest terminal."""
 
 
 def natural_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
@@ -28,14 +33,27 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int 
         width: fold cells of text so that no line is longer, as far as the numbers allow. Default: do not fold.
     """
     table = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name, *cells in zip(header, *rows, strict=True):
-        numeric = any(cells) and all(_NUMBER.fullmatch(cell) or cell in ("", "-") for cell in cells)
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+    cells = [list(column) for column in zip(header, *rows, strict=True)]
+    numeric = [any(of[1:]) and all(_NUMBER.fullmatch(cell) or cell in ("", "-") for cell in of[1:]) for of in cells]
+    widths = _widths(cells, numeric, width)
+    for (name, *_), right, own in zip(cells, numeric, widths, strict=True):
+        table.add_column(Text(name), justify="right" if right else "left", overflow="fold", width=own)
     for row in rows:
         table.add_row(*map(Text, row))
     text = io.StringIO()
-    console = Console(
-        file=text, width=width or natural_width(header, rows) + 2, color_system=None, legacy_windows=False
-    )
-    console.print(table)
+    Console(file=text, width=sum(widths) + 3 * len(widths), color_system=None, legacy_windows=False).print(table)
     return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def _widths(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int | None) -> list[int]:
+    """Return the columns' widths within `width`: the widest is folded first, between words if that is enough."""
+    widths = [max(map(len, column)) for column in cells]
+    excess = sum(widths) + 2 * (len(widths) - 1) - (width or math.inf)
+    words = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in cells]
+    numbers = [max(map(len, column[1:]), default=0) for column in cells]
+    fixed = [number if right else LEAST for number, right in zip(numbers, numeric, strict=True)]
+    for least in ([max(pair) for pair in zip(words, fixed, strict=True)], fixed):
+        while excess > 0 and (wide := [at for at, own in enumerate(widths) if own > least[at]]):
+            widths[max(wide, key=lambda at: widths[at])] -= 1
+            excess -= 1
+    return widths

@@ -59,7 +59,7 @@ def described_division(log: Path) -> str | None:
 def config_findings(log: RunSummary) -> list[Finding]:
     """Return the finding that the config stored with a log of `timedrun run` is not the one whose digest it logs.
 
-    A missing config is an error if the log lies in a package or with other configs, which were written with it. A log
+    A missing config is an error if the log is in a package or with other configs, which were written with it. A log
     that was copied alone cannot be verified: a warning.
     """
     run = recorded_run_of(log.path)

@@ -41,7 +41,7 @@ def sizes(run: CheckedRun) -> Iterator[Finding]:
         if event is not None and is_number(event.value) and not least <= event.value <= most:
             wanted = f"{least:,}" if least == most else f"{least:,} to {most:,}"
             message = (
-                f"{key} is {event.value:,}, but {run.benchmark.dataset} has {wanted}: this is no result of "
+                f"{key} is {event.value:,}, but {run.benchmark.dataset} has {wanted}: this is not a result of "
                 f"{run.benchmark.name}; a run on other data logs its dataset and its quality_target"
             )
             yield run.finding("error", "dataset-size", message, event)

@@ -25,7 +25,7 @@ def check_set(
     """Return findings about `summaries` as one set of results. Raises ValueError for an unknown ruleset.
 
     Args:
-        described_division: of the system description, if the set lies in a package.
+        described_division: of the system description, if the set is in a package.
     """
     rules = in_force(ruleset, own_rules_of(summaries))
     dropped = dropped_runs(summaries, rules)

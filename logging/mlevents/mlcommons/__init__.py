@@ -1,4 +1,4 @@
-"""Run MLCommons' own checkers on a copy in a child process; their output and return values give the verdict."""
+"""Run MLCommons' own checkers on a copy in a child process; their output and return values determine the verdict."""
 
 from mlevents.mlcommons.logs import check_log, check_logs
 from mlevents.mlcommons.package import check_package

@@ -53,7 +53,7 @@ def check_scaling(listing: Listing, place: str, division: str | None, found: Con
         yield listing.finding("error", "scaling-file", message, place)
     elif found is None or not found.matches(factor):
         known = (
-            f"the reference convergence points give {found.normalization:.6f}" if found else "cannot be verified here"
+            f"the reference convergence points yield {found.normalization:.6f}" if found else "cannot be verified here"
         )
         message = f"multiplies the time by {factor:g}; {known}: delete it and let MLCommons' package checker write it"
         yield listing.finding("warning", "scaling-file", message, place)

@@ -226,8 +226,8 @@ def test_resuming_in_a_folder_without_a_run_names_the_folder(tmp_path: Path) -> 
     [
         (8.0, 8.0, 0, 1, ""),  # all of it its own
         (4.0, 0.0, 4, 1, ""),  # half of 8 cores for others, half for the run
-        (4.0, 0.0, 3, 2, "use 4.0 of 8 cores, too many for 6 threads of a run: give --threads 2."),
-        (16.0, 0.0, 0, 1, "use 8.0 of 8 cores, too many for 8 threads of a run: give --threads 1."),
+        (4.0, 0.0, 3, 2, "use 4.0 of 8 cores, too many for 6 threads of a run: use --threads 2."),
+        (16.0, 0.0, 0, 1, "use 8.0 of 8 cores, too many for 8 threads of a run: use --threads 1."),
         (8.0, 0.0, 1, 1, "too many for 1 thread of a run: expect longer times."),
     ],
 )

@@ -95,16 +95,11 @@ def test_a_file_passed_with_its_folder_is_checked_once(results: Path, capsys: py
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_closed_output_ends_the_command_with_141(
-    results: Path, tmp_path: Path, write_run: WriteRun, as_json: list[str]
-) -> None:
-    for number in range(5, 300):  # more output than a pipe holds
-        write_run(results, number)
+def test_a_closed_output_ends_the_command_with_141(results: Path, as_json: list[str]) -> None:
     command = [sys.executable, "-m", "timedrun", "check", "--no-official", *as_json, str(results)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
+        process.stdout.close()  # before the first line is written
         said = process.stderr.read().decode()
         assert process.wait(timeout=60) == 141
     assert said == ""

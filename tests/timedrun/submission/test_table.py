@@ -26,3 +26,19 @@ def test_a_terminals_width_is_kept_without_losing_a_character(width: int) -> Non
     assert any(line.split()[-3:-1] == ["4", "of"] or "4 of 5  62.213 min" in line for line in lines)
     letters = sorted("".join(lines[2:]).replace(" ", ""))
     assert letters == sorted("".join(cell for row in ROWS for cell in row).replace(" ", ""))
+
+
+def test_a_narrow_table_folds_between_words_and_never_within_a_number() -> None:
+    header = ["config", "speed-up [95 %]", "range", "median / digits_methods"]
+    rows = [["a long config name", "1.03x [0.01, 114.76]", "0.51 - 0.80 s", "2.65x"], ["b", "-", "1 s", "1"]]
+    lines = columns(header, rows, width=60)
+    assert max(map(len, lines)) <= 60
+    assert lines == [
+        "                                                    median /",
+        "config        speed-up [95 %]          range  digits_methods",
+        "-------- --------------------- -------------- --------------",
+        "a long   1.03x [0.01, 114.76]  0.51 - 0.80 s           2.65x",
+        "config",
+        "name",
+        "b                           -            1 s               1",
+    ]

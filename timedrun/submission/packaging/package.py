@@ -71,6 +71,10 @@ class PackageReport:
         own = (
             f" with today's rule files, {self.official.own_round} with the round's own" if self.official.defects else ""
         )
+        known = self.ruleset in MLPERF_RULESETS
+        official = f"{self.official.verdict}{own} ({by})"
+        if not known:
+            official = "not applicable (MLCommons' tools do not know the benchmark)"
         whole = CheckResult(
             path=str(self.folder), kind="package", strict=self.strict, ruleset=self.ruleset, findings=self.findings
         )
@@ -78,8 +82,8 @@ class PackageReport:
             [
                 f"{kind}: {self.folder} ({self.files} files)",
                 f"archive: {self.archive} (SHA-256 {self.archive_sha256})",
-                f"MLCommons' check: {self.official.verdict}{own} ({by})",
-                *(f"    {message}" for message in self.official.messages),
+                f"MLCommons' check: {official}",
+                *(f"    {message}" for message in self.official.messages if known),
                 f"strict check: {self.strict} (mlevents, ruleset {self.ruleset})",
                 *(f"    {line}" for line in group_lines([whole], self.folder.absolute(), "rule")),
                 *(f"note: {note}" for note in self.notes),

@@ -174,7 +174,7 @@ def _retired(benchmark: str) -> str:
     last = MLPERF_RULESETS[rounds[-1]]
     return (
         f"\n\nMLPerf Training has retired {benchmark}; its last round is {last.round}. A division for retired "
-        "benchmarks was\nproposed (mlcommons/training issue 847) and not adopted for v6.0. The proposal asks for the "
+        "benchmarks was\nproposed (mlcommons/training issue 847) and not adopted for v6.0. The proposal requires the "
         "rules of the closed\ndivision and the checkers of the last round: `timedrun package --ruleset "
         f"{last.name}`."
     )

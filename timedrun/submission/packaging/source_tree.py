@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from timedrun.errors import TimedrunError
 from timedrun.provenance.system import git
+from timedrun.storage.benchmark_folders import nearby, package_places
 
 FOLDERS = ("timedrun", "logging/mlevents", "mlevents", "scripts")
 """Folders that every benchmark needs; `mlevents` is at the top if timedrun was installed from a wheel."""
@@ -24,7 +24,7 @@ def source_files(source: Path, benchmark: str) -> dict[str, Path]:
 
     These are the files that git tracks below `source`, and Python files that it neither tracks nor ignores, since runs
     may have imported them; outside of git, all files except hidden ones and caches. A benchmark package from elsewhere
-    is taken from the import path.
+    is taken from the import path or the working directory.
 
     Raise TimedrunError if there is no package `benchmark` (an import name), or the source holds a symbolic link.
     """
@@ -79,15 +79,14 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
 
 
 def _import_root(source: Path, benchmark: str) -> Path:
-    """Return the folder on the import path that holds the package `benchmark`."""
-    try:
-        spec = importlib.util.find_spec(benchmark)
-    except (ImportError, ValueError):
-        spec = None
-    locations = spec.submodule_search_locations if spec else None
-    if not locations:
+    """Return the folder on the import path, or else the working directory, that holds the package `benchmark`. Nothing
+    is imported."""
+    places = [place for place in package_places(benchmark) or () if place.is_dir()]
+    if here := nearby().get(benchmark):
+        places.append(here)
+    if not places:
         raise TimedrunError(
             f"{source} has no folder {benchmark.replace('.', '/')} and no package {benchmark} is installed: its source "
             "cannot be packaged. Package on the machine of the runs."
         )
-    return Path(next(iter(locations))).resolve().parents[benchmark.count(".")]
+    return places[0].resolve().parents[benchmark.count(".")]

@@ -176,15 +176,15 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 def _cell(value: object) -> object:
     if isinstance(value, dict):
-        return _inert("; ".join(f"{name} {why}" for name, why in value.items()))
+        return inert("; ".join(f"{name} {why}" for name, why in value.items()))
     if isinstance(value, list | tuple):
         if any(isinstance(item, str) for item in value):
-            return _inert("; ".join("" if item is None else str(item) for item in value))
+            return inert("; ".join("" if item is None else str(item) for item in value))
         return " ".join("" if item is None else str(item) for item in value)
-    return "" if value is None else _inert(value) if isinstance(value, str) else value
+    return "" if value is None else inert(value) if isinstance(value, str) else value
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
     """Escape text from logs so that no spreadsheet evaluates it as a formula."""
     shown = printable(text)
     return f"'{shown}" if shown.startswith(FORMULA_PREFIXES) else shown

@@ -1,0 +1,71 @@
+"""A new benchmark runs, checks, scores and passes its preflight as it was written; names that cannot be are refused."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlevents.rounds.own_rules import BEYOND_MLPERF
+from timedrun.cli import main
+from timedrun.commands.new import TEMPLATE
+from timedrun.distributed.rank_process import module_command
+from timedrun.errors import ExitCode
+
+NAME = "written_benchmark"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, which is not on the import path, with a new benchmark."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    assert main(["new", "benchmark", NAME]) == ExitCode.OK
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
+        del sys.modules[name]
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = module_command("timedrun", "run", NAME, "methods", "--threads", "1", *arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.processes
+def test_a_new_benchmark_runs_and_is_judged_by_its_own_rules(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert TEMPLATE.name not in "".join(file.read_text() for file in (here / NAME).glob("*.py"))
+    done = run("--results", "set")
+    assert done.returncode == ExitCode.OK, done.stderr
+    capsys.readouterr()
+
+    assert main(["check", "set/result_0.txt", "--official"]) == ExitCode.OK
+    assert "strict pass, official not applicable (MLCommons' tools do not know" in capsys.readouterr().out
+    assert main(["score", "set", "--json"]) == ExitCode.ERROR  # one run of three
+    (score,) = json.loads(capsys.readouterr().out)
+    assert (score["benchmark"], score["ruleset"], score["target"], score["runs_needed"], score["demonstration"]) == (
+        *(NAME, BEYOND_MLPERF, 0.97, 3),
+        False,
+    )
+    assert score["failures"] == {} and len(score["runs"]) == 1
+
+    assert main(["preflight", NAME, "methods", "--json"]) == ExitCode.OK
+    (report,) = json.loads(capsys.readouterr().out)
+    assert (report["strict"], report["runs"], report["ruleset"]) == ("pass", 3, BEYOND_MLPERF)
+
+
+@pytest.mark.processes
+def test_settings_and_ranks_that_a_loop_does_not_implement_are_refused(here: Path) -> None:
+    done = run("--precision", "bf16", "--micro-batch", "10", "--ranks", "2")
+    assert done.returncode == ExitCode.ERROR
+    for name, value in (("precision", "bf16"), ("micro_batch", "10"), ("ranks", "2")):
+        assert f"{name} is {value}, which the training loop of {NAME} does not implement" in done.stderr
+    assert not (here / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["bert", "json", "a-b", "class", "_x", "é", "../x", NAME])
+def test_a_name_that_cannot_be_is_refused(name: str, here: Path) -> None:
+    before = sorted(here.rglob("*"))
+    assert main(["new", "benchmark", name]) == ExitCode.USAGE
+    assert sorted(here.rglob("*")) == before

@@ -1,0 +1,93 @@
+"""Benchmarks in the working directory and behind entry points are found; what cannot be read does not stop `list`."""
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from timedrun.benchmark import find
+from timedrun.cli import main
+from timedrun.errors import ExitCode, UsageError
+from timedrun.storage import benchmark_folders
+from timedrun.storage.benchmark_folders import nearby
+
+INIT = """
+from pathlib import Path
+Path(__file__).with_name("imported").touch()
+from timedrun.benchmark import BenchmarkSpec, benchmark_rules
+SPEC = BenchmarkSpec(title="Toy task", default_data="toy",
+    own_rules=benchmark_rules("toy_task", dataset="toy", metric="loss", target=1.5, direction="<=", unit="samples"))
+"""
+CONFIGS = "def toy_baseline():\n    '''A toy.'''\n"
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """make(name, **files): a benchmark in the working directory, which is not on the import path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+
+    def made(name: str, *, init: str = INIT, configs: str = CONFIGS) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        for file, text in (("__init__.py", init), ("configs.py", configs), ("train.py", "")):
+            (folder / file).write_text(text)
+        return folder
+
+    return made
+
+
+def test_a_benchmark_in_the_working_directory_is_found_if_the_user_names_it(make: Make) -> None:
+    folder = make("here_benchmark")
+    assert nearby()["here_benchmark"] == folder
+    with pytest.raises(UsageError, match=f"set PYTHONPATH={folder.parent}"):
+        find("here_benchmark")  # named by a file
+    assert not (folder / "imported").exists() and str(folder.parent) not in sys.path
+    found = find("here_benchmark", working_directory=True)
+    assert (found.spec.rules.target, found.spec.unit, found.spec.supports) == (1.5, "samples", frozenset())
+    assert sys.path[-1] == str(folder.parent)
+
+
+def test_list_imports_nothing_and_skips_what_it_cannot_read(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make("here_benchmark_2")
+    make("broken_benchmark", configs="def (")
+    make("bare_benchmark", init="# SPEC\n")
+    assert main(["list"]) == ExitCode.OK
+    shown = capsys.readouterr()
+    assert "here_benchmark_2: Toy task (ruleset beyond_mlperf)" in shown.out and "toy_baseline" in shown.out
+    assert "digits_baseline" in shown.out
+    assert "skipped broken_benchmark in" in shown.err and "bare_benchmark in" in shown.err
+    assert len(shown.err.splitlines()) == 2
+    assert not (folder / "imported").exists()
+
+
+def test_a_benchmark_whose_import_fails_is_refused_with_the_reason(make: Make) -> None:
+    make("taken_benchmark", init=INIT.replace('"toy_task"', '"resnet"'))
+    with pytest.raises(UsageError, match="cannot be imported .ValueError: the benchmark resnet is defined by ruleset"):
+        find("taken_benchmark", working_directory=True)
+
+
+def test_a_foreign_folder_of_a_shipped_name_hides_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make("image_classification", init="raise RuntimeError('foreign')\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "image_classification"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(folder.parent)  # as `python -m timedrun` has it
+    assert find("image_classification", working_directory=True).spec.mlperf_benchmark == "resnet"
+    assert main(["list"]) == ExitCode.OK
+    assert "digits_baseline" in capsys.readouterr().out
+
+
+def test_a_benchmark_is_found_behind_an_entry_point(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = make("outer_package/inner")
+    (inner.parent / "__init__.py").touch()
+    monkeypatch.syspath_prepend(inner.parents[1])
+    entry = EntryPoint("short_name", "outer_package.inner", "timedrun.benchmarks")
+    monkeypatch.setattr(benchmark_folders, "entry_points", lambda group: [entry])
+    assert nearby()["outer_package.inner"] == inner
+    assert not (inner / "imported").exists()
+    assert find("short_name").name == "outer_package.inner"

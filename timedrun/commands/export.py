@@ -1,0 +1,20 @@
+"""`timedrun export`: logged values as CSV, or for TensorBoard or MLflow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from timedrun.errors import ExitCode
+from timedrun.submission import export as exports
+
+
+def export(arguments: argparse.Namespace) -> ExitCode:
+    """Export all logs at the paths to one destination."""
+    kind = next(kind for kind in exports.WRITERS if getattr(arguments, kind))
+    out = getattr(arguments, kind)
+    found = exports.runs_at([Path(name) for name in arguments.paths])
+    count = exports.WRITERS[kind](found, out)
+    print(json.dumps({"exported": count, "to": str(out)}) if arguments.json else f"Exported {count} runs to {out}.")
+    return ExitCode.OK
