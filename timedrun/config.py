@@ -235,8 +235,8 @@ def flatten(values: object, prefix: str = "") -> dict[str, object]:
 
 
 def difference(a: RunConfig, b: RunConfig) -> list[tuple[str, object, object]]:
-    """Return the settings in which two configs differ as (name, value in a, value in b), "-" for a missing one. Their
-    names and notes are no settings."""
+    """Return the settings in which two configs differ as (name, value in a, value in b), "-" for a missing one. Names
+    and notes are left out."""
     return differing(dump(a), dump(b))
 
 
