@@ -25,7 +25,6 @@ ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
 
 MAX_SHOWN: Final = 8  # settings of configs named in a note
-UNCOMPARED: Final = ("seed", "name", "notes")  # settings in which sets may differ without a note
 
 
 def compare_sets(
@@ -190,7 +189,7 @@ def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[
         if not isinstance(values, dict):
             raise TimedrunError(f"{one.config}: not a JSON object of settings; nothing was compared.")
     a, b = map(flatten, configs)
-    names = [name for name in (a | b) if name not in UNCOMPARED and a.get(name, "-") != b.get(name, "-")]
+    names = [name for name in (a | b) if name not in ("name", "notes", "seed") and a.get(name, "-") != b.get(name, "-")]
     return {name: [a.get(name, "-"), b.get(name, "-")] for name in names}
 
 
