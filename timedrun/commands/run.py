@@ -99,6 +99,7 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
     announced = ledger.find(paths.folder)
     head = ledger.parse(announced.read_bytes()).head if announced else None
     if as_json:
+        stdio.stage("")
         found = {
             "result": str(paths.log),
             "status": run.status if run else None,
