@@ -14,7 +14,7 @@ from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import Ruleset
-from mlevents.rounds.own_rules import in_force
+from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import Benchmark
@@ -242,7 +242,8 @@ def as_text(report: PreflightReport) -> str:
         verdicts = "no dry run"
     else:
         by = f" by {report.checker}" if report.checker else ""
-        verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {report.official}{by}"
+        official = "not applicable" if report.ruleset == BEYOND_MLPERF else f"{report.official}{by}"
+        verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
     lines = [f"{report.path}: {verdicts}, ruleset {report.ruleset}{kind}"]
     for one in report.findings:
         lines.append(f"    {one.level} [{one.rule}] {one.message}{': ' + one.change if one.change else ''}")
