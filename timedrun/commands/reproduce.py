@@ -117,6 +117,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
         threads = 0
     launch = argparse.Namespace(**vars(arguments) | {"threads": threads})
     command = run_command(launch, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
+    command += ["--seed", str(settings.get("seed", 1))]
     code, output, interrupted = run_child(command, keep_output=True)
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
         return "", interrupted

@@ -84,6 +84,8 @@ class SequenceLengthWarmup(Method):
     truncate: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.steps, int):
+            raise ValueError(f"sequence_length_warmup.steps is a number of optimizer steps, not {self.steps!r}")
         if not 0 < self.duration <= 1:
             raise ValueError(
                 f"sequence_length_warmup.duration must be a fraction of the run above 0, not {self.duration}"

@@ -189,7 +189,7 @@ def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[
         if not isinstance(values, dict):
             raise TimedrunError(f"{one.config}: not a JSON object of settings; nothing was compared.")
     a, b = map(flatten, configs)
-    names = [name for name in (a | b) if name != "seed" and a.get(name, "-") != b.get(name, "-")]
+    names = [name for name in (a | b) if name not in ("name", "notes", "seed") and a.get(name, "-") != b.get(name, "-")]
     return {name: [a.get(name, "-"), b.get(name, "-")] for name in names}
 
 
