@@ -41,7 +41,7 @@ class Figure:
 
     @property
     def of(self) -> tuple[str, ...]:
-        """What the figure is of: claims from several sources may be of one."""
+        """Set and quantity of the figure; claims from several sources may share them."""
         return self.submitter, self.system, self.benchmark, self.what
 
 
