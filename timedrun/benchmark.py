@@ -144,7 +144,7 @@ class Benchmark:
             raise UsageError(f"{path}: config '{values['name']}' moved; use `timedrun run {own} {path}`.")
         if named != self.name and not self.name.endswith(f".{named}") and named != self.name.partition(".")[0]:
             raise UsageError(
-                f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Give its benchmark."
+                f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Name its benchmark."
             )
 
     def train(self, config: RunConfig, run: TimedRun) -> None:
