@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Final, TextIO, TypeVar
 
 T = TypeVar("T")
-PATIENCE: Final = 2.0  # seconds
+PATIENCE: Final = 0.7  # seconds
 REMOVE_LINE: Final = "\r\x1b[K"
 """Removes the line of the cursor from a terminal, which may show progress."""
 COLOURS: Final = {"green": 32, "red": 31, "yellow": 33}

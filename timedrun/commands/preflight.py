@@ -74,6 +74,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         answers=answers,
         folder=Path("runs") / benchmark.name / config.name,
     )
+    stdio.stage("")
     if arguments.json:
         print(json.dumps([asdict(report)], indent=2))
     else:

@@ -173,6 +173,7 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
     """Print the verdict on a run and return its exit code."""
     values, announced = verdict_values(paths, verdict), ledger.find(paths.folder)
     if as_json:
+        stdio.stage("")
         stdio.write(json.dumps(values, indent=2) + "\n", sys.stdout)
     else:
         lines = [verdict.words, *([f"ledger head {values['ledger_head']}: {announced}"] if announced else [])]
