@@ -194,7 +194,7 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         near = nested or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:
-            hint = f" Its folder {known[name]} is not: set PYTHONPATH={known[name].parent}, or install the package."
+            hint = f" It is in {known[name].parent}: set PYTHONPATH={known[name].parent}, or install it."
         raise UsageError(f"no benchmark package '{name}' on the import path.{hint} Benchmarks: {', '.join(known)}.")
     try:
         package = importlib.import_module(name) if "SPEC" in text else None
