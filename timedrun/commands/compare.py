@@ -51,7 +51,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         stdio.stage("")
         print(json.dumps(header | asdict(ratio), indent=2))
     else:
-        stdio.show("\n".join(report(ratio)))
+        stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio)))
     return ExitCode.OK
 
 

@@ -83,9 +83,7 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race
     sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
     if arguments.ablate:
         if len(sides) != 1:
-            raise UsageError(
-                f"--ablate takes one config, not {len(sides)}; name the config to add methods to with --base."
-            )
+            raise UsageError(f"--ablate takes one config, not {len(sides)}; name the one to extend with --base.")
         base = sides_of(benchmark, [arguments.base], arguments.data, [])[0] if arguments.base else None
         sides, comparisons = ablation(sides[0], base)
     elif arguments.base:

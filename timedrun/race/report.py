@@ -205,9 +205,7 @@ class Report:
         for number in range(self.race.runs):
             sessions = {one.session for one in self.race.turns if (one.number, one.status) == (number, "finished")}
             if len(sessions) > 1:
-                lines.append(
-                    f"note        the race was stopped within round {number}: its pairs were not run back to back"
-                )
+                lines.append(f"note        the race was stopped within round {number}: its pairs are not adjacent")
         logs = [result for result in self.checked if result.kind == "log"]
         strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
         ran = any(log.official != "not run" for log in logs)

@@ -202,9 +202,7 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
     dropped = rules.dropped if rules else 0
     if len(failed) > dropped or len(runs) < 2 * dropped + 1:
         listed = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
-        raise NotComparable(
-            f"a run did not reach its target: {listed}. Times to different qualities cannot be compared."
-        )
+        raise NotComparable(f"a run did not reach its target: {listed}. Times to unequal qualities cannot be compared.")
     for i, why in failed.items():
         notes.append(
             f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and counts as "
