@@ -54,6 +54,9 @@ which is imported only when the verb is called; `options.add_<verb>` adds its op
 TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
+SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight")
+"""Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
+
 PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
@@ -103,7 +106,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words:
         top.print_help(sys.stderr)
         return int(ExitCode.USAGE)
-    arguments, rest = top.parse_known_args(words)
+    helps = {"-h", "--help"} & {*words[3:]}
+    if helps and words[0] in SHOW_SETTINGS and not any(word.startswith("-") for word in words[1:3]):
+        arguments, rest = top.parse_known_args([word for word in words if word not in helps])
+        rest.append("--help")  # of the settings, printed by tyro
+    else:
+        arguments, rest = top.parse_known_args(words)
     verb = arguments.verb
     if rest and verb not in TAKE_OVERRIDES:
         top.error(f"unrecognized arguments: {' '.join(rest)}")

@@ -212,7 +212,10 @@ def override(
         ],
         frozen=True,
     )
-    parsed: Any = tyro.cli(everything, args=list(arguments), prog=prog or None, config=(tyro.conf.SuppressFixed,))
+    about = f"Settings of {config.name}; `timedrun {' '.join(prog.split()[1:2])} --help` lists the other options."
+    parsed: Any = tyro.cli(
+        everything, args=list(arguments), prog=prog or None, description=about, config=(tyro.conf.SuppressFixed,)
+    )
     chosen = tuple(getattr(parsed.methods, m.name) for m in kept)
     changed: Config = replace(parsed.config, methods=chosen)
     return changed

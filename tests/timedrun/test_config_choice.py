@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from timedrun.benchmark import Benchmark, find
+from timedrun.cli import main
 from timedrun.commands.run import without_places
 from timedrun.config import RunConfig, digest, dump
 from timedrun.config_choice import config_of, split
@@ -169,3 +170,21 @@ def test_the_recorded_command_holds_no_folder_of_a_config_file() -> None:
         ("methods+ema", "methods+ema"),
     ):
         assert without_places(["run", "b", word, "--results", "/secret"]) == ["run", "b", kept]
+
+
+def test_help_after_a_config_prints_the_options_of_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["show", "image_classification", "baseline+ema", "--help"])
+    assert not ended.value.code
+    shown = capsys.readouterr().out
+    assert "--methods.ema.half-life" in shown and "timedrun show image_classification baseline+ema" in shown
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    assert "timedrun run image_classification methods-blurpool --runs 5" in capsys.readouterr().out
+
+
+def test_show_names_the_data_it_chose_and_the_others_of_this_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "image_classification", "methods"]) == 0
+    assert "data digits, the default; other configs of this name: --data cifar10 or imagenet" in capsys.readouterr().out
+    assert main(["show", "image_classification", "--diff", "baseline", "baseline+ema", "--json"]) == 0
+    assert {row["setting"].rpartition(".")[0] for row in json.loads(capsys.readouterr().out)} == {"methods.ema"}

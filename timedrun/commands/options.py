@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +38,29 @@ def ruleset(text: str) -> str:
     """Parse the name of a round or of its ruleset: v2.0 and 2.0 are 2.0.0."""
     name = re.fullmatch(r"v?([0-9]+[.][0-9]+)", text)
     return f"{name[1]}.0" if name else text
+
+
+CONFIG_HELP = """
+configs:
+  CONFIG is the name of a config (`timedrun list`), or a JSON or YAML file as
+  `timedrun show --json` prints it. +METHOD, +METHOD(field=value,...) and
+  -METHOD after it add, change and leave out methods.
+  Each setting is an option, too: `timedrun show BENCHMARK CONFIG` lists the
+  settings, `timedrun run BENCHMARK CONFIG --help` their options.
+  A config with changed settings is named after them, as in
+  digits_methods-3f2a91c0, and so is the folder of its runs. All runs in a
+  folder have the same settings and a seed each: without --seed, the config's
+  own (usually 1), or the lowest that no run in the folder has.
+
+examples:
+  timedrun run image_classification methods
+  timedrun run image_classification methods-blurpool --runs 5
+  timedrun run image_classification 'baseline+ema(half_life=8)' --seed 7
+  timedrun run image_classification methods --optimizer.peak-lr 0.4
+  timedrun show image_classification methods --json > my.json
+  timedrun run image_classification my.json --global-batch 32 --name small
+  timedrun show image_classification --diff my.json methods
+"""
 
 
 def add_list(parser: ArgumentParser) -> None:
@@ -253,6 +276,7 @@ def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool
 
 
 def _add_methods(parser: ArgumentParser) -> None:
+    parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, CONFIG_HELP
     parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="keep only these methods")
     parser.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="leave these methods out")
     parser.add_argument(
