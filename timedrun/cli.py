@@ -27,24 +27,24 @@ VERBS: Final = {
         "bench": "measure the throughput of data loaders, interleaved",
     },
     "Judge": {
-        "check": "check logs, result sets or packages, strictly and as MLCommons does",
+        "check": "check logs, result sets or packages, strictly and with MLCommons' checkers",
         "score": "score result sets: time to train",
         "compare": "compute the speed-up of the second result set over the first, with its interval",
-        "reproduce": "recompute a package's scores, or repeat its runs, and compare",
+        "reproduce": "recompute a package's scores, or repeat its runs, and report whether they match",
         "audit": "check, score and compare all results of a published round",
         "plot": "plot quality, training loss or throughput over time of result sets",
         "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
     },
     "Submit": {
         "forecast": "compute the probability that a closed set passes the check of reference convergence (RCP)",
-        "system": "describe this machine in MLPerf's terms and list open questions",
+        "system": "generate MLPerf's system description and list the fields to fill in",
         "package": "package result sets in MLPerf's layout",
     },
     "Inspect": {
         "list": "list benchmarks and their configs",
         "show": "show the settings of a config, or how two configs differ",
         "new": "write a benchmark to start from",
-        "doctor": "report what of this machine and installation a run can use",
+        "doctor": "report the hardware and software that a run can use",
         "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',
     },
 }
@@ -79,7 +79,7 @@ def parser(*, describe_verbs: bool = False) -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
     )
     top.add_argument("-V", "--version", action=_Version, nargs=0, help="show the version and exit")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", help="one of those below")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", help="one of the verbs below")
     for name, text in {name: text for group in VERBS.values() for name, text in group.items()}.items():
         listed: dict[str, Any] = {"help": text} if describe_verbs else {}
         added = verbs.add_parser(name, description=text, allow_abbrev=False, **listed)

@@ -85,6 +85,24 @@ def test_a_result_run_again_imports_nothing_that_its_config_names_or_that_lies_b
     assert not trap.exists()
 
 
+def test_a_result_run_again_imports_no_benchmark_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, folder = tmp_path / "imported", tmp_path / "trap_benchmark"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(TELLS.format(mark=str(mark)) + "SPEC = 1\n")
+    for name in ("configs.py", "train.py"):
+        (folder / name).touch()
+    (tmp_path / "run_0").mkdir()
+    (tmp_path / "run_0" / "config.json").write_text('{"benchmark": "trap_benchmark"}')
+    monkeypatch.chdir(tmp_path)
+    arguments = parser().parse_args(["reproduce", ".", "--run"])
+    why, _ = reproduce.run_one(arguments, recorded_run_of(tmp_path / "result_0.txt"), tmp_path / "again", "again")
+    assert f"set PYTHONPATH={tmp_path}" in why
+    assert main(["list"]) == 0
+    assert not mark.exists()
+
+
 def test_so_many_ranks_as_no_machine_has_are_not_started_unasked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     benchmark, config = settings_of(arguments, rest)
     measure = benchmark.hook("bench", "loader")
     if measure is None:
-        raise UsageError(f"{benchmark.name} has no module bench; there are no loaders to measure.")
+        raise UsageError(f"{benchmark.name} has no module bench, so there are no loaders to measure.")
     out = Path(arguments.out) if arguments.out else None
     if out and not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist; nothing was measured.")
@@ -95,7 +95,7 @@ def show(found: LoaderComparison) -> None:
         unit = rows[0].unit
         if size:
             print(f"\n{unit} at {size} {'pixels' if unit == 'images' else 'tokens'}")
-        header = ["loader", "store", "workers", f"{unit}/s", "range", "/s and core", "/CPU-second"]
+        header = ["loader", "store", "workers", f"{unit}/s", "range", "/s per core", "/CPU-second"]
         header += ["peak memory", "first pass", *(f"/ {row.loader}" for row in references)]
         print_table(header, [_cells(row, references) for row in rows])
     print()

@@ -13,6 +13,7 @@ from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.distributed import parent_death_signal
 from timedrun.distributed.rank_process import module_command
+from timedrun.distributed.stop_signals import handled
 from timedrun.storage.result_files import ResultPaths
 
 LAST_LINES: Final = 12
@@ -35,14 +36,14 @@ def run_command(
 def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, str, bool]:
     """Run `command` to its end, its progress shown on standard error. Call it from the main thread.
 
-    The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT: the run
-    gets one signal per Ctrl-C, and also gets it if SIGINT was sent to this process alone.
+    The child has a process group of its own, so that Ctrl-C reaches this process only, which forwards SIGINT, SIGTERM
+    and SIGHUP and waits for the run to save and end. A second signal ends the run at once.
 
     Args:
         keep_output: return the last lines of standard error; progress is then printed line by line.
 
     Returns:
-        The exit code, the last lines, and whether SIGINT was received.
+        The exit code, the last lines, and whether a signal was received.
     """
     received: list[int] = []
     child: subprocess.Popen[str] | None = None
@@ -53,7 +54,7 @@ def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, st
             child.send_signal(number)
 
     last: deque[str] = deque(maxlen=LAST_LINES)
-    previous = signal.signal(signal.SIGINT, forward)
+    previous = {number: signal.signal(number, forward) for number in handled()}
     try:
         with subprocess.Popen(
             command,
@@ -66,11 +67,12 @@ def run_child(command: list[str], *, keep_output: bool = False) -> tuple[int, st
             process_group=0,
         ) as child:
             if received:  # before `child` was assigned
-                child.send_signal(signal.SIGINT)
+                child.send_signal(received[0])
             for line in child.stderr or ():
                 stdio.write(printable(line.removesuffix("\n")) + "\n")
                 last.append(line.strip())
             child.wait()
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for handled_signal, handler in previous.items():
+            signal.signal(handled_signal, handler)
     return child.returncode, " ".join(filter(None, last)), bool(received)

@@ -64,7 +64,7 @@ def _paragraphs(one: Forecast) -> Iterator[str]:
     yield f"  {one.unscaled:7.2%}  passes, unscaled"
     yield f"  {one.scaled:7.2%}  passes, its score scaled{factor}"
     yield f"  {one.fails:7.2%}  {'fails' if alike else 'needs reference runs of its own'}"
-    yield "Runs that show, in 95 of 100 cases (one-sided t-test at 5 %), that the mean is"
+    yield "Runs needed to show, in 95 of 100 cases (one-sided t-test at 5 %), that the mean is"
     for bound, name, runs in (
         (reference.mean, "reference's mean", one.runs_to_tell_mean),
         (reference.minimum, "minimum", one.runs_to_tell_minimum),

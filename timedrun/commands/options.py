@@ -11,7 +11,7 @@ from pathlib import Path
 
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
-RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: the round of the folder, else of benchmark and date)"
+RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
 
 
 def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
@@ -134,8 +134,8 @@ def add_race(parser: ArgumentParser) -> None:
     parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
     _add_path(parser, "--answers", "answers for the system description of the package")
     known = parser.add_mutually_exclusive_group()
-    known.add_argument("--resume", metavar="FOLDER", help="continue the race in FOLDER that was stopped")
-    known.add_argument("--report", metavar="FOLDER", help="make the report of the race in FOLDER again")
+    known.add_argument("--resume", metavar="FOLDER", help="continue the interrupted race in FOLDER")
+    known.add_argument("--report", metavar="FOLDER", help="write the report of the race in FOLDER again")
 
 
 def add_check(parser: ArgumentParser) -> None:
@@ -270,15 +270,17 @@ def _add_methods(parser: ArgumentParser) -> None:
 def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
     parser.add_argument("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
     default = ranks or "those of the original run"
+    threads = "torch's choice" if ranks else "those of the original run"
     parser.add_argument("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {default})")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads per rank (default: torch's choice)")
+    parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {threads})")
     _add_data_folder(parser)
     parser.add_argument(
         "--checkpoint-minutes",
         type=at_least(0, float),
         default=0.0,
         metavar="MINUTES",
-        help="interval of checkpoints (default: a checkpoint only when a signal stops the run)",
+        help="write a checkpoint every MINUTES minutes, in addition to the one written when a signal stops the run"
+        " (default: only then)",
     )
     parser.add_argument(
         "--restarts",

@@ -14,7 +14,7 @@ from mlevents import keys
 from mlevents.checks.finding import Finding, Level
 from mlevents.mlcommons import CheckStatus
 from mlevents.rounds import Ruleset
-from mlevents.rounds.own_rules import in_force
+from mlevents.rounds.own_rules import BEYOND_MLPERF, in_force
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import Benchmark
@@ -177,7 +177,7 @@ def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding
     found += findings_of("warning", "clock-source", checks.clock_problems())
     if config.clear_cache and (obstacle := page_cache.obstacle()):
         level: Level = "error" if is_target_machine(config) else "note"
-        found += findings_of(level, "page-cache", [f"caches cannot be cleared here: {obstacle}"])
+        found += findings_of(level, "page-cache", [f"the page cache cannot be cleared here: {obstacle}"])
     return found
 
 
@@ -187,7 +187,7 @@ def answer_findings(dry_run: DryRunReport, answers: Answers | None) -> list[Find
         needed, _ = open_keys(answers.applied(dry_run.system) if answers else dry_run.system)
     except UsageError as error:
         return findings_of("error", "system-answers", [str(error)])
-    return findings_of("warning", "system-answers", [f"no answer yet: {', '.join(needed)}"] if needed else [])
+    return findings_of("warning", "system-answers", [f"unanswered: {', '.join(needed)}"] if needed else [])
 
 
 def ranks_of(config: RunConfig, ranks: int) -> ProcessGroup:
@@ -211,7 +211,9 @@ def schedule_findings(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: 
         message = f"evaluation.first {first} is after the end of the run, {plan.total}: use --evaluation.first"
         found.append(Finding(level="error", rule="evaluation-end", message=message))
     elif every >= 1 and (plan.total - first) % every:
-        message = f"evaluations every {every} from {first} do not fall on the end, {plan.total}, which is evaluated too"
+        message = (
+            f"evaluations every {every} from {first} do not include the end, {plan.total}, which is evaluated as well"
+        )
         found.append(Finding(level="note", rule="evaluation-interval", message=message))
     if config.submission.division == keys.CLOSED:
         own = rules.benchmarks.get(benchmark)
@@ -235,15 +237,16 @@ def is_explained(one: Finding, schedule: Iterable[Finding]) -> bool:
 
 
 def as_text(report: PreflightReport) -> str:
-    kind = " (demonstration, no submission)" if report.demonstration else ""
+    kind = " (demonstration, not a submission)" if report.demonstration else ""
     if report.strict == "not run":
         verdicts = "no dry run"
     else:
         by = f" by {report.checker}" if report.checker else ""
-        verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {report.official}{by}"
+        official = "not applicable" if report.ruleset == BEYOND_MLPERF else f"{report.official}{by}"
+        verdicts = f"dry run of {report.runs} runs: strict {report.strict}, official {official}"
     lines = [f"{report.path}: {verdicts}, ruleset {report.ruleset}{kind}"]
     for one in report.findings:
         lines.append(f"    {one.level} [{one.rule}] {one.message}{': ' + one.change if one.change else ''}")
     errors = sum(one.level == "error" for one in report.findings)
-    lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and nothing is kept")
+    lines.append(f"{errors or 'no'} error{'' if errors == 1 else 's'}; nothing was run and no files were written")
     return "\n".join(stdio.fitted(printable(line), 8) for line in lines)

@@ -82,16 +82,18 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Benchmark, Race]:
     """Plan a race, find everything that would fail in it, and write its folder."""
     if not arguments.benchmark or not arguments.configs:
-        raise UsageError("give a benchmark and configs, or the folder of a race with --resume or --report.")
+        raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
     benchmark = find(arguments.benchmark, working_directory=True)
     sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
     if arguments.ablate:
         if len(sides) != 1:
-            raise UsageError(f"--ablate takes one config, not {len(sides)}; give the one to add to with --base.")
+            raise UsageError(
+                f"--ablate takes one config, not {len(sides)}; name the config to add methods to with --base."
+            )
         base = sides_of(benchmark, [arguments.base], arguments.data, [])[0] if arguments.base else None
         sides, comparisons = ablation(sides[0], base)
     elif arguments.base:
-        raise UsageError("--base is for --ablate; leave it out.")
+        raise UsageError("--base requires --ablate; leave it out.")
     else:
         names = [side.config.name for side in sides]
         comparisons = [Comparison(row=side.label, slow=side.config.name, fast=names[-1]) for side in sides[:-1]]

@@ -12,6 +12,7 @@ from mlevents.summary import summarize
 from timedrun.benchmark import find
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.errors import ExitCode, UsageError
+from timedrun.storage.ledger import LEDGER
 from timedrun.storage.result_files import ResultPaths, new_folder, read_json, require_log, write_json
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
@@ -21,6 +22,7 @@ from timedrun.submission.reproduction.recorded_run import (
     recorded_ranks,
     recorded_run_of,
     recorded_runs,
+    recorded_threads,
 )
 from timedrun.submission.reproduction.reproduce_run import compare_runs
 from timedrun.submission.scoring.score_table import NOTICE
@@ -59,6 +61,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
         raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to repeat.")
     folder = new_folder(arguments.results, Path("runs") / "reproduced", path.resolve().name)
     folder.mkdir(parents=True)
+    (folder / LEDGER).touch()  # its own: the originals' would announce runs that no set of theirs holds
     problems: dict[tuple[str, int], str] = {}
     turns = sorted((place, name) for name, found in sets.items() for place in range(len(found)))
     interrupted = False
@@ -76,7 +79,8 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
             (one, recorded_run_of(ResultPaths(folder / name, one.number).log), problems[name, place])
             for place, one in enumerate(found)
         ]
-        verdicts.append(compare_runs(name, results, everything[name][len(found) :]))
+        given = {option: value for option in ("threads", "ranks") if (value := getattr(arguments, option))}
+        verdicts.append(compare_runs(name, results, everything[name][len(found) :], given))
     report = {
         "reproduced": all(one.reproduced for one in verdicts),
         "verified": False,
@@ -96,8 +100,9 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
 
 
 def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label: str) -> tuple[str, bool]:
-    """Repeat `one` in a process of its own, with its result in `folder`; return why that failed, or "", and whether
-    SIGINT interrupted it."""
+    """Repeat `one` in a process of its own, with its result in `folder` and by default with its own ranks and threads,
+    unless this machine has fewer cores than threads; return why that failed, or "", and whether a signal interrupted
+    it."""
     settings = read_json(one.config)
     ranks = arguments.ranks or recorded_ranks(provenance_of(one))
     if ranks > (limit := max(MAX_RANKS, os.cpu_count() or 1)) and not arguments.ranks:
@@ -107,12 +112,16 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
     except UsageError as error:
         return str(error), False
     paths = ResultPaths(folder, one.number)
-    command = run_command(arguments, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
+    threads = arguments.threads or recorded_threads(one) or 0
+    if not arguments.threads and threads > (os.cpu_count() or 1):
+        threads = 0
+    launch = argparse.Namespace(**vars(arguments) | {"threads": threads})
+    command = run_command(launch, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
     code, output, interrupted = run_child(command, keep_output=True)
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
         return "", interrupted
     if interrupted:
-        return "interrupted by SIGINT", True
+        return "interrupted by a signal", True
     hint = ""
     if settings.get("device") == "cuda" and "CUDA" in output:
         hint = (

@@ -23,7 +23,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
     paths = [Path(name) for name in arguments.paths]
     for path in paths:
         if not existing(path):
-            raise UsageError(f"no result_*.txt in {path}.")
+            raise UsageError(f"no result_*.txt found in {path}.")
         require_log(path)
     found = scores.score(paths, ruleset=arguments.ruleset, show_progress=not arguments.json)
     if arguments.csv:

@@ -1,4 +1,4 @@
-"""`timedrun system`: describe this machine as MLPerf asks, and list the questions that a person has to answer."""
+"""`timedrun system`: generate MLPerf's system description of this machine and list the fields to fill in."""
 
 from __future__ import annotations
 

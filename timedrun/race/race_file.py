@@ -84,7 +84,7 @@ class Race:
 def load(folder: Path) -> Race:
     """Return the race in `folder`; raise UsageError if it holds none, or one of an earlier version."""
     if not (folder / RACE_FILE).is_file():
-        raise UsageError(f"{folder} holds no {RACE_FILE}; give the folder of a race.")
+        raise UsageError(f"{folder} holds no {RACE_FILE}; name the folder of a race.")
     values = read_json(folder / RACE_FILE)
     if not isinstance(values, dict) or "race" not in values:
         raise UsageError(f"{folder / RACE_FILE} holds no schedule: an earlier version of timedrun wrote it.")
@@ -109,7 +109,7 @@ def locked(folder: Path) -> Iterator[None]:
         with FileLock(folder / ".lock", timeout=0):
             yield
     except Timeout:
-        raise TimedrunError(f"{folder}: this race is still running; wait for it, or end it.") from None
+        raise TimedrunError(f"{folder}: this race is still running; wait until it has finished, or end it.") from None
 
 
 def raced_together(first: Path, second: Path) -> bool:

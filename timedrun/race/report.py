@@ -72,7 +72,7 @@ class Report:
         self.note("verdicts", [asdict(result) for result in self.checked])
         reason = no_package or ("" if complete else "not every run of every side finished")
         if (self.folder / "package").exists():
-            self.package = f"{self.folder / 'package'} is there already"
+            self.package = f"{self.folder / 'package'} already exists"
         elif reason:
             self.package = f"skipped: {reason}"
             self.note("package", self.package)
@@ -198,7 +198,9 @@ class Report:
         for number in range(self.race.runs):
             sessions = {one.session for one in self.race.turns if (one.number, one.status) == (number, "finished")}
             if len(sessions) > 1:
-                lines.append(f"note        the race was stopped within round {number}: the runs of its pairs lie apart")
+                lines.append(
+                    f"note        the race was stopped within round {number}: its pairs were not run back to back"
+                )
         logs = [result for result in self.checked if result.kind == "log"]
         strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
         lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}")

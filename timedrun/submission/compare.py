@@ -49,7 +49,7 @@ def compare_sets(
             names every difference with its files.
     """
     if not slow or not fast:
-        raise NotComparable("a set has no run.")
+        raise NotComparable("a set has no runs.")
     for one in (slow, fast):
         _, name = rules_of(_benchmark(one), None, one)
         if name and (message := copied(one, name, [])):
@@ -61,7 +61,7 @@ def compare_sets(
     failed = [_failures(name, one, notes) for name, one in (("first", slow), ("second", fast))]
     if paired:
         if len(slow) != len(fast):
-            raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be pairs; compare them with --unpaired.")
+            raise NotComparable(f"{len(slow)} and {len(fast)} runs cannot be paired; compare them with --unpaired.")
         _refuse_unless_interleaved(slow, fast)
         failed = [failed[0] | failed[1]] * 2
     disturbed = [{i for i, one in enumerate(runs) if one.disturbances} for runs in (slow, fast)]
@@ -202,7 +202,9 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
     dropped = rules.dropped if rules else 0
     if len(failed) > dropped or len(runs) < 2 * dropped + 1:
         listed = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
-        raise NotComparable(f"a run did not reach its target: {listed}. Times to different qualities do not compare.")
+        raise NotComparable(
+            f"a run did not reach its target: {listed}. Times to different qualities cannot be compared."
+        )
     for i, why in failed.items():
         notes.append(
             f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and counts as "
@@ -233,8 +235,8 @@ def _refusal(refused: Sequence[Difference]) -> str:
     listed = "; ".join(map(str, refused))
     kinds = list(dict.fromkeys(one.kind for one in refused))
     if set(kinds) <= set(ALLOWABLE):
-        return f"not compared, the sets differ: {listed}. If that is intended, use --allow {' '.join(kinds)}."
-    return f"not compared, the sets differ: {listed}. Times of different benchmarks are never compared."
+        return f"not compared: the sets differ ({listed}). If that is intended, use --allow {' '.join(kinds)}."
+    return f"not compared: the sets differ ({listed}). Times of different benchmarks are never compared."
 
 
 def _score(runs: Sequence[RunSummary]) -> Score:

@@ -86,7 +86,7 @@ def check_record(record: RunRecord, ruleset: str | Ruleset) -> list[Finding]:
 def _demonstration(run: CheckedRun) -> Iterator[Finding]:
     if run.record.is_demonstration:
         own = f"the benchmark's {run.benchmark.dataset}" if run.benchmark else "that of a known benchmark"
-        message = f"demonstration: dataset {short(run.record.dataset)[1:-1]} is not {own}; cannot be a submission"
+        message = f"dataset {short(run.record.dataset)[1:-1]} is not {own}; a demonstration cannot be a submission"
         yield run.finding("note", "demonstration", message, run.record.last(keys.DATASET))
 
 

@@ -59,7 +59,7 @@ def test_a_good_demonstration_passes_and_is_named_one(demonstration, write):
     report = check(write(demonstration))
     assert report.passed and report.demonstration
     assert [finding.message for finding in report.findings] == [
-        "demonstration: dataset digits is not the benchmark's imagenet; cannot be a submission"
+        "dataset digits is not the benchmark's imagenet; a demonstration cannot be a submission"
     ]
 
 

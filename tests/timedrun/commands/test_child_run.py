@@ -1,4 +1,4 @@
-"""Runs in child processes: exit code, output and SIGINT."""
+"""Runs in child processes: exit code, output and signals."""
 
 import os
 import signal
@@ -10,12 +10,14 @@ from timedrun.commands.child_run import run_child
 pytestmark = pytest.mark.processes
 
 
-def test_sigint_ends_the_run_and_is_reported() -> None:
-    # The child interrupts its parent, as Ctrl-C does, and ends only when it gets the signal itself.
-    handler = signal.getsignal(signal.SIGINT)
-    script = "trap 'echo stopped >&2; exit 75' INT; kill -INT $PPID; while :; do sleep 0.05; done"
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_signal_ends_the_run_and_is_reported(name: str) -> None:
+    # The child signals its parent, as Ctrl-C does, and ends only when it gets the signal itself.
+    number = signal.Signals[f"SIG{name}"]
+    handler = signal.getsignal(number)
+    script = f"trap 'echo stopped >&2; exit 75' {name}; kill -{name} $PPID; while :; do sleep 0.05; done"
     assert run_child(["sh", "-c", script], keep_output=True) == (75, "stopped", True)
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(number) is handler
 
 
 def test_the_last_lines_are_returned_and_the_process_group_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_runs_are_repeated_and_tampered_ones_named(
     digest = digest_of(json.loads((folder / "run_4" / "config.json").read_text()))
     cuda.write_text(cuda.read_text().replace(record.read(cuda).value(keys.CONFIG_DIGEST), digest))
 
-    code = main(["reproduce", str(folder), "--run", "--results", str(out), "--threads", "1", "--json"])
+    code = main(["reproduce", str(folder), "--run", "--results", str(out), "--json"])
 
     report = json.loads(capsys.readouterr().out)
     assert code == 1
@@ -74,6 +74,9 @@ def test_runs_are_repeated_and_tampered_ones_named(
     assert [run["course"] for run in found["runs"]] == ["equal", "equal", "differs", "unknown", "unknown"]
     assert found["runs"][0]["again"]["quality"] == value
     assert found["to_target"] == "equal"
+    assert "threads" not in found["differs"]["origin"] and found["quality_sentence"] in found["sentence"]
+    announced = [json.loads(line)["entry"] for line in (out / "ledger.jsonl").read_text().splitlines()]
+    assert announced.count("announced") == 3 and not (folder / "ledger.jsonl").exists()
     failures = "\n".join(found["failures"])
     assert "the logged quality of run 2 is not reproduced" in failures
     assert "run 3 could not be repeated: run_3/config.json is not the config of result_3.txt" in failures

@@ -221,4 +221,4 @@ def test_the_command_takes_overrides_and_fails_with_a_message(capsys: pytest.Cap
     assert code == ExitCode.ERROR
     said = capsys.readouterr().out
     assert "error [folder-name] submission.organization is 'a b'" in said
-    assert "1 error; nothing was run and nothing is kept" in said
+    assert "1 error; nothing was run and no files were written" in said

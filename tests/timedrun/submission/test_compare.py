@@ -122,7 +122,7 @@ def test_invalid_times_are_refused(bad: list[float]) -> None:
 def test_incomplete_pairs_are_refused(tmp_path: Path, write_run: WriteRun) -> None:
     for folder, number in (("slow", 0), ("slow", 1), ("fast", 2)):
         write_run(tmp_path / folder, number, minutes=10 + number)
-    with pytest.raises(NotComparable, match="2 and 1 runs cannot be pairs"):
+    with pytest.raises(NotComparable, match="2 and 1 runs cannot be paired"):
         compare_sets(_runs(tmp_path / "slow"), _runs(tmp_path / "fast"), paired=True)
     assert issubclass(NotComparable, ValueError)
 

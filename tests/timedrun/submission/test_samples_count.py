@@ -57,7 +57,7 @@ def test_sets_are_compared_and_reproduced(two: tuple[Path, Path], capsys: pytest
     claims = [{"submitter": "Example", "system": "1xCPU-baseline", "benchmark": "llama31_8b", "minutes": "14.5"}]
     (two[0] / "claims.json").write_text(json.dumps(claims))
     assert main(["reproduce", str(two[0]), "--claims", str(two[0] / "claims.json")]) == 0
-    assert "1 of 1 claimed figures agree" in capsys.readouterr().out
+    assert "1 of 1 claimed values agree" in capsys.readouterr().out
 
 
 def test_a_loss_is_plotted_as_a_number_with_its_target(

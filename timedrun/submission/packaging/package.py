@@ -312,7 +312,7 @@ def _notes(one: ResultFolder, source: Path) -> list[str]:
         )
     if needed := open_keys(one.description)[0]:
         notes.append(
-            f"{one.system}: a submission would need answers for {', '.join(needed)}: fill in the file of `timedrun "
+            f"{one.system}: a submission also needs answers for {', '.join(needed)}: fill in the file of `timedrun "
             "system --out FILE` and pass it with --answers FILE."
         )
     return notes

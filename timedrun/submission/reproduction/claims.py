@@ -25,7 +25,7 @@ class ClaimError(TimedrunError):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Claimed figures of one set of runs, as text, whose digits give the precision. None: not claimed.
+    """Claimed values of one set of runs, as text, whose digits determine the precision. None: not claimed.
 
     `minutes` is the score, `quality` the geometric mean of the final quality, `ratio` the score of the system
     `ratio_to` on the same benchmark divided by this one's; `ratio_to` alone is computed but not compared. `scored` is
@@ -77,7 +77,7 @@ def read_claims(path: Path) -> list[Claim]:
         if missing := [name for name in ("system", "benchmark") if not entry.get(name)]:
             raise ClaimError(f"{where} has no {' and no '.join(missing)}; nothing was compared.")
         if not {"minutes", "quality", "ratio", "ratio_to"} & entry.keys():
-            raise ClaimError(f"{where} claims nothing: give minutes, quality, ratio or ratio_to.")
+            raise ClaimError(f"{where} claims nothing: add minutes, quality, ratio or ratio_to.")
         if "ratio" in entry and "ratio_to" not in entry:
             raise ClaimError(f"{where} has a ratio but no ratio_to, the system of the other score.")
         for name in ("minutes", "quality", "ratio"):

@@ -16,6 +16,7 @@ from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_json
 
 DESCRIBES_SOFTWARE = frozenset({"framework", "other_software_stack", "operating_system", "sw_notes"})
+_THREADS = "torch threads"  # of environment.txt
 NAMES_THE_SYSTEM = frozenset({"submitter", "division", "status", "system_name", "hw_notes"})
 
 
@@ -99,6 +100,13 @@ def recorded_ranks(provenance: dict[str, Any]) -> int:
     return ranks if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks > 0 else 1
 
 
+def recorded_threads(one: RecordedRun) -> int | None:
+    """Return the CPU threads per rank of a run, None if they are not recorded."""
+    threads = provenance_of(one).get("threads")
+    found = re.match(r"\d{1,4} ", _environment(one.file("environment.txt"))[0].get(_THREADS, ""))
+    return threads if type(threads) is int else int(found[0]) if found else None
+
+
 def provenance_of(original: RecordedRun) -> dict[str, Any]:
     """Return the run's provenance; empty if it is missing or unreadable."""
     path = original.file("provenance.json")
@@ -108,20 +116,23 @@ def provenance_of(original: RecordedRun) -> dict[str, Any]:
 def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[Any]]]:
     """Return the differences of two runs in hardware, versions and origin, as {group: {name: [old, new]}}.
 
-    Only what both sides recorded is compared. The origin has commit, dirty, difference, image_digest, ranks and data.
+    Only what both sides recorded is compared. The origin has commit, dirty, difference, image_digest, ranks, data and
+    threads, of which the old ones are None if they were not recorded.
     """
     systems = [_object(one.system) for one in (old, new)]
     both = [key for key in systems[0] if systems[0][key] and systems[1].get(key)]
     environments = [_environment(one.file("environment.txt")) for one in (old, new)]
     origins = [provenance_of(one) for one in (old, new)]
+    threads = [recorded_threads(one) for one in (old, new)]
     return {
         "hardware": _differing(
             systems[0], systems[1], [key for key in both if key not in DESCRIBES_SOFTWARE | NAMES_THE_SYSTEM]
         )
-        | _differing(environments[0][0], environments[1][0], list(environments[0][0])),
+        | _differing(environments[0][0], environments[1][0], [name for name in environments[0][0] if name != _THREADS]),
         "versions": _differing(environments[0][1], environments[1][1], [*environments[0][1], *environments[1][1]]),
         "origin": _differing(origins[0], origins[1], ["commit", "dirty", "difference", "image_digest", "ranks"])
-        | _differing(_data(origins[0]), _data(origins[1]), ["data"]),
+        | _differing(_data(origins[0]), _data(origins[1]), ["data"])
+        | ({"threads": threads} if threads[1] not in (None, threads[0]) else {}),
     }
 
 

@@ -50,7 +50,7 @@ class ChangedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """All figures and changed files at one path."""
+    """All values and changed files at one path."""
 
     figures: tuple[Figure, ...]
     files: tuple[ChangedFile, ...]
@@ -101,9 +101,9 @@ class Reproduction:
         count = len(self.files)
         changed = f" {count} file{'s' if count > 1 else ''} of packages were changed." if count else ""
         if not claimed:
-            return f"Nothing was claimed: these figures are recomputed from the logs.{changed}"
+            return f"No claims were made; these values are recomputed from the logs.{changed}"
         verdict = "Reproduced" if self.reproduced else "Not reproduced"
-        return f"{verdict}: {fine} of {len(claimed)} claimed figures agree with the logs.{changed}"
+        return f"{verdict}: {fine} of {len(claimed)} claimed values agree with the logs.{changed}"
 
 
 def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
@@ -176,7 +176,7 @@ def changed_files(package: Package) -> list[ChangedFile]:
 
 
 def _figures(one: Score, claim: Claim, others: Iterable[Score]) -> list[Figure]:
-    """Return the figures of `claim` on `one`; the last of them has the note."""
+    """Return the values of `claim` on `one`; the last one has the note."""
     found = []
     if claim.minutes is not None or not claim.scored:
         found.append(_score_figure(one, claim))

@@ -3,126 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from mlevents.event import listed
 from mlevents.record import read
 from mlevents.run_status import reached, rules_of
 from mlevents.student_t import quantile
 from mlevents.summary import RunSummary, summarize
-from mlevents.terminal_escape import printable
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences
+from timedrun.submission.reproduction.set_verdict import Agreement, Repeat, RunResult, SetVerdict, short
 from timedrun.submission.scoring.olympic import as_summarized
 from timedrun.submission.scoring.score import scored_ruleset
-from timedrun.submission.speedup_ratio import Ratio, compare
-
-TIME_TOLERANCE: Final = 0.05
-"""Accepted slow-down on equal hardware and versions: the spread that MLCommons states for results other than imaging
-(results page of MLPerf Training v2.1, "Metric")."""
-MAX_SHOWN: Final = 8  # differences of a kind in the text; the JSON has all
-
-Agreement = Literal["equal", "within the spread", "differs", "unknown"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """Result of one run: time if it reached its target, progress and quality of the last evaluation."""
-
-    reached: bool
-    minutes: float | None
-    progress: float | None
-    quality: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repeat:
-    """One run and its repetition. `problem` says why there is no `again`."""
-
-    number: int
-    seed: int | None
-    original: RunResult
-    again: RunResult | None
-    course: Literal["equal", "differs", "unknown"]
-    words: str
-    problem: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetVerdict:
-    """Comparison of a set of runs with their repetitions."""
-
-    name: str
-    unit: str
-    runs: tuple[Repeat, ...]
-    quality: Agreement
-    to_target: Agreement
-    courses_equal: int
-    time: Ratio | None
-    """RecordedRun time / time now, over the runs that reached the target both times."""
-    same_machine: bool
-    """True if no difference in hardware, versions and ranks is known."""
-    differs: dict[str, dict[str, list[Any]]]
-    failures: tuple[str, ...]
-
-    @property
-    def reproduced(self) -> bool:
-        """True if every run was repeated with the same result."""
-        return not self.failures
-
-    @property
-    def sentence(self) -> str:
-        done = [run for run in self.runs if run.again]
-        if not done:
-            return f"Not reproduced: {'; '.join(self.failures)}."
-        unit = "epochs" if self.unit == "epoch" else self.unit or "samples"
-        parts = []
-        if self.quality == "equal":
-            all_reached = all(run.original.reached for run in done)
-            parts.append("the target was reached again" if all_reached else "the same runs reached the target")
-        if self.to_target in ("equal", "within the spread"):
-            how = "are equal run by run" if self.to_target == "equal" else "agree within the spread of the set"
-            parts.append(f"{unit} to target {how}")
-        if self.courses_equal:
-            parts.append(f"the quality of {self.courses_equal} of {len(done)} runs is equal at every evaluation")
-        parts += self.failures
-        if self.time:
-            parts.append(f"{speed(self.time)} {self._where}")
-        verdict = "Reproduced" if self.reproduced else "Not reproduced"
-        data = " The data differ, so samples to target need not agree." if self.differs["origin"].get("data") else ""
-        return f"{verdict}: {'; '.join(parts)} ({len(done)} of {len(self.runs)} runs; unverified).{data}"
-
-    @property
-    def _where(self) -> str:
-        if self.same_machine:
-            return "on equal hardware and versions, as far as recorded"
-        kinds = [kind for kind in ("hardware", "versions") if self.differs[kind]]
-        names = [name for kind in kinds for name in list(self.differs[kind])[:3]]
-        return f"on different {' and '.join(kinds) or 'ranks'}" + (f" ({', '.join(names)}, ...)" if names else "")
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "reproduced": self.reproduced, "sentence": self.sentence}
-
-    @property
-    def text(self) -> str:
-        lines = [f"{self.name}: {self.sentence}"]
-        lines += [f"    run {run.number} (seed {run.seed}): {run.problem or run.words}" for run in self.runs]
-        for kind, names in self.differs.items():
-            if shown := [f"{name}: {_text(old, '-')} -> {_text(new, '-')}" for name, (old, new) in names.items()]:
-                lines.append(f"    {kind} old -> new: {listed(shown, MAX_SHOWN, '; ')}")
-        return "\n".join(map(printable, lines))
+from timedrun.submission.speedup_ratio import compare
 
 
 def compare_runs(
-    name: str, results: Sequence[tuple[RecordedRun, RecordedRun, str]], rest: Sequence[RecordedRun] = ()
+    name: str,
+    results: Sequence[tuple[RecordedRun, RecordedRun, str]],
+    rest: Sequence[RecordedRun] = (),
+    given: Mapping[str, int] | None = None,
 ) -> SetVerdict:
     """Compare the runs of a set with their repetitions.
 
     Args:
         results: for each run the original, its repetition, and why there is none.
         rest: runs that were not to be repeated; they add to the spread of the set.
+        given: "threads" and "ranks" that replaced those of the original.
     """
     unit = ""
     runs: list[Repeat] = []
@@ -159,7 +67,7 @@ def compare_runs(
                 problem=problem,
             )
         )
-    return _verdict(name, unit, runs, differs, points, min(intervals, default=0.0))
+    return _verdict(name, unit, runs, differs, points, min(intervals, default=0.0), given or {})
 
 
 def run_result(run: RunSummary) -> RunResult:
@@ -171,6 +79,7 @@ def run_result(run: RunSummary) -> RunResult:
         minutes=as_summarized(run.minutes) if fine and run.minutes is not None else None,
         progress=last.progress if last else None,
         quality=last.value if last else None,
+        disturbances=run.disturbances,
     )
 
 
@@ -190,19 +99,6 @@ def compared_courses(old: RunSummary, new: RunSummary, unit: str) -> tuple[Liter
     return "differs", f"quality differs from {unit} {place:,.0f} on: originally {texts[0]}, now {texts[1]}"
 
 
-def speed(time: Ratio) -> str:
-    """Format the ratio of times as "1.31 times slower [1.25, 1.37]"."""
-    ratio, low, high = time.ratio, time.low, time.high
-    word = "faster"
-    if ratio < 1:
-        ratio, low, high = 1 / ratio, high and 1 / high, low and 1 / low
-        word = "slower"
-    if low is None or high is None:
-        return f"{ratio:.2f} times {word} (one run, no interval)"
-    not_significant = ", no significant difference" if low < 1 < high else ""
-    return f"{ratio:.2f} times {word} [{low:.2f}, {high:.2f}]{not_significant}"
-
-
 def within_spread(then: Sequence[float], now: Sequence[float], interval: float) -> bool:
     """Return True if the mean of `now` is within the 95 % prediction interval of runs like `then` (Student's t), plus
     half an evaluation `interval`: a run reaches its target somewhere between two evaluations."""
@@ -219,6 +115,7 @@ def _verdict(
     differs: dict[str, dict[str, list[Any]]],
     points: list[float],
     interval: float,
+    given: Mapping[str, int],
 ) -> SetVerdict:
     """Combine the comparisons of runs with the originals' progress to target (`points`) and between two evaluations."""
     failures = [f"run {run.number} could not be repeated: {run.problem}" for run in runs if run.problem]
@@ -228,7 +125,7 @@ def _verdict(
     other = [
         f"run {run.number} {'reached' if now.reached else 'did not reach'} its target now, "
         f"but {'reached' if then.reached else 'did not reach'} it originally"
-        f" (quality {_text(now.quality)}, {_text(then.quality)})"
+        f" (quality {short(now.quality)}, {short(then.quality)})"
         for run, then, now in done
         if then.reached != now.reached
     ]
@@ -248,9 +145,9 @@ def _verdict(
                 f"{unit or 'samples'} to target differ: mean {fmean(points):,.1f} of {len(points)} original runs, "
                 f"{fmean(now_points):,.1f} of {len(now_points)} new runs"
             )
-    same_machine = not differs["hardware"] and not differs["versions"] and not differs["origin"].get("ranks")
+    not_comparable = _reasons(differs, given)
     equal = [run for run, _, _ in done if run.course == "equal"]
-    if same_machine and len(equal) * 2 > len(done):
+    if not not_comparable and len(equal) * 2 > len(done):
         failures += [
             f"the logged quality of run {run.number} is not reproduced, although that of {len(equal)} others is, to "
             f"every digit ({run.words})"
@@ -260,8 +157,6 @@ def _verdict(
     times = [(then.minutes, now.minutes) for _, then, now in finished if then.minutes and now.minutes]
     # Runs that did the same work again are paired.
     time = compare([a for a, _ in times], [b for _, b in times], paired=to_target == "equal") if times else None
-    if time and same_machine and time.high is not None and time.high < 1 - TIME_TOLERANCE:
-        failures.append("the original times are not reproduced; unless this machine was busy, they are doubtful")
     return SetVerdict(
         name=name,
         unit=unit,
@@ -270,10 +165,25 @@ def _verdict(
         to_target=to_target,
         courses_equal=len(equal),
         time=time,
-        same_machine=bool(done) and same_machine,
+        not_comparable=not_comparable,
         differs=differs,
         failures=tuple(failures),
     )
+
+
+def _reasons(differs: dict[str, dict[str, list[Any]]], given: Mapping[str, int]) -> tuple[str, ...]:
+    """Return why times are not comparable, as "1 thread then, 2 now (--threads 2)"."""
+    reasons = []
+    for name in ("threads", "ranks"):
+        if name in differs["origin"]:
+            then, now = differs["origin"][name]
+            old = f"{name} not recorded" if then is None else f"{then} {name[:-1] if then == 1 else name}"
+            option = f" (--{name} {given[name]})" if name in given else ""
+            reasons.append(f"{old} then, {now} now{option}")
+    reasons += [
+        f"other {kind} ({listed(list(differs[kind]), 3)})" for kind in ("hardware", "versions") if differs[kind]
+    ]
+    return tuple(reasons)
 
 
 def _not_recorded(original: RecordedRun) -> dict[str, dict[str, list[Any]]]:
@@ -290,8 +200,3 @@ def _interval(run: RunSummary) -> float:
     """Return the smallest progress between two evaluations, 0 if there is only one."""
     points = [point.progress for point in run.quality]
     return min((b - a for a, b in zip(points, points[1:], strict=False) if b > a), default=0.0)
-
-
-def _text(value: object, missing: str = "unknown") -> str:
-    text = missing if value is None else f"{value:.5f}" if isinstance(value, float) else str(value)
-    return text if len(text) <= 60 else text[:57] + "..."

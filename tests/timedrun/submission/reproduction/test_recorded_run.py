@@ -13,6 +13,8 @@ from image_classification.configs import synthetic_smoke
 from mlevents import keys
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
+from timedrun.cli import main
+from timedrun.commands import reproduce
 from timedrun.config import digest, dump
 from timedrun.submission.reproduction.recorded_run import (
     RecordedRun,
@@ -21,6 +23,7 @@ from timedrun.submission.reproduction.recorded_run import (
     provenance_of,
     recorded_ranks,
     recorded_runs,
+    recorded_threads,
 )
 
 CONFIG = {"benchmark": "image_classification", "name": "smoke", "optimizer": {"peak_lr": 0.1}}
@@ -142,13 +145,42 @@ def test_differences_are_grouped_by_kind(results: Path) -> None:
     (other / "environment.txt").write_text(text + "extra==1\n")
     found = differences(first(results), first(other.parent))
     assert found == {
-        "hardware": {
-            "host_processor_model_name": ["old processor", "new processor"],
-            "torch threads": ["1 within an operator, 4 between", "2 within an operator, 4 between"],
-        },
+        "hardware": {"host_processor_model_name": ["old processor", "new processor"]},
         "versions": {"numpy": ["2.4.6", "2.5.0"], "extra": [None, "1"]},
-        "origin": {"commit": ["abc", "def"], "data": ["d1", "d2"]},
+        "origin": {"commit": ["abc", "def"], "data": ["d1", "d2"], "threads": [1, 2]},
     }
     (other / "provenance.json").write_text("{")
     (other / "environment.txt").unlink()
     assert differences(first(results), first(other.parent))["origin"] == {}
+
+
+def test_threads_are_those_of_the_run_else_of_its_environment_else_unknown(results: Path) -> None:
+    one = first(results)
+    assert recorded_threads(one) == 1
+    changed(one.side / "provenance.json", threads=3)
+    assert recorded_threads(one) == 3
+    changed(one.side / "provenance.json", threads=None)
+    (one.side / "environment.txt").write_text("numpy==1\n")
+    assert recorded_threads(one) is None
+
+
+@pytest.mark.parametrize(
+    ("recorded", "option", "passed"), [(1, [], "1"), (1, ["--threads", "2"], "2"), (1 << 20, [], "0"), (None, [], "0")]
+)
+def test_runs_are_repeated_with_their_threads_unless_others_are_given_or_there_are_fewer_cores(
+    results: Path, monkeypatch: pytest.MonkeyPatch, recorded: int | None, option: list[str], passed: str
+) -> None:
+    one = first(results)
+    changed(one.side / "provenance.json", threads=recorded)
+    (one.side / "environment.txt").unlink()
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **options: object) -> tuple[int, str, bool]:
+        commands.append(command)
+        return 1, "", False
+
+    monkeypatch.setattr(reproduce, "run_child", run)
+    again = str(results.parent / "again")
+    assert main(["reproduce", str(results), "--run", "--runs", "1", "--results", again, *option]) == 1
+    assert commands[0][commands[0].index("--threads") + 1] == passed
+    assert commands[0][commands[0].index("--ranks") + 1] == "2"

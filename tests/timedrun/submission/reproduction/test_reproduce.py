@@ -117,7 +117,7 @@ def test_every_claim_and_unclaimed_score_has_a_figure(
     assert "4.000x (unverified)" in found.text
     assert "[1] here" in found.text
     assert "a word" in found.text
-    assert "Not reproduced: 2 of 4 claimed figures" in found.text
+    assert "Not reproduced: 2 of 4 claimed values" in found.text
     assert NOTICE in found.text
     assert json.loads(json.dumps(found.as_dict()))["verified"] is False
     assert reproduce(round_folder, claims[:1]).reproduced
@@ -135,7 +135,7 @@ def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path: Path, make_logs: 
 def test_results_without_claims_are_scored(round_folder: Path) -> None:
     found = reproduce(round_folder)
     assert [figure.verdict for figure in found.figures] == ["not claimed", "not claimed"]
-    assert "Nothing was claimed" in found.text
+    assert "No claims were made" in found.text
     assert found.reproduced
 
 

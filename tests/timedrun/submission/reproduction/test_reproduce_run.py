@@ -10,7 +10,8 @@ import pytest
 
 from mlevents import keys
 from timedrun.submission.reproduction.recorded_run import RecordedRun, recorded_run_of
-from timedrun.submission.reproduction.reproduce_run import SetVerdict, compare_runs, speed
+from timedrun.submission.reproduction.reproduce_run import compare_runs
+from timedrun.submission.reproduction.set_verdict import SetVerdict, speed
 from timedrun.submission.speedup_ratio import compare
 
 Course = tuple[float, ...]
@@ -30,6 +31,7 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
         *,
         processor: str = "one",
         data: str = "d1",
+        threads: int | None = 1,
         **logged: Any,
     ) -> list[RecordedRun]:
         folder = tmp_path / name
@@ -39,7 +41,9 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
             side.mkdir()
             (side / "system.json").write_text(json.dumps({"host_processor_model_name": processor}))
             (side / "environment.txt").write_text("numpy==1\n")
-            (side / "provenance.json").write_text(json.dumps({"ranks": 1, "data": {"sha256": data}}))
+            (side / "provenance.json").write_text(
+                json.dumps({"ranks": 1, "threads": threads, "data": {"sha256": data}})
+            )
         return [recorded_run_of(folder / f"result_{number}.txt") for number in range(len(minutes))]
 
     return make
@@ -57,10 +61,14 @@ def test_equal_runs_on_the_same_machine_are_reproduced(make_runs: MakeRuns) -> N
     assert found.reproduced
     assert found.same_machine
     assert (found.quality, found.to_target, found.courses_equal) == ("equal", "equal", 3)
-    assert found.sentence.startswith("Reproduced: the target was reached again; epochs to target are equal run by run;")
-    assert "on equal hardware and versions, as far as recorded" in found.sentence
-    assert "unverified" in found.sentence
-    assert json.loads(json.dumps(found.as_dict()))["reproduced"] is True
+    assert found.quality_sentence == (
+        "Quality: reproduced, 3 of 3 runs reach the target (epochs to target equal; 3 with equal quality at every"
+        " evaluation)."
+    )
+    assert found.time_sentence.startswith("Time (unverified): 1.00x ")
+    assert found.time_sentence.endswith("on equal hardware, threads and versions as far as recorded.")
+    values = json.loads(json.dumps(found.as_dict()))
+    assert (values["reproduced"], values["time_verdict"]) == (True, "not slower")
 
 
 def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_interval(make_runs: MakeRuns) -> None:
@@ -70,17 +78,35 @@ def test_slower_runs_on_other_hardware_are_reproduced_with_their_ratio_and_inter
     assert found.time is not None
     expected = statistics.geometric_mean((1.31, 14.2 / 11, 16 / 12))
     assert 1 / found.time.ratio == pytest.approx(expected, rel=1e-3)
-    assert f"{expected:.2f} times slower [" in found.sentence
-    assert "on different hardware (host_processor_model_name, ...)" in found.sentence
+    assert f"{expected:.2f}x slower [" in found.time_sentence
+    assert "not comparable: other hardware (host_processor_model_name)." in found.time_sentence
+    assert found.time_verdict == "not comparable"
     assert "hardware old -> new: host_processor_model_name: one -> two" in found.text
 
 
-def test_times_not_reached_on_the_same_machine_are_doubted(make_runs: MakeRuns) -> None:
+@pytest.mark.parametrize(
+    ("then", "given", "words"),
+    [
+        (1, {}, "not comparable: 1 thread then, 2 now."),
+        (1, {"threads": 2}, "not comparable: 1 thread then, 2 now (--threads 2)."),
+        (None, {}, "not comparable: threads not recorded then, 2 now."),
+    ],
+)
+def test_other_threads_make_times_not_comparable(
+    make_runs: MakeRuns, then: int | None, given: dict[str, int], words: str
+) -> None:
+    (old,), (new,) = make_runs("old", (1,), [SHORT], threads=then), make_runs("new", (8.75,), [SHORT], threads=2)
+    found = compare_runs("set", [(old, new, "")], given=given)
+    assert found.reproduced and not found.same_machine
+    assert found.time_sentence == f"Time (unverified): 8.75x slower (one run, no interval); {words}"
+
+
+def test_slower_times_on_the_same_machine_are_named_and_do_not_decide(make_runs: MakeRuns) -> None:
     halved = make_runs("old", (5, 5.5, 6), [SHORT] * 3)
     found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
-    assert not found.reproduced
-    assert "2.01 times slower [1.95, 2.06]" in found.sentence
-    assert "the original times are not reproduced" in found.sentence
+    assert found.reproduced and found.time_verdict == "slower"
+    assert "2.01x slower [1.95, 2.06]; on equal hardware" in found.time_sentence
+    assert "The original times are not reproduced." in found.time_sentence
 
 
 def test_times_on_an_unknown_machine_are_not_doubted(make_runs: MakeRuns) -> None:
@@ -89,7 +115,7 @@ def test_times_on_an_unknown_machine_are_not_doubted(make_runs: MakeRuns) -> Non
         original.system.unlink()
     found = judged(halved, make_runs("new", (10.1, 10.9, 12.1), [SHORT] * 3))
     assert found.reproduced
-    assert "on different hardware (description, ...)" in found.sentence
+    assert "other hardware (description)" in found.time_sentence
 
 
 def test_one_quality_that_is_not_reproduced_is_named(make_runs: MakeRuns) -> None:
@@ -118,8 +144,8 @@ def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns
     assert found.courses_equal == 2
     assert found.time is not None
     assert "run 2 could not be repeated: its run ended with exit code 1" in found.sentence
-    assert "(2 of 3 runs; unverified)" in found.sentence
-    assert judged(old, [None] * 3).sentence.startswith("Not reproduced: run 0 could not be repeated")
+    assert "(2 of 3 runs repeated)" in found.sentence
+    assert judged(old, [None] * 3).sentence.startswith("Quality: not reproduced: run 0 could not be repeated")
 
 
 @pytest.mark.parametrize(
@@ -157,6 +183,6 @@ def test_a_different_config_digest_is_named(make_runs: MakeRuns) -> None:
 
 
 def test_one_run_has_no_interval() -> None:
-    assert speed(compare([10.0], [20.0], paired=False)) == "2.00 times slower (one run, no interval)"
-    assert speed(compare([20.0, 22.0], [10.0, 11.0], paired=True)) == "2.00 times faster [2.00, 2.00]"
+    assert speed(compare([10.0], [20.0], paired=False)) == "2.00x slower (one run, no interval)"
+    assert speed(compare([20.0, 22.0], [10.0, 11.0], paired=True)) == "2.00x faster [2.00, 2.00]"
     assert "no significant difference" in speed(compare([20.0, 25.0], [21.0, 24.0], paired=False))

@@ -61,7 +61,7 @@ def test_missing_paths_and_rulesets_are_refused(sets: Path, tmp_path: Path, caps
     for words in ([str(tmp_path / "nowhere")], [str(sets), str(tmp_path / "empty")], [str(sets), "--ruleset", "9.9.9"]):
         assert main(["score", *words]) == 2
     err = capsys.readouterr().err
-    assert "nowhere" in err and "no result_*.txt in" in err and "9.9.9" in err
+    assert "nowhere" in err and "no result_*.txt found in" in err and "9.9.9" in err
 
 
 @pytest.mark.parametrize(
