@@ -35,7 +35,7 @@ def plot(arguments: argparse.Namespace) -> ExitCode:
 
 
 def default_out(sets: list[str], what: str) -> Path:
-    """Return the figure's file in the one folder to plot; raise UsageError unless there is one that is no package."""
+    """Return the figure's file in the one folder to plot; raise UsageError unless there is one other than a package."""
     folder = Path(sets[0])
     parts = {"results", "systems"}
     packaged = is_packaged(folder.resolve()) or any((folder / part).is_dir() for part in parts)

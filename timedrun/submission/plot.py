@@ -155,6 +155,8 @@ def median_curve(curves: Sequence[Curve]) -> Curve | None:
     begin, end = (median([x[place] for x, _ in curves] or [0.0]) for place in (0, -1))
     if end <= begin:
         return None
+    if len(curves) == 1:
+        return curves[0]
     at = numpy.linspace(begin, end, 200)
     return at.tolist(), numpy.nanmedian([numpy.interp(at, x, y, left=numpy.nan) for x, y in curves], axis=0).tolist()
 
