@@ -144,7 +144,7 @@ class Benchmark:
             raise UsageError(f"{path}: config '{values['name']}' moved; use `timedrun run {own} {path}`.")
         if named != self.name and not self.name.endswith(f".{named}") and named != self.name.partition(".")[0]:
             raise UsageError(
-                f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Give its benchmark."
+                f"{path} is a config of benchmark {named!r}, not of {self.name}; nothing was run. Name its benchmark."
             )
 
     def train(self, config: RunConfig, run: TimedRun) -> None:
@@ -194,7 +194,7 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         near = nested or difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:
-            hint = f" Its folder {known[name]} is not: set PYTHONPATH={known[name].parent}, or install the package."
+            hint = f" It is in {known[name].parent}: set PYTHONPATH={known[name].parent}, or install it."
         raise UsageError(f"no benchmark package '{name}' on the import path.{hint} Benchmarks: {', '.join(known)}.")
     try:
         package = importlib.import_module(name) if "SPEC" in text else None

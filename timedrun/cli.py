@@ -111,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parent_death_signal.obey_environment()
         announce(verb, arguments)
         function = getattr(importlib.import_module(f"timedrun.commands.{verb}"), verb)
+        if verb not in PREPARE_LONG:
+            stdio.stage("")
         extra = (rest, words) if verb == "run" else (rest,) if verb in TAKE_OVERRIDES else ()
         code = function(arguments, *extra)
         sys.stdout.flush()
@@ -132,6 +134,6 @@ def announce(verb: str, arguments: Namespace) -> None:
     """Show that torch is being imported, which takes a second or many, if `verb` needs it; once a run, not a rank."""
     again = verb != "reproduce" or arguments.run
     ranks = (os.environ.get(variables[1], "0") for variables in launch_env.VARIABLES)
-    if again and verb in (*PREPARE_LONG, "show", "prepare", "system", "doctor") and set(ranks) == {"0"}:
+    if again and verb in (*PREPARE_LONG, "show", "prepare", "system", "doctor", "package") and set(ranks) == {"0"}:
         name = getattr(arguments, "label", None) or f"timedrun {verb}"
         stdio.stage(f"{name}: preparing: importing torch", terminal_only=verb not in PREPARE_LONG)

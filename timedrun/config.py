@@ -169,7 +169,12 @@ def load(kind: type[Config], values: dict[str, Any], source: str = "the config")
 
 def digest(config: RunConfig) -> str:
     """Return the SHA-256 of the canonical dump without the seed: equal for all runs of one set."""
-    plain = dump(replace(config, seed=0))
+    return digest_of(dump(config))
+
+
+def digest_of(values: Mapping[str, Any]) -> str:
+    """Return the `digest` of the config that `dump` wrote as `values`."""
+    plain = {**values, "seed": 0}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -230,11 +235,13 @@ def flatten(values: object, prefix: str = "") -> dict[str, object]:
 
 
 def difference(a: RunConfig, b: RunConfig) -> list[tuple[str, object, object]]:
-    """Return the settings in which two configs differ as (name, value in a, value in b); "-" for a missing one."""
+    """Return the settings in which two configs differ as (name, value in a, value in b), "-" for a missing one. Names
+    and notes are left out."""
     return differing(dump(a), dump(b))
 
 
 def differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str, object, object]]:
     """Return `difference` of two dumps, such as config.json of a run."""
     left, right = flatten(a), flatten(b)
-    return [(k, left.get(k, "-"), right.get(k, "-")) for k in (left | right) if left.get(k, "-") != right.get(k, "-")]
+    names = [name for name in left | right if name not in ("name", "notes")]
+    return [(k, left.get(k, "-"), right.get(k, "-")) for k in names if left.get(k, "-") != right.get(k, "-")]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import Final, TextIO, TypeVar
 
 T = TypeVar("T")
-PATIENCE: Final = 2.0  # seconds
+PATIENCE: Final = 0.7  # seconds
 REMOVE_LINE: Final = "\r\x1b[K"
 """Removes the line of the cursor from a terminal, which may show progress."""
 COLOURS: Final = {"green": 32, "red": 31, "yellow": 33}
@@ -60,9 +60,12 @@ def terminal_columns(stream: TextIO) -> int | None:
         return 80
 
 
-def fitted(text: str, indent: int) -> str:
-    """Fold `text` at words if a terminal shows standard output, further lines indented; no path is broken."""
-    columns = terminal_columns(sys.stdout) or len(text) + 1
+def fitted(text: str, indent: int, stream: TextIO | None = None) -> str:
+    """Fold a line at words if a terminal shows `stream` (default: standard output), further lines indented; no path is
+    broken."""
+    columns = terminal_columns(stream or sys.stdout)
+    if columns is None:
+        return text
     return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False)
 
 
@@ -81,7 +84,8 @@ def show(text: str) -> None:
 
 def message(text: str) -> None:
     """Write a line to standard error, in place of a passing one; ignore a missing reader."""
-    write(f"{REMOVE_LINE if sys.stderr.isatty() else ''}{coloured(text, sys.stderr)}\n")
+    folded = "\n".join(fitted(line, 4, sys.stderr) for line in text.split("\n"))
+    write(f"{REMOVE_LINE if sys.stderr.isatty() else ''}{coloured(folded, sys.stderr)}\n")
 
 
 def stage(text: str, *, terminal_only: bool = True) -> None:

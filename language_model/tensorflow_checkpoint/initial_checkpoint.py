@@ -81,9 +81,7 @@ def load_initial_checkpoint(path: Path, architecture: BertArchitecture) -> dict[
     stored = load_safetensors(file)
     tensors = {_current(name): tensor for name, tensor in stored.items()}
     if len(tensors) < len(stored):
-        raise DataError(
-            f"{file}: holds layer norms under old names (gamma, beta) and under new ones; remove one of the two."
-        )
+        raise DataError(f"{file}: holds layer norms under old names (gamma, beta) and under new ones; remove one.")
     try:
         weights = check(tensors, architecture)
     except DataError as error:

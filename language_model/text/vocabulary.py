@@ -89,9 +89,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
             f"{' '.join(SPECIAL_WORDS.values())}"
         )
     if words[0] != SPECIAL_WORDS["pad"]:
-        raise DataError(
-            f"{path} does not begin with {SPECIAL_WORDS['pad']}; nothing was prepared; every model pads with id 0"
-        )
+        raise DataError(f"{path} does not begin with {SPECIAL_WORDS['pad']}; nothing was prepared; padding is id 0")
     if "" in words:
         raise DataError(f"{path}, line {words.index('') + 1} is empty; nothing was prepared; every line is a WordPiece")
     twice = [word for word, count in Counter(words).items() if count > 1]

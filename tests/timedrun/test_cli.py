@@ -20,6 +20,7 @@ from mlevents import keys, record
 from mlevents.record import RunRecord
 from tests.timedrun.distributed.launched_ranks import alive, until
 from timedrun import cli
+from timedrun.cli import main
 from timedrun.errors import ExitCode
 from timedrun.run import launch
 
@@ -117,6 +118,42 @@ def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(
     qualities = [[point.value for point in result(tmp_path / name).quality] for name in ("whole", "stopped")]
     assert qualities[0] == qualities[1]
     assert len(qualities[0]) == 40
+
+
+@pytest.mark.processes
+def test_several_runs_have_their_own_seeds_and_a_failed_one_does_not_lose_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    first = timedrun("run", *SMOKE, "--results", folder)
+    assert first.returncode == 0, first.stderr
+    done = timedrun("run", *SMOKE, "--results", folder, "--runs", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    assert [Path(run["result"]).name for run in json.loads(done.stdout)["runs"]] == ["result_1.txt", "result_2.txt"]
+    assert [result(folder, number).seed for number in range(3)] == [1, 2, 3]
+    config = json.loads((folder / "run_1" / "config.json").read_text())
+    assert (config["name"], config["seed"]) == ("synthetic_smoke", 2)
+    other = timedrun("run", *SMOKE, "--results", folder, "--without", "ema", "--runs", 2)
+    assert other.returncode == 1 and "holds runs of another config" in other.stderr
+    assert not (folder / "run_3").exists()
+
+
+def test_a_failed_run_of_several_is_reported_and_the_worst_exit_code_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes, seen = [3, 4, 0], list[list[str]]()
+
+    def child(command: list[str]) -> tuple[int, str, bool]:
+        seen.append(command)
+        return codes[len(seen) - 1], "", False
+
+    monkeypatch.setattr("timedrun.commands.run.run_child", child)
+    command = ["run", *SMOKE, "--results", str(tmp_path / "set"), "--runs", "3"]
+    assert main(command) == 4
+    assert capsys.readouterr().out.count("before it opened a log") == 3
+    assert all(one[one.index("run") : -7] == [*command, "--results", str(tmp_path / "set")] for one in seen)
+    for more in (["--seed", "3"], ["--number", "1"], ["--resume"]):
+        assert main([*command, *more]) == 2
+        assert "leave out --resume, --number, --seed" in capsys.readouterr().err
+    assert len(seen) == 3
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class Terminal(io.StringIO):
 def test_progress_is_one_line_of_a_terminal_after_some_seconds_of_work(
     monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, shown: bool, written: str
 ) -> None:
-    clock = itertools.count(0.0, 0.9)  # read at the start and before each item
+    clock = itertools.count(0.0, 0.3)  # read at the start and before each item
     monkeypatch.setattr(stdio.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr("sys.stderr", stream)
     assert list(stdio.progress(range(4), "sets checked", shown=shown)) == [0, 1, 2, 3]

@@ -40,6 +40,7 @@ def bench(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     stdio.stage("timedrun bench: preparing data and loaders", terminal_only=False)
     found: LoaderComparison = measure(config, options_of(arguments))
     values = as_values(found, command_of(arguments, rest))
+    stdio.stage("")
     if out:
         write_json(out, values)
     if arguments.json:

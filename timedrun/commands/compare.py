@@ -21,6 +21,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     """Print the ratio of two sets' times; exit code 1 if they are not comparable."""
     if strange := sorted(set(arguments.allow) - set(ALLOWABLE)):
         raise UsageError(f"--allow takes {', '.join(ALLOWABLE)}, not {', '.join(strange)}.")
+    stdio.stage("timedrun compare: reading both sets")
     sets = [only_set(Path(name)) for name in (arguments.first, arguments.second)]
     paired = arguments.paired
     notes: tuple[str, ...] = ()
@@ -40,15 +41,17 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     except NotComparable as error:
         if not arguments.json:
             raise
+        stdio.stage("")
         refusal = {"compared": False, "reason": str(error), "differences": [asdict(one) for one in error.differences]}
         print(json.dumps(refusal, indent=2))
         return error.exit_code
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
         header |= {"verdict": ratio.verdict}
+        stdio.stage("")
         print(json.dumps(header | asdict(ratio), indent=2))
     else:
-        stdio.show("\n".join(report(ratio)))
+        stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio)))
     return ExitCode.OK
 
 

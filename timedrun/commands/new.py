@@ -22,7 +22,7 @@ def new(arguments: argparse.Namespace) -> ExitCode:
     if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
         raise UsageError(f"'{name}' cannot name a Python package; use letters, digits and _, such as my_benchmark.")
     if folder.exists():
-        raise UsageError(f"{folder} exists and is not overwritten; choose another name or --out folder.")
+        raise UsageError(f"{folder} already exists and was not overwritten; choose another name or --out folder.")
     if known := rulesets_of(name):
         raise UsageError(f"ruleset {known[-1]} has rules for {name}; choose another name.")
     if importlib.util.find_spec(name) is not None:

@@ -84,6 +84,7 @@ def add_run(parser: ArgumentParser) -> None:
     _add_config(parser)
     _add_methods(parser)
     _add_launch(parser, "runs/<benchmark>/<config>")
+    parser.add_argument("--runs", type=positive, default=1, help="runs, one after another (default 1)")
     parser.add_argument("--number", type=int, help="N of result_N.txt (default: the next free number)")
     parser.add_argument("--resume", action="store_true", help="resume a run that a signal stopped")
     parser.add_argument("--label", help="label shown in progress lines")

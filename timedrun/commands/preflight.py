@@ -29,6 +29,7 @@ from timedrun.preflight.hints import hint
 from timedrun.preflight.plan import Plan
 from timedrun.provenance.system_answers import Answers, open_keys, read_answers
 from timedrun.run import page_cache
+from timedrun.run.result_set import other_config
 from timedrun.storage import result_files
 from timedrun.submission.verdicts import worst_first
 from timedrun.training.batch_plan import BatchPlan
@@ -73,6 +74,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         answers=answers,
         folder=Path("runs") / benchmark.name / config.name,
     )
+    stdio.stage("")
     if arguments.json:
         print(json.dumps([asdict(report)], indent=2))
     else:
@@ -173,6 +175,8 @@ def machine_findings(config: RunConfig, folder: Path, runs: int) -> list[Finding
     """Return the faults of the results folder, the clock and the page cache."""
     paths = result_files.ResultPaths(folder, result_files.next_number(folder))
     found = findings_of("error", "results", checks.result_problems(paths, False, runs))
+    if other := other_config(config, folder):
+        found += findings_of("error", "results", [other])
     found += findings_of("warning", "results", checks.set_problems(folder, runs))
     found += findings_of("warning", "clock-source", checks.clock_problems())
     if config.clear_cache and (obstacle := page_cache.obstacle()):

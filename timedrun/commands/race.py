@@ -39,24 +39,22 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     On SIGINT the current run ends as `timedrun run` does, and the report is made of the runs that finished.
     """
     known = arguments.resume or arguments.report
+    if not known and not (arguments.benchmark and arguments.configs):
+        raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
     if known and (arguments.benchmark or rest):
         raise UsageError("--resume and --report take the plan from race.json; leave out benchmark, configs, overrides.")
-    if known:
-        folder, planned = Path(known), race_file.load(Path(known))
-        benchmark = find(planned.benchmark, working_directory=bool(arguments.resume))
-    else:
-        folder, benchmark, planned = new_race(arguments, rest)
+    folder, planned = (Path(known), race_file.load(Path(known))) if known else new_race(arguments, rest)
     for name, value in planned.options.items():
         setattr(arguments, name, value)
 
     def start(turn: Turn, label: str) -> tuple[int, bool]:
         config, paths = str(side_file(folder, turn.side)), paths_of(folder, turn)
-        command = run_command(arguments, benchmark.name, config, results=paths, label=label, ranks=arguments.ranks)
+        command = run_command(arguments, planned.benchmark, config, results=paths, label=label, ranks=arguments.ranks)
         code, _, interrupted = run_child([*command, "--seed", str(turn.seed)])
         return code, interrupted
 
     with race_file.locked(folder):
-        missing = missing_parts(benchmark.spec, planned)
+        missing = missing_parts(planned)
         settle(planned, folder)
         interrupted = False
         if not arguments.report:
@@ -79,17 +77,13 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
 
 
-def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Benchmark, Race]:
+def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race]:
     """Plan a race, find everything that would fail in it, and write its folder."""
-    if not arguments.benchmark or not arguments.configs:
-        raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
     benchmark = find(arguments.benchmark, working_directory=True)
     sides = sides_of(benchmark, arguments.configs, arguments.data, rest)
     if arguments.ablate:
         if len(sides) != 1:
-            raise UsageError(
-                f"--ablate takes one config, not {len(sides)}; name the config to add methods to with --base."
-            )
+            raise UsageError(f"--ablate takes one config, not {len(sides)}; name the one to extend with --base.")
         base = sides_of(benchmark, [arguments.base], arguments.data, [])[0] if arguments.base else None
         sides, comparisons = ablation(sides[0], base)
     elif arguments.base:
@@ -107,6 +101,7 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Benc
         sides={side.config.name: side.label for side in sides},
         comparisons=comparisons,
         ablation=arguments.ablate,
+        no_package="for an ablation" if arguments.ablate else package_obstacle(benchmark.spec, arguments.runs),
         turns=schedule(names, arguments.runs, arguments.first_seed, unpaired_seeds=arguments.unpaired_seeds),
     )
     require_possible(arguments, benchmark, sides, planned, folder)
@@ -114,7 +109,7 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Benc
     ledger.place(folder).touch()  # one for all sets
     for side in sides:
         write_json(side_file(folder, side.config.name), dump(side.config))
-    return folder, benchmark, planned
+    return folder, planned
 
 
 def require_possible(
@@ -144,21 +139,24 @@ def require_possible(
         raise PreflightError(failures)
 
 
-def missing_parts(spec: BenchmarkSpec, planned: Race) -> dict[str, str]:
+def package_obstacle(spec: BenchmarkSpec, runs: int) -> str:
+    """Return why sets of `runs` runs make no package, or "" if they make one."""
+    if spec.ruleset not in MLPERF_RULESETS:
+        return f"{spec.mlperf_benchmark} is not an MLPerf benchmark"
+    needed = spec.rules.runs
+    few = f"MLPerf requires {needed} runs per set, this race has {runs} (use --runs {needed})"
+    return "" if runs == needed else few
+
+
+def missing_parts(planned: Race) -> dict[str, str]:
     """Return the parts that the report will not have, each with the reason."""
-    of_mlperf, needed = spec.ruleset in MLPERF_RULESETS, spec.rules.runs
-    missing = {}
-    if find_spec("matplotlib") is None:
-        missing["figure"] = "matplotlib is missing; pip install 'timedrun[report]'"
-    if of_mlperf and "not installed" in checker_version():
-        missing["official verdicts"] = f"{checker_version()}; pip install mlperf-logging"
-    if planned.ablation or not of_mlperf:
-        missing["package"] = "for an ablation" if planned.ablation else f"{spec.mlperf_benchmark} is not MLPerf's"
-    elif planned.runs != needed:
-        missing["package"] = (
-            f"MLPerf requires {needed} runs per set, this race has {planned.runs} (use --runs {needed})"
-        )
-    return missing
+    checker = checker_version()
+    missing = {
+        "figure": "" if find_spec("matplotlib") else "matplotlib is missing; pip install 'timedrun[report]'",
+        "official verdicts": f"{checker}; pip install mlperf-logging" if "not installed" in checker else "",
+        "package": planned.no_package,
+    }
+    return {what: why for what, why in missing.items() if why}
 
 
 def side_file(folder: Path, side: str) -> Path:

@@ -35,7 +35,7 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
     """Recompute the scores or, with --run, repeat the runs; exit code 0 if everything is reproduced."""
     path = Path(arguments.path)
     if not path.exists():
-        raise UsageError(f"{path} does not exist; give a package, a results folder or a round of submissions.")
+        raise UsageError(f"{path} does not exist; name a package, a results folder or a round of submissions.")
     require_log(path)
     if arguments.run:
         return run_again(arguments, path)
@@ -54,7 +54,7 @@ def run_again(arguments: argparse.Namespace, path: Path) -> ExitCode:
     """Repeat the results at `path`, the first runs of all sets before the second ones, and compare each set. A failed
     run is named in the verdict; the others are still run."""
     if arguments.claims:
-        raise UsageError("--claims is for recomputing scores; leave it out, or leave out --run.")
+        raise UsageError("--claims applies to recomputed scores only; leave out --claims or --run.")
     everything = recorded_runs(path)
     sets = {name: found[: arguments.runs] for name, found in everything.items()}
     if not sets:
@@ -117,6 +117,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
         threads = 0
     launch = argparse.Namespace(**vars(arguments) | {"threads": threads})
     command = run_command(launch, settings["benchmark"], str(one.config), results=paths, label=label, ranks=ranks)
+    command += ["--seed", str(settings.get("seed", 1))]
     code, output, interrupted = run_child(command, keep_output=True)
     if code in (ExitCode.OK, ExitCode.TARGET_NOT_REACHED) and paths.log.is_file():
         return "", interrupted
@@ -128,4 +129,4 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
             f" Its config requires cuda: run it on a machine with a GPU, or set device to cpu in a copy of"
             f" {one.config.name} and pass that to `timedrun run {settings['benchmark']}`, which is a different run."
         )
-    return f"its run ended with exit code {code}: {output or 'no output'}{hint}", False
+    return f"the run ended with exit code {code}: {output or 'no output'}{hint}", False

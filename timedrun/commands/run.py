@@ -7,21 +7,27 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import Benchmark, find
+from timedrun.commands.child_run import run_child
 from timedrun.config import RunConfig
 from timedrun.config_choice import PATH, config_of
 from timedrun.distributed import status_files
 from timedrun.distributed.launch_env import LaunchEnv
+from timedrun.distributed.rank_process import module_command
 from timedrun.errors import ExitCode, UsageError
 from timedrun.preflight import checks
 from timedrun.run import launch
 from timedrun.run.rank import run_rank
+from timedrun.run.result_set import next_seed, recorded_configs
 from timedrun.run.worker import LaunchOptions, execute
 from timedrun.storage import ledger, result_files
+from timedrun.submission.table import columns
 
 
 def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:
@@ -35,6 +41,12 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if number is None:
         number = result_files.next_number(folder) - resume
     paths = result_files.ResultPaths(folder, number)
+    seed_given = any(word.partition("=")[0] == "--seed" for word in rest)
+    if not seed_given and resume:
+        seed = recorded_configs(folder).get(f"run_{number}", {}).get("seed")
+        config = replace(config, seed=seed if type(seed) is int else config.seed)
+    elif not seed_given:
+        config = replace(config, seed=next_seed(config, folder))
     options = LaunchOptions(
         paths=paths,
         threads=arguments.threads,
@@ -44,11 +56,20 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
         command=shlex.join(["timedrun", *without_places(argv)]),
         checkpoint_minutes=arguments.checkpoint_minutes,
         restarts=arguments.restarts,
+        seed_of_first=not seed_given,
     )
 
     def print_own_verdict() -> ExitCode:
         return print_verdict(paths, launch.verdict(paths), as_json=arguments.json)
 
+    if arguments.runs > 1:
+        if resume or arguments.number is not None or seed_given or arguments.nodes or env.kind != "none":
+            raise UsageError(
+                f"--runs {arguments.runs} starts each run in a process of its own, with the next free number and seed:"
+                " leave out --resume, --number, --seed and --nodes, and do not start it under torchrun, srun or mpirun."
+            )
+        checks.check(benchmark, config, options, env)
+        return run_several(config, folder, argv, arguments.runs, as_json=arguments.json)
     if not starts_ranks and env.kind != "none":
         os.environ.update(env.variables())
         run_rank(benchmark, config, options, after=print_own_verdict if env.rank == 0 else lambda: None)
@@ -93,29 +114,72 @@ def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
     return env, starts_ranks
 
 
-def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, as_json: bool) -> ExitCode:
-    """Print the verdict on a run and return its exit code."""
+def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, as_json: bool) -> ExitCode:
+    """Run the command line `argv` in `runs` processes, one after another, with the next free numbers and seeds; print
+    the verdicts of all, also after a failed one and after SIGINT, which ends the current one; return the worst code."""
+    rows, found, codes = [], [], []
+    for turn in range(runs):
+        paths = result_files.ResultPaths(folder, result_files.next_number(folder))
+        seed = next_seed(config, folder)
+        own = ["--results", str(folder), "--number", str(paths.number), "--seed", str(seed), "--runs", "1"]
+        own += [f"--label={config.name} {turn + 1}/{runs}"]
+        code, _, interrupted = run_child([*module_command("timedrun", *argv), *own])
+        codes.append(ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR)
+        if paths.log.is_file():
+            verdict = launch.verdict(paths)
+            found.append(verdict_values(paths, verdict))
+        else:
+            words = f"ended with exit code {code} before it opened a log"
+            verdict = launch.Verdict(codes[-1], words)
+            found.append({"result": None, "exit_code": int(code), "words": words})
+        reached = verdict.run is not None and verdict.code == ExitCode.OK and verdict.run.minutes is not None
+        seconds = f"{(verdict.run.minutes or 0) * 60:.2f} s" if verdict.run is not None and reached else "-"
+        quality = verdict.run.final_quality if verdict.run is not None else None
+        outcome = "target reached" if reached else verdict.words.removesuffix(f": {paths.log}")
+        shown = "-" if quality is None else f"{quality:.4f}"
+        rows.append([str(paths.number), str(seed), seconds, shown, outcome])
+        if interrupted:
+            break
+    if as_json:
+        stdio.write(json.dumps({"results": str(folder), "runs": found}, indent=2) + "\n", sys.stdout)
+    else:
+        header = ["run", "seed", "time (unverified)", "quality", "outcome"]
+        stdio.show("\n".join(map(printable, columns(header, rows, width=stdio.terminal_columns(sys.stdout)))))
+        done = sum(row[2] != "-" for row in rows)
+        rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
+        stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))
+    severity = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED, ExitCode.STOPPED_RESUMABLE)
+    return max(codes, key=lambda code: severity.index(code) if code in severity else len(severity))
+
+
+def verdict_values(paths: result_files.ResultPaths, verdict: launch.Verdict) -> dict[str, Any]:
+    """Return the verdict on a run as JSON values."""
     code, words, run = verdict
     announced = ledger.find(paths.folder)
-    head = ledger.parse(announced.read_bytes()).head if announced else None
+    return {
+        "result": str(paths.log),
+        "status": run.status if run else None,
+        "minutes": run.minutes if run and code == ExitCode.OK else None,
+        "quality": run.final_quality if run else None,
+        "demonstration": run.is_demonstration if run else None,
+        "ledger_head": ledger.parse(announced.read_bytes()).head if announced else None,
+        "verified": False,
+        "exit_code": int(code),
+        "words": words,
+    }
+
+
+def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, as_json: bool) -> ExitCode:
+    """Print the verdict on a run and return its exit code."""
+    values, announced = verdict_values(paths, verdict), ledger.find(paths.folder)
     if as_json:
-        found = {
-            "result": str(paths.log),
-            "status": run.status if run else None,
-            "minutes": run.minutes if run and code == ExitCode.OK else None,
-            "quality": run.final_quality if run else None,
-            "demonstration": run.is_demonstration if run else None,
-            "ledger_head": head,
-            "verified": False,
-            "exit_code": int(code),
-            "words": words,
-        }
-        stdio.write(json.dumps(found, indent=2) + "\n", sys.stdout)
+        stdio.stage("")
+        stdio.write(json.dumps(values, indent=2) + "\n", sys.stdout)
     else:
-        lines = [words, *([f"ledger head {head}: {announced}"] if head else [])]
+        lines = [verdict.words, *([f"ledger head {values['ledger_head']}: {announced}"] if announced else [])]
         for line in map(printable, lines):
-            (stdio.message if code else stdio.show)(line)
-    return code
+            (stdio.message if verdict.code else stdio.show)(line)
+    return verdict.code
 
 
 def without_places(argv: list[str]) -> list[str]:

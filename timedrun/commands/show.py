@@ -22,13 +22,13 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         benchmark = find(arguments.benchmark, working_directory=True)
         left, right = (config_of(benchmark, text, arguments.data) for text in arguments.diff)
         rows = difference(left, right)
+        names = arguments.diff if left.name == right.name else [left.name, right.name]
         if arguments.json:
-            print(json.dumps([{"setting": k, left.name: a, right.name: b} for k, a, b in rows], indent=2))
+            print(json.dumps([{"setting": k, names[0]: a, names[1]: b} for k, a, b in rows], indent=2))
         else:
-            shown = [[k, _text(a), _text(b)] for k, a, b in rows if k not in ("name", "notes")]
-            print_table(["setting", left.name, right.name], shown)
+            print_table(["setting", *names], [[k, _text(a), _text(b)] for k, a, b in rows])
         return ExitCode.OK
-    _, config = settings_of(arguments, rest)
+    benchmark, config = settings_of(arguments, rest)
     if arguments.json:
         print(json.dumps(dump(config), indent=2))
         return ExitCode.OK
@@ -42,6 +42,10 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     stdio.show(
         "\n".join(["", *([stdio.fitted(f"notes: {notes}", 0), ""] if notes else []), f"digest {digest(config)}"])
     )
+    split = [name.partition("_") for name in benchmark.config_names]
+    others = [data for data, _, name in split if name == arguments.config and data != config.dataset]
+    if others and not arguments.data:
+        stdio.show(f"data {config.dataset}, the default; other configs of this name: --data {' or '.join(others)}")
     return ExitCode.OK
 
 

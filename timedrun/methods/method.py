@@ -46,9 +46,7 @@ class Hooks:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the output of `state_dict`. Raises ValueError if the state does not fit this method."""
         if state.keys() != set(self.saved):
-            raise ValueError(
-                f"{type(self).__name__} restores {list(self.saved)}, but the saved state has {sorted(state)}"
-            )
+            raise ValueError(f"{type(self).__name__} restores {list(self.saved)}, but the state has {sorted(state)}")
         for name, value in state.items():
             setattr(self, name, copy.deepcopy(value))
 

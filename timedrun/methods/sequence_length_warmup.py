@@ -84,10 +84,10 @@ class SequenceLengthWarmup(Method):
     truncate: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.steps, int):
+            raise ValueError(f"sequence_length_warmup.steps is a number of optimizer steps, not {self.steps!r}")
         if not 0 < self.duration <= 1:
-            raise ValueError(
-                f"sequence_length_warmup.duration must be a fraction of the run above 0, not {self.duration}"
-            )
+            raise ValueError(f"sequence_length_warmup.duration must be a share of the run above 0, not {self.duration}")
         if not 1 <= self.min_length < self.max_length or self.step_size < 1:
             raise ValueError(
                 f"sequence_length_warmup needs 1 <= min_length < max_length and a step_size of 1 or more, not "

@@ -25,6 +25,7 @@ from timedrun.methods import EMA
 from timedrun.preflight import dry_run
 from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
+from timedrun.run.result_set import other_config
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.result_files import ResultPaths
 from timedrun.training.batch_plan import BatchPlan
@@ -55,6 +56,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *launch_problems(config, options),
         *device_problems(config, place.local_world_size),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
+        *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
         *result_problems(
             options.paths,
             options.resume,
@@ -142,7 +144,11 @@ def device_problems(config: RunConfig, ranks: int) -> list[str]:
 def data_problems(benchmark: Benchmark, config: RunConfig, ranks: int, data_folder: Path | None) -> list[str]:
     """Return the faults that the benchmark finds in the config and its data."""
     own = benchmark.hook("datasets", "preflight")
-    return own(config, data_folder, ranks) if own else []
+    found: list[str] = own(config, data_folder, ranks) if own else []
+    unused = data_folder and not data_folder.is_dir() and str(data_folder) != os.environ.get("TIMEDRUN_DATA")
+    if unused and not found:
+        return [f"--data-folder {data_folder} does not exist, and {config.name} reads none; leave it out."]
+    return found
 
 
 def log_problems(benchmark: Benchmark, config: RunConfig) -> list[str]:

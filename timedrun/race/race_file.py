@@ -60,6 +60,8 @@ class Race:
     """Label of each side by its folder."""
     comparisons: list[Comparison]
     ablation: bool = False
+    no_package: str = ""
+    """Why the sides make no package, "" if they make one."""
     turns: list[Turn]
     session: int = 0
     report: dict[str, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -24,10 +25,12 @@ from timedrun.submission.check_report import CheckResult, result_lines
 from timedrun.submission.compare import compare_sets, pairs_of
 from timedrun.submission.packaging import package
 from timedrun.submission.scoring.score_table import NOTICE
-from timedrun.submission.speedup_ratio import NotComparable, Ratio, rounded
+from timedrun.submission.speedup_ratio import Ratio, rounded
 from timedrun.submission.table import columns, natural_width
 
 T = TypeVar("T")
+MOST_NAMED = 4
+"""Disturbed runs that are named."""
 Sets = dict[str, list[RunSummary]]
 
 
@@ -68,7 +71,7 @@ class Report:
         finished = [run.path for runs in self.sets.values() for run in runs]
         paths = [self.folder / side for side in self.race.sides] if complete else finished
         if finished:
-            self.checked = self.guarded("check", lambda: check(paths)) or []
+            self.checked = self.guarded("check failed", lambda: check(paths)) or []
         self.note("verdicts", [asdict(result) for result in self.checked])
         reason = no_package or ("" if complete else "not every run of every side finished")
         if (self.folder / "package").exists():
@@ -77,11 +80,11 @@ class Report:
             self.package = f"skipped: {reason}"
             self.note("package", self.package)
         else:
-            self.guarded("package", self.make_package)
+            self.guarded("package failed", self.make_package)
         if no_figure or not any(run.quality for run in sum(self.sets.values(), [])):
             self.figure = f"skipped: {no_figure or 'no run logged an evaluation'}"
         else:
-            self.guarded("figure", self.plot)
+            self.guarded("figure failed", self.plot)
         self.note("problems", self.problems)
 
     def note(self, name: str, value: Any) -> None:
@@ -95,7 +98,7 @@ class Report:
         except Exception as error:
             said = describe(error)
             words = said[1] if said else "".join(traceback.format_exception(error)[-2:]).strip()
-            self.problems.append(f"{name} failed: {words}")
+            self.problems.append(f"{name}: {words}")
             return None
 
     def compare(self) -> None:
@@ -104,11 +107,10 @@ class Report:
         for one in self.race.comparisons:
             slow, fast = pairs_of(self.sets[one.slow], self.sets[one.fast])
             names = {"slow": self.race.sides[one.slow], "fast": self.race.sides[one.fast]}
-            try:
-                ratio = compare_sets(slow, fast, paired=True, confidence=self.confidence)
+            name = f"{names['slow']} against {names['fast']}"
+            pairs = partial(compare_sets, slow, fast, paired=True, confidence=self.confidence)
+            if ratio := self.guarded(name, pairs):
                 self.ratios[one] = replace(ratio, **names)  # type: ignore[arg-type]
-            except NotComparable as error:
-                self.problems.append(f"{names['slow']} against {names['fast']}: {error}")
 
     @property
     def confidence(self) -> float:
@@ -151,8 +153,9 @@ class Report:
         caption = "Time to train (unverified), interleaved runs on this machine."
         if self.race.ablation:
             caption += (
-                " Speed-up by a method: of all over none, of all over all without it, and of it alone over none, from"
-                f" pairs of runs; the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
+                " Speed-up by a method, from pairs of runs: of the full config over the one without it, and of it alone"
+                " over the bare config;"
+                f" the {len(rows)} intervals hold all at once with 95 % (Bonferroni)."
             )
         elif last:
             caption += f" Speed-up: of {self.race.sides[last]} over the config of the row, from pairs of runs."
@@ -178,7 +181,7 @@ class Report:
             name,
             ratio.text if ratio else "-",
             ratio.verdict if ratio else "not comparable" if one else "-",
-            f"{len(times)} of {len(runs)}" + (f", {failed} failed" if failed else ""),
+            f"{len(times)} of {len(runs) + failed}" + (f", {failed} failed" if failed else ""),
             middle,
             spread,
             f"{ratio.ratio_of_medians:.2f}x" if ratio else "-",
@@ -190,20 +193,24 @@ class Report:
         for side, label in self.race.sides.items():
             for turn in (one for one in self.race.turns if one.side == side and one.why):
                 lines.append(printable(f"{turn.status:<11} {label}, run {turn.number}: {turn.why}"))
-            for run in (one for one in self.sets[side] if one.disturbances):
-                lines.append(printable(f"disturbed   {side}/{run.path.name}: {'; '.join(run.disturbances)}"))
+        busy = [run for runs in self.sets.values() for run in runs if run.disturbances]
+        for run in busy[:MOST_NAMED]:
+            name = f"{run.path.parent.name}/{run.path.name}"
+            lines.append(printable(f"disturbed   {name}: {'; '.join(run.disturbances)}"))
+        if len(busy) > MOST_NAMED:
+            lines.append(f"disturbed   {len(busy) - MOST_NAMED} more runs, named in race.json")
         for ratio in self.ratios.values():
-            if ratio.disturbances:
+            if ratio.undisturbed:
                 lines.append(f"undisturbed {ratio.slow} / {ratio.fast}: {ratio.without_disturbed}")
         for number in range(self.race.runs):
             sessions = {one.session for one in self.race.turns if (one.number, one.status) == (number, "finished")}
             if len(sessions) > 1:
-                lines.append(
-                    f"note        the race was stopped within round {number}: its pairs were not run back to back"
-                )
+                lines.append(f"note        the race was stopped within round {number}: its pairs are not adjacent")
         logs = [result for result in self.checked if result.kind == "log"]
         strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
-        lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}")
+        ran = any(log.official != "not run" for log in logs)
+        by_official = f"{official} of {len(logs)}" if ran else "not run"
+        lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {by_official}")
         for result in self.checked:
             if result.failed:
                 errors = [finding for finding in result.findings if finding.level == "error"]

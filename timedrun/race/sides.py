@@ -65,21 +65,22 @@ def ablation(full: Side, base: Side | None) -> tuple[list[Side], list[Comparison
     if len(methods) < 2:
         raise UsageError(f"--ablate needs a config with 2 or more methods; {full.label} has {len(methods)}.")
     nothing = replace(full.config, name=f"{full.config.name}_bare", methods=())
-    bare = base or Side(label=f"{full.label} without methods", config=nothing)
+    bare = base or Side(label=nothing.name, config=nothing)
     sides: dict[str, Side] = {}
 
     def folder(side: Side) -> str:
         return sides.setdefault(digest(replace(side.config, name="", notes="")), side).config.name
 
     first, last = folder(full), folder(bare)
-    comparisons = [Comparison(row="all methods", slow=last, fast=first)]
+    comparisons = [Comparison(row="all methods, left out", slow=last, fast=first)]
     for method in methods:
         config = replace(full.config, name=f"{first}-{method.name}", methods=tuple(m for m in methods if m != method))
-        slow = folder(Side(label=f"{full.label} without {method.name}", config=config))
+        slow = folder(Side(label=config.name, config=config))
         comparisons.append(Comparison(row=f"{method.name}, left out", slow=slow, fast=first))
     for method in methods:
         if method.name not in [own.name for own in bare.config.methods]:
             config = with_change(bare.config, ("+", method.name, json.loads(json.dumps(asdict(method)))))
-            alone = Side(label=f"{bare.label} with {method.name}", config=replace(config, name=f"{last}+{method.name}"))
-            comparisons.append(Comparison(row=f"{method.name}{ALONE}", slow=last, fast=folder(alone)))
+            config = replace(config, name=f"{last}+{method.name}")
+            fast = folder(Side(label=config.name, config=config))
+            comparisons.append(Comparison(row=f"{method.name}{ALONE}", slow=last, fast=fast))
     return list(sides.values()), comparisons

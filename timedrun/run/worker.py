@@ -32,6 +32,7 @@ from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.load_counters import LoadCounters
 from timedrun.run.progress import Progress
+from timedrun.run.result_set import other_config
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
 from timedrun.storage import ledger, result_files
@@ -54,6 +55,8 @@ class LaunchOptions:
     checkpoint_minutes: float = 0.0
     """Interval of checkpoints during training; 0: only when a signal stops the run."""
     restarts: int = 0
+    seed_of_first: bool = False
+    """All ranks take rank 0's seed, which it chose from the runs in its folder."""
 
 
 def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -> ExitCode:
@@ -76,6 +79,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     watch = Watchdog(ranks, ending).start()
     try:
         fault = Fault.from_environment(ranks.world_size)
+        if options.seed_of_first:
+            settings = replace(settings, seed=ranks.all_gather(settings.seed)[0])
         config_consistency.require(
             ranks, config_consistency.values_to_compare(settings, ROOT, options_of_all(options, ranks))
         )
@@ -229,6 +234,8 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
     """Create the result's log, which only one process can, and the other files of the run."""
     paths = options.paths
+    if other := other_config(settings, paths.folder):  # started by a launcher, without checks before it
+        raise TimedrunError(other)
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten

@@ -61,9 +61,7 @@ def _compare(summaries: Sequence[RunSummary], path: Path, found: Ledger) -> Iter
     if not chosen and not any(one.ledger_entry or one.config_digest for one in summaries):
         return  # another's logs, in a folder below a ledger
     if found.broken:
-        yield _finding(
-            "error", f"the chain is broken: {found.broken}; the ledger cannot prove how many runs were made", path
-        )
+        yield _finding("error", f"the chain is broken: {found.broken}; the number of runs is unproven", path)
         return
     for line in found.torn:
         message = "the line was cut by a crash, or by hand if it is the last one; it may have announced a run"

@@ -189,7 +189,7 @@ def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[
         if not isinstance(values, dict):
             raise TimedrunError(f"{one.config}: not a JSON object of settings; nothing was compared.")
     a, b = map(flatten, configs)
-    names = [name for name in (a | b) if name != "seed" and a.get(name, "-") != b.get(name, "-")]
+    names = [name for name in (a | b) if name not in ("name", "notes", "seed") and a.get(name, "-") != b.get(name, "-")]
     return {name: [a.get(name, "-"), b.get(name, "-")] for name in names}
 
 
@@ -202,9 +202,7 @@ def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[in
     dropped = rules.dropped if rules else 0
     if len(failed) > dropped or len(runs) < 2 * dropped + 1:
         listed = "; ".join(f"{_name(runs[i].path)} {why}" for i, why in failed.items())
-        raise NotComparable(
-            f"a run did not reach its target: {listed}. Times to different qualities cannot be compared."
-        )
+        raise NotComparable(f"a run did not reach its target: {listed}. Times to unequal qualities cannot be compared.")
     for i, why in failed.items():
         notes.append(
             f"{_name(runs[i].path)} {why}; it is left out of the {name} set's geometric mean and median, and counts as "

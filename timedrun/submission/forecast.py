@@ -91,9 +91,7 @@ def forecast(
         raise UsageError(f"{len(progress)} of the {len(given)} runs converged; the forecast needs at least two.")
     batches = sorted({one.global_batch_size or 0 for one in ended})
     if batch_size is None and (len(batches) != 1 or not batches[0]):
-        raise UsageError(
-            f"the runs have global batch sizes {short(batches)}; pass runs of one size, or set --batch-size."
-        )
+        raise UsageError(f"the runs have global batch sizes {short(batches)}; pass runs of one, or set --batch-size.")
     asked = batch_size or batches[0]
     point = point_at(rules, benchmark, asked)
     if point is None:

@@ -48,13 +48,9 @@ def _check_kind(kind: str, milestones: Sequence[float], cooldown: float) -> None
     if kind not in get_args(Kind):
         raise ValueError(f"schedule {kind!r} does not exist; known: {', '.join(get_args(Kind))}")
     if (kind == "multistep") != bool(milestones):
-        raise ValueError(
-            f"milestones require multistep, and multistep requires milestones, not {milestones} with {kind}"
-        )
+        raise ValueError(f"milestones require multistep and vice versa, not {milestones} with {kind}")
     if (kind == "trapezoid") != bool(cooldown):
-        raise ValueError(
-            f"a cool-down requires trapezoid, and trapezoid requires a cool-down, not {cooldown:g} with {kind}"
-        )
+        raise ValueError(f"a cool-down requires trapezoid and vice versa, not {cooldown:g} with {kind}")
 
 
 def _clipped(progress: float) -> float:

@@ -10,6 +10,7 @@ from mlevents.checks.log_check import CheckReport, check, check_set
 from mlevents.rounds.own_rules import BEYOND_MLPERF, as_recorded, benchmark_rules, parse
 from mlevents.run_status import failure, rules_of
 from mlevents.summary import RunSummary
+from timedrun.submission.scoring.run_set import mismatch
 
 WINE = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.75, runs=2)
 Write = Callable[..., Path]
@@ -102,3 +103,4 @@ def test_runs_of_different_rules_are_no_set(report: Callable[..., CheckReport]) 
     easier = of("result_1.txt", 2, target=0.5)
     differing = [found.message for found in check_set([one, easier], BEYOND_MLPERF) if found.level == "error"]
     assert any(message.startswith("benchmark_rules differs within the set") for message in differing)
+    assert "its runs differ in rules" in str(mismatch([one, easier], [one, easier], "wine"))

@@ -80,7 +80,7 @@ def test_runs_are_repeated_and_tampered_ones_named(
     failures = "\n".join(found["failures"])
     assert "the logged quality of run 2 is not reproduced" in failures
     assert "run 3 could not be repeated: run_3/config.json is not the config of result_3.txt" in failures
-    assert "run 4 could not be repeated: its run ended with exit code 1" in failures
+    assert "run 4 could not be repeated: the run ended with exit code 1" in failures
     assert "no CUDA device for local rank 0" in failures
     assert "set device to cpu in a copy of config.json" in failures
     assert "data" not in found["differs"]["origin"]
@@ -100,7 +100,7 @@ def test_invalid_requests_are_refused(tmp_path: Path, capsys: pytest.CaptureFixt
         "nothing to reproduce": [str(tmp_path / "taken")],
         "nothing to repeat": [str(tmp_path / "taken"), "--run"],
         "never overwritten": [str(tmp_path / "set"), "--run", "--results", str(tmp_path / "taken")],
-        "leave it out, or leave out --run": [str(tmp_path / "set"), "--run", "--claims", "x"],
+        "leave out --claims or --run": [str(tmp_path / "set"), "--run", "--claims", "x"],
     }.items():
         assert main(["reproduce", *arguments]) == 2
         assert message in capsys.readouterr().err

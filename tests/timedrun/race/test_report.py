@@ -48,7 +48,7 @@ def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, 
     race.turns[1].status, race.turns[1].why = "failed", "exit code 1"
     report, text = made(race, tmp_path)
     assert "too few pairs (2; 3 are needed)" in text and "[1" not in text
-    assert "2 of 2, 1 failed" in text and "failed      config b, run 0: exit code 1" in text
+    assert "2 of 3, 1 failed" in text and "failed      config b, run 0: exit code 1" in text
     assert report.failed
 
 

@@ -37,7 +37,7 @@ def test_an_ablation_leaves_out_and_adds_each_method() -> None:
     methods = [method.name for method in full.config.methods]
     sides, comparisons = ablation(full, None)
     assert [(one.row, one.slow, one.fast) for one in comparisons] == [
-        ("all methods", "digits_methods_bare", "digits_methods"),
+        ("all methods, left out", "digits_methods_bare", "digits_methods"),
         *((f"{name}, left out", f"digits_methods-{name}", "digits_methods") for name in methods),
         *((f"{name}, alone", "digits_methods_bare", f"digits_methods_bare+{name}") for name in methods),
     ]

@@ -213,9 +213,7 @@ def _open_all(sets: Sequence[Path], submitter: str, ruleset: str | None) -> tupl
                 "a demonstration; package them separately."
             )
         if one.system.casefold() == IMPLEMENTATION:
-            raise PackageError(
-                f"{one.folder}: the system id {one.system} is reserved for the source code; use another one."
-            )
+            raise PackageError(f"{one.folder}: the system id {one.system} is reserved for the source; use another.")
         place = (one.system.casefold(), one.benchmark)  # some file systems ignore case
         if other := systems.get(place):
             raise PackageError(
@@ -307,9 +305,7 @@ def _notes(one: ResultFolder, source: Path) -> list[str]:
         notes.append(f"{one.folder}: not packaged, outside of the median window: {', '.join(one.left_out)}.")
     notes += [f"{one.folder}: {text}." for text in one.announced]
     if one.ledger is not None:
-        notes.append(
-            f"ledger head {parse(one.ledger).head}: publish it, or send it to the reviewers, before the results."
-        )
+        notes.append(f"ledger head {parse(one.ledger).head}: publish it or send it to reviewers before the results.")
     if needed := open_keys(one.description)[0]:
         notes.append(
             f"{one.system}: a submission also needs answers for {', '.join(needed)}: fill in the file of `timedrun "

@@ -114,9 +114,7 @@ def open_results(folder: Path, ruleset: str | None = None) -> ResultFolder:
         raise PackageError(f"{folder}: no such folder; pass a results folder of `timedrun run`.")
     refuse_strange_entries(folder)
     if (folder / "scaling.json").exists():
-        raise PackageError(
-            f"{folder}/scaling.json: scales the score, and only MLCommons' tools may write it; remove it."
-        )
+        raise PackageError(f"{folder}/scaling.json: scales the score, and only MLCommons' tools write it; remove it.")
     records = [_read(file) for file in _logs(folder)]
     logged = {key: _agreed(folder, records, key) for key in SHARED}
     where = f"{folder}: the logs' value of"

@@ -38,9 +38,7 @@ def refuse_name(name: str, where: object) -> None:
     """Raise PackageError if `name` holds white space, a control character or bytes that are not UTF-8, which a shell
     or MLCommons' repository checker could misread."""
     if " " in name or not name.isprintable():  # not printable: controls, separators, surrogates of undecodable bytes
-        raise PackageError(
-            f"{ascii(str(where))}: the name holds a space, a control character or invalid UTF-8; rename it."
-        )
+        raise PackageError(f"{ascii(str(where))}: name with a space, a control character or invalid UTF-8; rename it.")
 
 
 def refuse_strange_entries(folder: Path) -> None:

@@ -7,12 +7,13 @@ import os
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mlevents.event import json_fault
 from mlevents.package_checker.files import MANIFEST
 from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_text
+from timedrun.submission.packaging.archive import digests
 
 MAX_DECIMALS: Final = 9
 """Decimals that are compared: further ones depend on the order of a floating-point sum."""
@@ -42,6 +43,7 @@ class Claim:
     scored: bool = True
     source: str = ""
     note: str = ""
+    round: str = ""
 
     def names(self, submitter: str, system: str, benchmark: str) -> bool:
         """Return True if this is a claim about that set."""
@@ -57,13 +59,22 @@ class Package:
     files: dict[str, str]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChangedFile:
+    """File of a package that differs from its manifest."""
+
+    package: str
+    file: str
+    change: Literal["changed", "missing", "added"]
+
+
 def read_claims(path: Path) -> list[Claim]:
     """Read the claims in `path`, a JSON list of objects with Claim's fields; `system` and `benchmark` are required, and
     at least one of minutes, quality, ratio and ratio_to. Raise ClaimError if an entry is not a claim."""
     entries = _read(path)
     if not isinstance(entries, list) or not entries:
         raise ClaimError(f"{path}: not a list of claims [{{submitter, system, ...}}, ...]; nothing was compared.")
-    fields = ("submitter", "system", "benchmark", "minutes", "quality", "ratio", "ratio_to", "source", "note")
+    fields = ("submitter", "system", "benchmark", "minutes", "quality", "ratio", "ratio_to", "source", "note", "round")
     found = []
     for number, entry in enumerate(entries, 1):
         where = f"{path}: claim {number}"
@@ -98,6 +109,24 @@ def packages(folder: Path) -> list[Package]:
             folders.clear()
         folders.sort()
     return found
+
+
+def changed_files(package: Package) -> list[ChangedFile]:
+    """Return the files of `package` that differ from its manifest, which does not list itself."""
+    there = {name: digest for name, digest in digests(package.folder).items() if name != MANIFEST}
+    changes: list[ChangedFile] = []
+    for name in sorted(there.keys() | package.files.keys()):
+        change: Literal["changed", "missing", "added"]
+        if name not in there:
+            change = "missing"
+        elif name not in package.files:
+            change = "added"
+        elif there[name] != package.files[name] or not there[name]:  # "" is a link, which no package holds
+            change = "changed"
+        else:
+            continue
+        changes.append(ChangedFile(package=package.folder.name, file=name, change=change))
+    return changes
 
 
 def decimals(figure: str, where: str) -> int:

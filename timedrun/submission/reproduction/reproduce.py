@@ -11,13 +11,13 @@ from typing import Any, Final, Literal
 from mlevents.package_checker.files import MANIFEST
 from mlevents.record import result_files
 from mlevents.terminal_escape import printable
-from timedrun.submission.packaging.archive import digests
-from timedrun.submission.reproduction.claims import Claim, Package, decimals, packages
+from timedrun.submission.reproduction.claims import ChangedFile, Claim, changed_files, decimals, packages
 from timedrun.submission.scoring.score import Score, score
 from timedrun.submission.scoring.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
 from timedrun.submission.table import columns
 
-ClaimStatus = Literal["reproduced", "differs", "cannot be scored", "not found", "not claimed"]
+ClaimStatus = Literal["reproduced", "differs", "cannot be scored", "not found", "not here", "not claimed"]
+"""Without logs, a claim of a package is "not found", which is a failure, and one of a list of claims is "not here"."""
 MAX_LISTED: Final = 10  # changed files listed in the text; the JSON lists all
 
 
@@ -36,16 +36,13 @@ class Figure:
     words: str
     source: str = ""
     note: str = ""
+    round: str = ""
     demonstration: bool = False
 
-
-@dataclass(frozen=True, kw_only=True)
-class ChangedFile:
-    """File of a package that differs from its manifest."""
-
-    package: str
-    file: str
-    change: Literal["changed", "missing", "added"]
+    @property
+    def of(self) -> tuple[str, ...]:
+        """Set and quantity of the figure; claims from several sources may share them."""
+        return self.submitter, self.system, self.benchmark, self.what
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +54,12 @@ class Reproduction:
 
     @property
     def reproduced(self) -> bool:
-        """True if every claim is reproduced and no file was changed; without claims, if every set has a score."""
+        """True if every claim with logs here is reproduced and no file was changed; without claims, if every set has a
+        score."""
         claimed = [figure for figure in self.figures if figure.verdict != "not claimed" and figure.claimed is not None]
-        relevant = claimed or list(self.figures)
+        relevant = [figure for figure in claimed if figure.verdict != "not here"] if claimed else list(self.figures)
+        if not relevant:
+            return False
         return not self.files and all(figure.verdict in ("reproduced", "not claimed") for figure in relevant)
 
     def as_dict(self) -> dict[str, Any]:
@@ -73,15 +73,23 @@ class Reproduction:
 
     @property
     def text(self) -> str:
-        lines = columns(_HEADER, [_row(figure) for figure in self.figures])
-        sources = dict.fromkeys(figure.source for figure in self.figures if figure.source)
-        lines += [f"[{number}] {printable(source)}" for number, source in enumerate(sources, 1)]
+        first: dict[tuple[str, ...], int] = {}  # claims of one figure from several sources follow each other
+        for figure in self.figures:
+            first.setdefault(figure.of, len(first))
+        shown = sorted((one for one in self.figures if one.verdict != "not here"), key=lambda one: first[one.of])
+        rows = [_row(figure) for figure in shown]
+        for place in range(len(shown) - 1, 0, -1):
+            if shown[place].of == shown[place - 1].of:
+                rows[place][:5] = [""] * 5
+        lines = columns(_HEADER, rows)
+        sources = dict.fromkeys(figure.source for figure in shown if figure.source)
         marks = {source: f" [{number}]" for number, source in enumerate(sources, 1)}
-        for place, figure in enumerate(self.figures, 2):
+        for place, figure in enumerate(shown, 2):
             lines[place] += marks.get(figure.source, "")
+        lines += [f"[{number}] {printable(source)}" for number, source in enumerate(sources, 1)]
         lines += [
             printable(f"{figure.system} {figure.benchmark}, {figure.what}: {text}.")
-            for figure in self.figures
+            for figure in shown
             for text in (figure.words if figure.verdict in ("cannot be scored", "not found") else "", figure.note)
             if text
         ]
@@ -92,18 +100,33 @@ class Reproduction:
             lines += [f"    and {len(mine) - MAX_LISTED} more (listed by --json)"] * (len(mine) > MAX_LISTED)
         if any(figure.demonstration for figure in self.figures):
             lines.append(DEMONSTRATION)
-        return "\n".join([*lines, self.conclusion, NOTICE, ""])
+        return "\n".join([*lines, self.conclusion, *self.not_here, NOTICE, ""])
+
+    @property
+    def not_here(self) -> list[str]:
+        """The claims without logs, a line per round."""
+        claims = [figure for figure in self.figures if figure.verdict == "not here" and figure.claimed is not None]
+        lines = []
+        for name in dict.fromkeys(figure.round for figure in claims):
+            mine = [figure for figure in claims if figure.round == name]
+            systems = ", ".join(dict.fromkeys(printable(f"{one.system} {one.benchmark}") for one in mine))
+            of = printable(f" of {name}") if name else ""
+            lines.append(f"Not here: {len(mine)} claim{'s' * (len(mine) > 1)}{of} ({systems}).")
+        return lines
 
     @property
     def conclusion(self) -> str:
-        claimed = [figure for figure in self.figures if figure.claimed is not None]
+        claimed = [figure for figure in self.figures if figure.claimed is not None and figure.verdict != "not here"]
         fine = sum(figure.verdict == "reproduced" for figure in claimed)
         count = len(self.files)
         changed = f" {count} file{'s' if count > 1 else ''} of packages were changed." if count else ""
+        if not claimed and self.not_here:
+            return f"Nothing compared: no claim is about the logs here.{changed}"
         if not claimed:
             return f"No claims were made; these values are recomputed from the logs.{changed}"
         verdict = "Reproduced" if self.reproduced else "Not reproduced"
-        return f"{verdict}: {fine} of {len(claimed)} claimed values agree with the logs.{changed}"
+        present = " present" if self.not_here else ""
+        return f"{verdict}: {fine} of {len(claimed)} claimed values{present} agree with the logs.{changed}"
 
 
 def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction:
@@ -112,7 +135,7 @@ def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction
     unreadable."""
     found = packages(path) if path.is_dir() else []
     if claims is not None:
-        figures = compared(score([path]), claims)
+        figures = compared(score([path]), claims, "not here")
     else:
         inside = [(package, score([package.folder])) for package in found]
         figures = [figure for package, scores in inside for figure in compared(scores, package.claims)]
@@ -123,8 +146,10 @@ def reproduce(path: Path, claims: Sequence[Claim] | None = None) -> Reproduction
     )
 
 
-def compared(scores: Sequence[Score], claims: Sequence[Claim]) -> list[Figure]:
-    """Return a figure for every claim, and for each score without a claim."""
+def compared(
+    scores: Sequence[Score], claims: Sequence[Claim], absent: Literal["not found", "not here"] = "not found"
+) -> list[Figure]:
+    """Return a figure for every claim, and for each score without a claim; `absent` is the verdict without logs."""
     figures: list[Figure] = []
     for one in scores:
         mine = [claim for claim in claims if claim.names(one.submitter, one.system, one.benchmark)]
@@ -132,10 +157,10 @@ def compared(scores: Sequence[Score], claims: Sequence[Claim]) -> list[Figure]:
         if not any(claim.minutes or not claim.scored for claim in mine):
             figures.append(_score_figure(one, None))
         for claim in mine:
-            figures += _figures(one, claim, others)
+            figures += _figures(one, claim, others, absent)
     for claim in claims:
         if not any(claim.names(one.submitter, one.system, one.benchmark) for one in scores):
-            figures += _not_found(claim)
+            figures += _not_found(claim, absent)
     return figures
 
 
@@ -157,25 +182,7 @@ def agreement(recomputed: float, claimed: str, what: str = "the claim") -> tuple
     return "differs", f"differs by {value - wanted:+.{min(max(places, 3), 6)}f}"
 
 
-def changed_files(package: Package) -> list[ChangedFile]:
-    """Return the files of `package` that differ from its manifest, which does not list itself."""
-    there = {name: digest for name, digest in digests(package.folder).items() if name != MANIFEST}
-    changes: list[ChangedFile] = []
-    for name in sorted(there.keys() | package.files.keys()):
-        change: Literal["changed", "missing", "added"]
-        if name not in there:
-            change = "missing"
-        elif name not in package.files:
-            change = "added"
-        elif there[name] != package.files[name] or not there[name]:  # "" is a link, which no package holds
-            change = "changed"
-        else:
-            continue
-        changes.append(ChangedFile(package=package.folder.name, file=name, change=change))
-    return changes
-
-
-def _figures(one: Score, claim: Claim, others: Iterable[Score]) -> list[Figure]:
+def _figures(one: Score, claim: Claim, others: Iterable[Score], absent: ClaimStatus) -> list[Figure]:
     """Return the values of `claim` on `one`; the last one has the note."""
     found = []
     if claim.minutes is not None or not claim.scored:
@@ -187,7 +194,8 @@ def _figures(one: Score, claim: Claim, others: Iterable[Score]) -> list[Figure]:
         known = base is not None and base.score_minutes is not None and one.score_minutes
         ratio = base.score_minutes / one.score_minutes if known else None  # type: ignore[union-attr, operator]
         why = f"{claim.ratio_to if one.score_minutes else one.system} has no score here"
-        found.append(_figure(one, claim, f"ratio to {claim.ratio_to}", ratio, claim.ratio, why))
+        status = absent if base is None and claim.ratio is not None else None
+        found.append(_figure(one, claim, f"ratio to {claim.ratio_to}", ratio, claim.ratio, why, status))
     return [replace(figure, note="") for figure in found[:-1]] + found[-1:]
 
 
@@ -230,11 +238,12 @@ def _figure(
         words=words,
         source=claim.source if claim else "",
         note=claim.note if claim else "",
+        round=claim.round if claim else "",
         demonstration=one.demonstration,
     )
 
 
-def _not_found(claim: Claim) -> list[Figure]:
+def _not_found(claim: Claim, absent: ClaimStatus) -> list[Figure]:
     named = {"score": claim.minutes, "quality": claim.quality, f"ratio to {claim.ratio_to}": claim.ratio}
     return [
         Figure(
@@ -242,11 +251,12 @@ def _not_found(claim: Claim) -> list[Figure]:
             system=claim.system,
             benchmark=claim.benchmark,
             what=what,
-            verdict="not found",
+            verdict=absent,
             recomputed=None,
             claimed=claimed,
             words="claimed, but there is no log of that system and benchmark",
             source=claim.source,
+            round=claim.round,
         )
         for what, claimed in named.items()
         if claimed is not None

@@ -80,7 +80,7 @@ def mismatch(summaries: Sequence[RunSummary], finished: Sequence[RunSummary], be
     """
     for what, of in _SHARED.items():
         logged = [of(one) for one in finished] or [v for one in summaries if (v := of(one)) is not None]
-        values = list(dict.fromkeys(short(value).strip("'") for value in logged))
+        values = list(dict.fromkeys(short(value, 300).strip("'") for value in logged))
         if len(values) > 1:
             return f"its runs differ in {what} ({', '.join(values)})"
     if others := {one.benchmark for one in summaries} - {benchmark, None}:

@@ -185,9 +185,7 @@ def score_set(
     if interval and interval[0] == 0:
         notes.append("too few runs with too much spread: the lower confidence limit is not meaningful")
     if division == keys.CLOSED and rules and not demonstration and converged is None:
-        notes.append(
-            "the score was computed without the check that a closed result converges no faster than the reference"
-        )
+        notes.append("score computed without the check that a closed result converges no faster than the reference")
     if division == keys.OPEN and any(failed and failed.startswith("ended at") for failed in why):
         notes.append("the open division allows any stopping criterion; this score is the time to the target")
     notes += [one.message for one in ledger_findings([summaries[i] for i in selected.chosen])]

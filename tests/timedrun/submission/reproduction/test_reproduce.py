@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from decimal import Decimal
@@ -101,7 +102,7 @@ def test_every_claim_and_unclaimed_score_has_a_figure(
     claims = [
         Claim(submitter="Example", system="slow", benchmark="resnet", minutes="12.0", source="here", note="a word"),
         Claim(system="fast", benchmark="resnet", quality="0.9", ratio_to="slow", ratio="4.0"),
-        Claim(system="gone", benchmark="resnet", minutes="1"),
+        Claim(system="gone", benchmark="resnet", minutes="1", round="v2.1"),
     ]
     found = reproduce(round_folder, claims)
     verdicts = {(figure.system, figure.what): figure.verdict for figure in found.figures}
@@ -110,24 +111,54 @@ def test_every_claim_and_unclaimed_score_has_a_figure(
         ("fast", "score"): "not claimed",
         ("fast", "quality"): "differs",
         ("fast", "ratio to slow"): "reproduced",
-        ("gone", "score"): "not found",
+        ("gone", "score"): "not here",
     }
     assert not found.reproduced
     assert "12.000 min (unverified)" in found.text
     assert "4.000x (unverified)" in found.text
     assert "[1] here" in found.text
     assert "a word" in found.text
-    assert "Not reproduced: 2 of 4 claimed values" in found.text
+    assert "Not reproduced: 2 of 3 claimed values present" in found.text
     assert NOTICE in found.text
     assert json.loads(json.dumps(found.as_dict()))["verified"] is False
-    assert reproduce(round_folder, claims[:1]).reproduced
+    assert "Not here: 1 claim of v2.1 (gone resnet)." in found.text
+    assert reproduce(round_folder, [claims[0], claims[2]]).reproduced
+
+
+def test_claims_without_any_log_here_are_not_reproduced(round_folder: Path) -> None:
+    found = reproduce(round_folder, [Claim(system="gone", benchmark="resnet", minutes="1")])
+    assert not found.reproduced
+    assert "Nothing compared: no claim is about the logs here." in found.text
+
+
+def test_a_ratio_to_a_system_that_is_not_here_is_not_here(round_folder: Path) -> None:
+    claim = Claim(system="fast", benchmark="resnet", minutes="3", ratio_to="gone", ratio="4.0")
+    found = reproduce(round_folder, [claim])
+    verdicts = {one.what: one.verdict for one in found.figures if one.system == "fast"}
+    assert verdicts == {"score": "reproduced", "ratio to gone": "not here"}
+    assert found.reproduced
+
+
+def test_a_score_claimed_by_two_sources_is_shown_once(round_folder: Path) -> None:
+    claims = [Claim(system="slow", benchmark="resnet", minutes=text, source=text) for text in ("12", "12.000")]
+    table = reproduce(round_folder, claims).text.splitlines()
+    assert sum("12.000 min (unverified)" in line for line in table) == 1
+    assert ["12.000", "reproduced", "[2]"] in [line.split() for line in table]
+
+
+def test_a_claim_of_a_package_without_its_logs_is_not_reproduced(round_folder: Path) -> None:
+    make_manifest(round_folder / "Example")
+    shutil.rmtree(round_folder / "Example" / "results" / "slow")
+    found = reproduce(round_folder)
+    assert not found.reproduced
+    assert {one.verdict for one in found.figures if one.system == "slow"} == {"not found"}
 
 
 def test_a_claim_on_a_set_that_has_no_score_says_why(tmp_path: Path, make_logs: Callable[..., None]) -> None:
     make_logs(tmp_path / "set", (1.0, 2.0), "1xCPU-baseline")
     claim = Claim(system="1xCPU-baseline", benchmark="resnet", minutes="1.5", ratio_to="other", ratio="2")
     found = reproduce(tmp_path, [claim])
-    assert [figure.verdict for figure in found.figures] == ["cannot be scored", "cannot be scored"]
+    assert [figure.verdict for figure in found.figures] == ["cannot be scored", "not here"]
     assert "exactly 5" in found.text
     assert not found.reproduced
 

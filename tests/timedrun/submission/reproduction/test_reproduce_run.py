@@ -51,7 +51,7 @@ def make_runs(tmp_path: Path, write_run: Callable[..., Path]) -> MakeRuns:
 
 def judged(old: list[RecordedRun], new: Sequence[RecordedRun | None]) -> SetVerdict:
     return compare_runs(
-        "set", [(a, b or a, "" if b else "its run ended with exit code 1") for a, b in zip(old, new, strict=True)]
+        "set", [(a, b or a, "" if b else "the run ended with exit code 1") for a, b in zip(old, new, strict=True)]
     )
 
 
@@ -143,7 +143,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_judged(make_runs: MakeRuns
     assert not found.reproduced
     assert found.courses_equal == 2
     assert found.time is not None
-    assert "run 2 could not be repeated: its run ended with exit code 1" in found.sentence
+    assert "run 2 could not be repeated: the run ended with exit code 1" in found.sentence
     assert "(2 of 3 runs repeated)" in found.sentence
     assert judged(old, [None] * 3).sentence.startswith("Quality: not reproduced: run 0 could not be repeated")
 

@@ -1,0 +1,43 @@
+"""The runs of a results folder are one set: equal configs, a seed each."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from timedrun.config import RunConfig, digest, digest_of, dump
+from timedrun.methods import EMA
+from timedrun.run.result_set import next_seed, other_config
+
+
+def keep(folder: Path, number: int, text: str) -> None:
+    (folder / f"run_{number}").mkdir(parents=True)
+    (folder / f"run_{number}" / "config.json").write_text(text)
+
+
+def test_the_next_seed_is_the_configs_own_or_the_lowest_that_no_run_has(
+    tmp_path: Path, toy_config: Callable[..., RunConfig]
+) -> None:
+    assert next_seed(toy_config(), tmp_path / "none") == 1
+    assert next_seed(toy_config(seed=7), tmp_path) == 7
+    for number, seed in enumerate((1, 2, 4)):
+        keep(tmp_path, number, json.dumps(dump(toy_config(seed=seed))))
+    keep(tmp_path, 8, "{")
+    keep(tmp_path, 9, "[]")
+    assert next_seed(toy_config(), tmp_path) == 3
+    assert next_seed(toy_config(seed=4), tmp_path) == 3
+    assert next_seed(toy_config(seed=5), tmp_path) == 5
+
+
+def test_a_folder_of_another_config_is_named_with_both_digests_and_the_settings(
+    tmp_path: Path, toy_config: Callable[..., RunConfig]
+) -> None:
+    config = toy_config()
+    assert digest_of(json.loads(json.dumps(dump(config)))) == digest(config)
+    keep(tmp_path, 3, json.dumps(dump(replace(config, seed=9))))
+    assert other_config(config, tmp_path) == "" == other_config(config, tmp_path / "none")
+    other = replace(config, global_batch=8, methods=(EMA(),))
+    words = other_config(other, tmp_path)
+    for part in ("run_3", digest(config)[:16], digest(other)[:16], "global_batch 4 there and 8 here", "methods.ema"):
+        assert part in words
+    assert "differ in name or notes" in other_config(replace(config, name="toy_mine"), tmp_path)

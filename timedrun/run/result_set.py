@@ -1,0 +1,50 @@
+"""The set that a results folder holds: runs of one config, each with a seed of its own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from timedrun.config import RunConfig, differing, digest, digest_of, dump
+from timedrun.errors import TimedrunError
+from timedrun.storage.result_files import CONFIG, read_json
+
+MOST_NAMED: Final = 6  # settings that differ, in a message
+
+
+def recorded_configs(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the config.json of each run_N in `folder`, in no order, as far as it can be read."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for path in folder.glob(f"run_*/{CONFIG}"):
+        try:
+            values = read_json(path)
+        except TimedrunError:
+            continue
+        if isinstance(values, dict):
+            found[path.parent.name] = values
+    return found
+
+
+def next_seed(config: RunConfig, folder: Path) -> int:
+    """Return the config's own seed if no run in `folder` has it, else the lowest from 1 up that none has."""
+    used = {values.get("seed") for values in recorded_configs(folder).values()}
+    return next(seed for seed in itertools.chain([config.seed], itertools.count(1)) if seed not in used)
+
+
+def other_config(config: RunConfig, folder: Path) -> str:
+    """Return which run in `folder` has another config and how it differs, or "" if none has."""
+    recorded = sorted(recorded_configs(folder).items())
+    own, mine = (digest(config), dump(config)) if recorded else ("", {})
+    for name, values in recorded:
+        if (theirs := digest_of(values)) != own:
+            rows = [(key, *pair) for key, *pair in differing(values, mine) if key != "seed"]
+            named = ", ".join(f"{key} {then} there and {now} here" for key, then, now in rows[:MOST_NAMED])
+            more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
+            return (
+                f"{folder} holds runs of another config, and the runs of a folder are one set: {name} has the digest"
+                f" {theirs[:16]}, this config {own[:16]}; they differ in {named or 'name or notes'}{more}. Choose"
+                " another --results folder; without it, the folder is named after the config (--name)."
+            )
+    return ""
