@@ -249,8 +249,10 @@ def add_reproduce(parser: ArgumentParser) -> None:
 
 
 def add_plot(parser: ArgumentParser) -> None:
-    parser.add_argument("sets", nargs="+", metavar="RESULTS", help="result set")
-    parser.add_argument("--out", required=True, help="a .png, .svg or .pdf file")
+    parser.add_argument("sets", nargs="+", metavar="PATH", help="result set, or folder of several")
+    parser.add_argument("--out", help="a .png, .svg or .pdf file (default: <PATH>/<WHAT>_over_time.png of one folder)")
+    what = ("quality", "loss", "throughput")
+    parser.add_argument("--what", choices=what, default=what[0], help="values to plot (default: quality)")
 
 
 def add_export(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`timedrun plot`: plot quality over time of result sets."""
+"""`timedrun plot`: plot quality, training loss or throughput over time of result sets."""
 
 from __future__ import annotations
 
@@ -7,20 +7,38 @@ import json
 from pathlib import Path
 
 from mlevents.summary import RunSummary
-from timedrun.errors import ExitCode
+from timedrun.errors import ExitCode, UsageError
 from timedrun.submission import plot as plots
-from timedrun.submission.scoring.run_set import only_set
+from timedrun.submission.scoring.run_set import is_packaged, sets_at
 
 
 def plot(arguments: argparse.Namespace) -> ExitCode:
-    """Plot quality over time, one colour per set."""
+    """Plot all sets at the paths, one colour per set; a set that is a copy of another one is plotted once."""
     sets: dict[str, list[RunSummary]] = {}
+    seen: set[frozenset[str]] = set()
     for name in arguments.sets:
-        records = only_set(Path(name))
-        if invalid := [str(one.path) for one in records if not one.events]:
-            raise plots.PlotError(f"{', '.join(invalid)}: not an MLPerf log; nothing was plotted.")
-        label = records[0].config_name or Path(name).name
-        sets[f"{label} ({name})" if label in sets else label] = records
-    plots.plot_quality(sets, Path(arguments.out))
-    print(json.dumps({"figure": arguments.out}) if arguments.json else f"figure: {arguments.out}")
+        for (_, system, benchmark), records in sets_at(Path(name)):
+            if invalid := [str(one.path) for one in records if not one.events]:
+                raise plots.PlotError(f"{', '.join(invalid)}: not an MLPerf log; nothing was plotted.")
+            content = frozenset(one.sha256 for one in records)
+            if content not in seen:
+                seen.add(content)
+                folder = records[0].path.parent
+                label = records[0].config_name or (
+                    system if is_packaged(folder.resolve(), [benchmark]) else folder.name
+                )
+                sets[f"{label} ({folder})" if label in sets else label] = records
+    out = Path(arguments.out) if arguments.out else default_out(arguments.sets, arguments.what)
+    plots.plot_quality(sets, out, arguments.what)
+    print(json.dumps({"figure": str(out)}) if arguments.json else f"figure: {out}")
     return ExitCode.OK
+
+
+def default_out(sets: list[str], what: str) -> Path:
+    """Return the figure's file in the one folder to plot; raise UsageError unless there is one other than a package."""
+    folder = Path(sets[0])
+    parts = {"results", "systems"}
+    packaged = is_packaged(folder.resolve()) or any((folder / part).is_dir() for part in parts)
+    if len(sets) > 1 or not folder.is_dir() or packaged:
+        raise UsageError("--out FILE is required, except for a single folder that is not a package.")
+    return folder / f"{what}_over_time.png"

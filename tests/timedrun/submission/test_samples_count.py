@@ -64,12 +64,13 @@ def test_a_loss_is_plotted_as_a_number_with_its_target(
     two: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(plot, "_save", lambda figure, out: seen.append(figure.axes[0]))
+    monkeypatch.setattr(plot, "_save", lambda figure, out: seen.append(figure))
     plot.plot_quality({one.name: runs(one) for one in two}, tmp_path / "figure.png")
-    axes = seen[0]
+    (figure,) = seen
+    axes = figure.axes[0]
     assert axes.get_ylabel() == "log perplexity"
     assert [text.get_text() for text in axes.texts] == ["target 3.3"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
-        "slow: median 14.5 minutes, 10 of 10 runs",
-        "fast: median 7.2 minutes, 10 of 10 runs",
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == [
+        "slow: median 14.500 min, 10 of 10 runs",
+        "fast: median 7.250 min, 10 of 10 runs",
     ]

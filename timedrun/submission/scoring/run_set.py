@@ -47,8 +47,8 @@ def sets_of(folder: Path, found: Sequence[RunSummary]) -> dict[SetName, list[Run
     return sets
 
 
-def only_set(path: Path) -> list[RunSummary]:
-    """Return the runs of the only set at `path`; raise UsageError if there is not exactly one."""
+def sets_at(path: Path) -> list[tuple[SetName, list[RunSummary]]]:
+    """Return all sets at `path`, each with its name; raise UsageError if there is none."""
     folders: dict[Path, list[RunSummary]] = {}
     require_log(path)
     for file in existing(path):
@@ -58,6 +58,12 @@ def only_set(path: Path) -> list[RunSummary]:
     ]
     if not sets:
         raise UsageError(f"no result_*.txt found in {path}.")
+    return sets
+
+
+def only_set(path: Path) -> list[RunSummary]:
+    """Return the runs of the only set at `path`; raise UsageError if there is not exactly one."""
+    sets = sets_at(path)
     if len(sets) > 1:
         named = ", ".join(f"{system} {benchmark} in {runs[0].path.parent}" for (_, system, benchmark), runs in sets)
         raise UsageError(f"{path} holds {len(sets)} sets; pass one of them: {named}.")
