@@ -93,5 +93,5 @@ def test_unusable_settings_are_errors_before_any_process_starts(store: Path, con
     with pytest.raises(DataError, match="has 40 training sequences, fewer than a batch of 41"):
         measure(config, replace(options, batch=41))
     short = replace(config, data=replace(config.data, longest=128))
-    with pytest.raises(DataError, match=r"sequences of 512 tokens, data\.longest is 128"):
+    with pytest.raises(DataError, match=r"sequences of 512 tokens, but data\.longest is 128"):
         measure(short, options)

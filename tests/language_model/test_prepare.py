@@ -114,7 +114,7 @@ def test_a_killed_preparation_leaves_no_store_and_goes_on_to_the_same_bytes(
     with pytest.raises(DataError, match="contains no prepared text"):
         RaggedStore(store, "train")
     build(inputs, store)
-    assert "shards found finished" in capsys.readouterr().err
+    assert "shards already finished" in capsys.readouterr().err
     build(inputs, tmp_path / "uninterrupted")
     assert fingerprint(store) == fingerprint(tmp_path / "uninterrupted")
 
@@ -137,7 +137,7 @@ def test_a_damaged_or_foreign_finished_part_is_made_again(
     parts[2].write_bytes(parts[3].read_bytes())
     capsys.readouterr()
     build(inputs, tmp_path / "a")
-    assert f", {len(parts) - 3} shards found finished" in capsys.readouterr().err
+    assert f", {len(parts) - 3} shards already finished" in capsys.readouterr().err
     build(inputs, tmp_path / "b")
     assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 

@@ -111,9 +111,9 @@ def test_other_settings_or_images_for_a_complete_store_are_refused(tmp_path: Pat
     store = tmp_path / "store"
     build(images, store, RAW)
     before = fingerprint(store)
-    with pytest.raises(DataError, match=r"prepared differently: size is 16 there, 20 now\. It was not modified"):
+    with pytest.raises(DataError, match=r"prepared differently: size is 16 there but 20 now\. It was not modified"):
         build(images, store, StoreConfig(format="raw", size=20))
-    with pytest.raises(DataError, match="format is raw there, jpeg now"):
+    with pytest.raises(DataError, match="format is raw there but jpeg now"):
         build(images, store, JPEG)
     (images / "train" / CLASSES[0] / f"{CLASSES[0]}_0.JPEG").unlink()
     with pytest.raises(DataError, match="the images differ"):

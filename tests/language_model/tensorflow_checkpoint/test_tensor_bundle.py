@@ -101,7 +101,7 @@ def test_a_truncated_index_is_refused_wherever_it_ends(tmp_path_factory: pytest.
 def test_truncated_data_is_refused_before_anything_is_read(prefix: Path) -> None:
     shard = prefix.with_name(prefix.name + ".data-00001-of-00003")
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(BundleError, match=r"data-00001-of-00003: has \d+ bytes, tensor .* ends at \d+: truncated"):
+    with pytest.raises(BundleError, match=r"data-00001-of-00003: has \d+ bytes, but tensor .* ends at \d+: truncated"):
         TensorBundle(prefix)
 
 
