@@ -109,11 +109,11 @@ def progress(items: Collection[T], what: str, *, shown: bool) -> Iterator[T]:
         for number, item in enumerate(items):
             if shown and sys.stderr.isatty() and time.monotonic() - started >= PATIENCE:
                 written = True
-                write(f"\r{what}: {number:,} of {len(items):,}\x1b[K")
+                stage(f"{what}: {number:,} of {len(items):,}")
             yield item
     finally:
         if written:
-            write("\r\x1b[K")
+            stage("")
 
 
 def say(text: str) -> None:

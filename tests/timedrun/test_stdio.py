@@ -65,7 +65,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("stream", "shown", "written"),
     [
-        (Terminal(), True, "\rsets checked: 2 of 4\x1b[K\rsets checked: 3 of 4\x1b[K\r\x1b[K"),
+        (Terminal(), True, "\r\x1b[Ksets checked: 2 of 4\r\x1b[Ksets checked: 3 of 4\r\x1b[K"),
         (Terminal(), False, ""),
         (io.StringIO(), True, ""),
     ],

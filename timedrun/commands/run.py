@@ -27,7 +27,7 @@ from timedrun.run.rank import run_rank
 from timedrun.run.result_set import next_seed, recorded_configs
 from timedrun.run.worker import LaunchOptions, execute
 from timedrun.storage import ledger, result_files
-from timedrun.submission.table import columns
+from timedrun.submission import table
 
 
 def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:
@@ -144,7 +144,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         stdio.write(json.dumps({"results": str(folder), "runs": found}, indent=2) + "\n", sys.stdout)
     else:
         header = ["run", "seed", "time (unverified)", "quality", "outcome"]
-        stdio.show("\n".join(map(printable, columns(header, rows, width=stdio.terminal_columns(sys.stdout)))))
+        table.show(header, rows)
         done = sum(row[2] != "-" for row in rows)
         rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
         stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))
