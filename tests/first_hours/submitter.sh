@@ -28,7 +28,7 @@ sees 'error .*fp16' && sees 'nothing was run'
 # The runs of a folder are one set; a seed that is taken does not get into it.
 run timedrun run "${digits[@]}" --runs 2
 sees '2 of 2 runs reached the target'
-fails 1 timedrun run "${digits[@]}" --seed 2
+fails 2 timedrun run "${digits[@]}" --seed 2
 sees 'already has seed 2' && sees 'the next free one is 3'
 [ "$(ls $set | grep -c result_)" = 2 ]
 

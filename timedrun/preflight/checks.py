@@ -25,7 +25,7 @@ from timedrun.methods import EMA
 from timedrun.preflight import dry_run
 from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
-from timedrun.run.result_set import set_conflict
+from timedrun.run.result_set import other_config
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.result_files import ResultPaths
 from timedrun.training.batch_plan import BatchPlan
@@ -56,7 +56,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *launch_problems(config, options),
         *device_problems(config, place.local_world_size),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
-        *([] if options.resume or not (clash := set_conflict(config, options.paths.folder)) else [clash]),
+        *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
         *result_problems(
             options.paths,
             options.resume,

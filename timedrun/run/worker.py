@@ -32,7 +32,7 @@ from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.load_counters import LoadCounters
 from timedrun.run.progress import Progress
-from timedrun.run.result_set import set_conflict
+from timedrun.run.result_set import other_config
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
 from timedrun.storage import ledger, result_files
@@ -234,8 +234,8 @@ def on_first(ranks: ProcessGroup, function: Callable[[], T]) -> T | None:
 def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> RunLog:
     """Create the result's log, which only one process can, and the other files of the run."""
     paths = options.paths
-    if clash := set_conflict(settings, paths.folder):  # started by a launcher, without checks before it
-        raise TimedrunError(clash)
+    if other := other_config(settings, paths.folder):  # started by a launcher, without checks before it
+        raise TimedrunError(other)
     paths.folder.mkdir(parents=True, exist_ok=True)
     try:
         paths.side.mkdir()  # only one process can: no run of another is overwritten

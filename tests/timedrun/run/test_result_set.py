@@ -7,7 +7,7 @@ from pathlib import Path
 
 from timedrun.config import RunConfig, digest, digest_of, dump
 from timedrun.methods import EMA
-from timedrun.run.result_set import next_seed, other_config, set_conflict
+from timedrun.run.result_set import next_seed, other_config, repeated_seed
 
 
 def keep(folder: Path, number: int, text: str) -> None:
@@ -33,10 +33,9 @@ def test_a_seed_that_a_run_of_the_folder_has_is_refused_with_the_next_free_one(
     tmp_path: Path, toy_config: Callable[..., RunConfig]
 ) -> None:
     keep(tmp_path, 0, json.dumps(dump(toy_config(seed=1))))
-    assert set_conflict(toy_config(seed=2), tmp_path) == ""
-    words = set_conflict(toy_config(seed=1), tmp_path)
+    assert repeated_seed(toy_config(seed=2), tmp_path) == ""
+    words = repeated_seed(toy_config(seed=1), tmp_path)
     assert "run_0 already has seed 1" in words and "the next free one is 2" in words
-    assert "of another config" in set_conflict(toy_config(seed=1, global_batch=8), tmp_path)
 
 
 def test_a_folder_of_another_config_is_named_with_both_digests_and_the_settings(
