@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Check style and types and run the tests in the demo's environment. Arguments go to pytest.
+# Check style and types and run the tests in the virtual environment .venv. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/setup.sh
+scripts/setup.sh dev
 . scripts/environment.sh
 command -v pytest >/dev/null || { echo "no pytest here; in a container use the image of --target test" >&2; exit 1; }
 ruff check .

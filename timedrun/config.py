@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -16,6 +14,7 @@ import tyro
 
 from timedrun.errors import TimedrunError, UsageError
 from timedrun.methods import REGISTRY, Method
+from timedrun.storage.config_values import differing, digest_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,41 +167,20 @@ def load(kind: type[Config], values: dict[str, Any], source: str = "the config")
 
 
 def digest(config: RunConfig) -> str:
-    """Return the SHA-256 of the canonical dump without the seed: equal for all runs of one set."""
+    """Return the `digest_of` the canonical dump."""
     return digest_of(dump(config))
 
 
-def digest_of(values: Mapping[str, Any]) -> str:
-    """Return the `digest` of the config that `dump` wrote as `values`."""
-    plain = {**values, "seed": 0}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def override(
-    config: Config, arguments: Sequence[str], *, only: Sequence[str] = (), without: Sequence[str] = (), prog: str = ""
-) -> Config:
+def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Config:
     """Return `config` with command-line overrides such as `--optimizer.peak-lr 8.5 --methods.ema.half-life 50`.
 
-    Args:
-        only: names of the methods to keep. without: names of the methods to leave out.
-
     Raises:
-        UsageError: the config has no method of a name.
         SystemExit: 2, from tyro, which prints the unknown option and the nearest valid one.
     """
-    names = [method.name for method in config.methods]
-    for name in (*only, *without):
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-            meant = f" Did you mean {near[0]}?" if near else ""
-            raise UsageError(
-                f"config {config.name} has no method '{name}'.{meant} It has: {', '.join(names) or 'none'}."
-            )
-    kept = [m for m in config.methods if (not only or m.name in only) and m.name not in without]
     if not arguments:
-        return replace(config, methods=tuple(kept))
+        return config
     # One flag group for each method by name: tyro would address members of a tuple by position.
-    methods = make_dataclass("methods", [(m.name, type(m), field(default=m)) for m in kept], frozen=True)
+    methods = make_dataclass("methods", [(m.name, type(m), field(default=m)) for m in config.methods], frozen=True)
     rest = replace(config, methods=())
     everything = make_dataclass(
         "everything",
@@ -216,35 +194,11 @@ def override(
     parsed: Any = tyro.cli(
         everything, args=list(arguments), prog=prog or None, description=about, config=(tyro.conf.SuppressFixed,)
     )
-    chosen = tuple(getattr(parsed.methods, m.name) for m in kept)
+    chosen = tuple(getattr(parsed.methods, m.name) for m in config.methods)
     changed: Config = replace(parsed.config, methods=chosen)
     return changed
 
 
-def flatten(values: object, prefix: str = "") -> dict[str, object]:
-    """Return nested plain values as `{"optimizer.peak_lr": 2.048}`, a method's fields under its name."""
-    if isinstance(values, dict):
-        items = [(str(key), value) for key, value in values.items() if key != "method"]
-        if "method" in values and not items:
-            return {prefix: "on"}
-    elif isinstance(values, list) and values and all(isinstance(v, dict) and "method" in v for v in values):
-        items = [(str(value["method"]), value) for value in values]
-    else:
-        return {prefix: values}
-    flat: dict[str, object] = {}
-    for key, value in items:
-        flat |= flatten(value, f"{prefix}.{key}" if prefix else key)
-    return flat
-
-
 def difference(a: RunConfig, b: RunConfig) -> list[tuple[str, object, object]]:
-    """Return the settings in which two configs differ as (name, value in a, value in b), "-" for a missing one. Names
-    and notes are left out."""
+    """Return the settings in which two configs differ, as `differing`."""
     return differing(dump(a), dump(b))
-
-
-def differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str, object, object]]:
-    """Return `difference` of two dumps, such as config.json of a run."""
-    left, right = flatten(a), flatten(b)
-    names = [name for name in left | right if name not in ("name", "notes")]
-    return [(k, left.get(k, "-"), right.get(k, "-")) for k in names if left.get(k, "-") != right.get(k, "-")]

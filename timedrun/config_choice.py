@@ -6,7 +6,6 @@ methods    digits_methods-blurpool    baseline+ema(half_life=8)-label_smoothing 
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from timedrun.benchmark import Benchmark
 from timedrun.config import Config, RunConfig, digest, load, method_of, override
-from timedrun.errors import TimedrunError, UsageError
+from timedrun.errors import TimedrunError, UsageError, nearest
 from timedrun.methods import REGISTRY, Method
 from timedrun.storage.result_files import read_json, read_text
 
@@ -63,7 +62,12 @@ def config_of(
         changed = with_change(changed, change)
     for one in add:
         changed = with_change(changed, *changes_of(f"+{one}"))
-    changed = override(changed, overrides, only=only, without=without, prog=prog)
+    if only:
+        chosen = [_method(changed, method) for method in only]
+        changed = replace(changed, methods=tuple(method for method in changed.methods if method in chosen))
+    for method in without:
+        changed = with_change(changed, ("-", method, {}))
+    changed = override(changed, overrides, prog=prog)
     if name is None and changed.name == base.name and digest(changed) != digest(base):
         shipped = replace(changed, name=re.sub(r"-[0-9a-f]{8}$", "", base.name))  # equal settings have one name
         name = f"{shipped.name}-{digest(shipped)[:8]}"
@@ -125,7 +129,8 @@ def with_change(config: Config, change: Change) -> Config:
     with the given fields changed."""
     sign, name, given = change
     if sign == "-":
-        return override(config, [], without=[name])
+        left_out = _method(config, name)
+        return replace(config, methods=tuple(method for method in config.methods if method != left_out))
     kind = REGISTRY.get(name)
     if kind is None:
         raise UsageError(f"there is no method '{name}'.{nearest(name, REGISTRY)} Methods: {', '.join(REGISTRY)}.")
@@ -148,10 +153,14 @@ def with_change(config: Config, change: Change) -> Config:
     return replace(config, methods=tuple(has[name] for name in kept))
 
 
-def nearest(typed: str, names: Sequence[str] | dict[str, Any]) -> str:
-    """Return " Did you mean ...?" for a misspelt name, "" if none is near."""
-    near = difflib.get_close_matches(typed, names, n=1, cutoff=0.4)
-    return f" Did you mean {near[0]}?" if near else ""
+def _method(config: RunConfig, name: str) -> Method:
+    """Return the method `name` of `config`; raise UsageError if it has none."""
+    has = {method.name: method for method in config.methods}
+    if name not in has:
+        raise UsageError(
+            f"config {config.name} has no method '{name}'.{nearest(name, has)} It has: {', '.join(has) or 'none'}."
+        )
+    return has[name]
 
 
 def _fields(kind: type[Method]) -> str:

@@ -1,7 +1,9 @@
 """Errors that end a command with a message instead of a traceback, and the exit codes."""
 
+import difflib
 import os
 import traceback
+from collections.abc import Iterable
 from enum import IntEnum
 
 from mlevents.terminal_escape import printable, printable_lines
@@ -82,3 +84,9 @@ def _origin(error: OSError) -> str:
     if not frames:
         return type(error).__name__
     return f"{frames[-1].line or frames[-1].name} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
+
+
+def nearest(typed: str, names: Iterable[str]) -> str:
+    """Return " Did you mean ...?" for a misspelt name, "" if none is near."""
+    near = difflib.get_close_matches(typed, list(names), n=1, cutoff=0.4)
+    return f" Did you mean {near[0]}?" if near else ""

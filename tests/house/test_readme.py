@@ -1,30 +1,114 @@
-"""What the README shows runs as it stands."""
+"""README and docs are true: snippets run, commands parse, links resolve, tables are complete."""
 
 import re
+import shlex
+import tomllib
+from dataclasses import MISSING, fields
 from pathlib import Path
 
-import torch
-from torch import nn
+import pytest
+
+from timedrun import cli
+from timedrun.commands.run import settings_of
+from timedrun.methods import REGISTRY
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    "README.md",
+    "results/README.md",
+    "image_classification/README.md",
+    "language_model/README.md",
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")),
+]
+VERBS = {verb for group in cli.VERBS.values() for verb in group}
+SHIPPED = {"image_classification", "language_model", "gpt", "llama31_8b"}
 
 
-def test_methods_on_an_own_model_work_as_the_readme_shows_in_six_lines() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    (code,) = [block for block in blocks if "stack(" in block]
-    setup, used = code.split("for ", 1)
-    assert len([line for line in code.splitlines() if "speed" in line or "import" in line]) <= 6
-    model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(32, 10),
-    )
-    loader = [(torch.randn(8, 3, 32, 32), torch.randint(0, 10, (8,))) for _ in range(20)]
-    names = {"my_model": model, "loader": loader, "validate": lambda m: m(loader[0][0]).argmax(1), "torch": torch}
-    exec(setup + "for " + used, names)
+def page_text(page: str) -> str:
+    return re.sub(r"\\\n\s*", "", (ROOT / page).read_text())
+
+
+def refusal(words: list[str]) -> str:
+    """Return why the command line would be refused, "" if it would not."""
+    try:
+        arguments, rest = cli.parser().parse_known_args(words)
+        if rest and arguments.verb not in cli.TAKE_OVERRIDES:
+            return f"unknown: {rest}"
+        config = getattr(arguments, "config", None)
+        of_a_config = arguments.verb in {"run", "show", "preflight"} and arguments.benchmark in SHIPPED
+        if of_a_config and config and not config.endswith((".json", ".yaml")):
+            settings_of(arguments, rest)
+    except SystemExit as error:
+        return f"exit code {error.code}" if error.code else ""
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_line_in_a_block_is_accepted(page: str) -> None:
+    lines = re.findall(r"^ {4,}(?:\$ )?timedrun ([^>\n]*)", page_text(page), flags=re.MULTILINE)
+    whole = [re.sub(r"(?<=\S)\.\.\.", "", line.replace(" ... ", " image_classification methods ")) for line in lines]
+    commands = [shlex.split(line, comments=True) for line in whole]
+    commands = [words for words in commands if words[0] in VERBS - {"bench"} and "|" not in words]
+    refused = {" ".join(words): why for words in commands if (why := refusal(words))}
+    assert not refused
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_of_a_verb_in_running_text_exists(page: str) -> None:
+    verbs = next(action for action in cli.parser()._actions if action.dest == "verb").choices
+    assert isinstance(verbs, dict)
+    unknown = [
+        f"timedrun {verb} {option}"
+        for verb, rest in re.findall(r"`timedrun (\w+)([^`]*)`", page_text(page))
+        for option in re.findall(r"(?<= )--[a-z-]+(?=[ =]|$)", rest)
+        if verb in VERBS - {*cli.TAKE_OVERRIDES} and option not in verbs[verb]._option_string_actions
+    ]
+    assert not unknown
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    assert refusal(["score", "--nothing", "PATH"]) and refusal(["run", "image_classification", "metods"])
+    assert refusal(["run", "image_classification", "methods", "--optimizer.peak", "1"])
+    assert not refusal(["run", "image_classification", "methods", "--optimizer.peak-lr", "1"])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_resolve(page: str) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#\s]+)[^)]*\)", page_text(page))
+    assert not [target for target in targets if not ((ROOT / page).parent / target).exists()]
+
+
+def test_every_page_of_docs_is_in_the_index() -> None:
+    index = page_text("docs/README.md")
+    assert not [
+        page.name for page in (ROOT / "docs").glob("*.md") if page.stem != "README" and f"({page.name})" not in index
+    ]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/own_model.md"])
+def test_methods_on_an_own_model_work_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", page_text(page), flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(code, names)
     speed = names["speed"]
-    assert any("1 convolution" in line for line in speed.report)
-    speed.verify()  # every method had an effect
+    assert any("1 convolution" in line for line in speed.report)  # type: ignore[attr-defined]
+    speed.verify()  # type: ignore[attr-defined]
+    assert list(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.parametrize("method", REGISTRY)
+def test_the_table_of_methods_has_every_method_with_its_defaults(method: str) -> None:
+    (row,) = re.findall(rf"^\| `{method}` \|.*$", page_text("docs/methods.md"), flags=re.MULTILINE)
+    for field in fields(REGISTRY[method]):
+        default = "` (required)" if field.default is MISSING else "=" + re.sub("'", '"', repr(field.default)) + "`"
+        assert f"`{field.name}{default}" in row
+
+
+def test_the_readme_has_every_extra_and_one_screen_a_topic() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    readme = page_text("README.md")
+    assert not [extra for extra in project["optional-dependencies"] if f"`{extra}`" not in readme]
+    assert len(readme.splitlines()) <= 150

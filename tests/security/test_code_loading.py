@@ -18,7 +18,8 @@ from timedrun.distributed.rank_process import module_command
 from timedrun.errors import UsageError
 from timedrun.run import checkpoint_file
 from timedrun.run.checkpoint_file import CheckpointError
-from timedrun.submission.reproduction.recorded_run import digest_of, recorded_run_of
+from timedrun.storage.config_values import digest_of
+from timedrun.submission.reproduction.recorded_run import recorded_run_of
 
 TELLS = "import pathlib; pathlib.Path({mark!r}).touch()\n"
 

@@ -46,17 +46,6 @@ def test_overrides_reach_nested_settings_and_methods_by_name() -> None:
     assert [m.name for m in config.methods] == [m.name for m in imagenet_methods().methods]
 
 
-def test_methods_are_kept_and_left_out_by_name() -> None:
-    assert [m.name for m in override(imagenet_methods(), [], only=["ema", "blurpool"]).methods] == ["blurpool", "ema"]
-    without = override(imagenet_methods(), [], without=["progressive_resizing"])
-    assert "progressive_resizing" not in [m.name for m in without.methods]
-
-
-def test_a_misspelt_method_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match="Did you mean ema"):
-        override(imagenet_methods(), [], only=["emma"])
-
-
 def test_a_misspelt_option_ends_with_usage_and_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         override(imagenet_baseline(), ["--optimizer.peek-lr", "1"])

@@ -10,9 +10,10 @@ from itertools import groupby
 from timedrun import stdio
 from timedrun.benchmark import find
 from timedrun.commands.run import settings_of
-from timedrun.config import difference, digest, dump, flatten
+from timedrun.config import difference, digest, dump
 from timedrun.config_choice import config_of
 from timedrun.errors import ExitCode
+from timedrun.storage.config_values import flatten
 from timedrun.submission.table import columns
 
 

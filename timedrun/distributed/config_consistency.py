@@ -9,10 +9,11 @@ from pathlib import Path
 
 import torch
 
-from timedrun.config import RunConfig, dump, flatten
+from timedrun.config import RunConfig, dump
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.provenance import system
+from timedrun.storage.config_values import flatten
 
 
 class ConfigMismatch(UsageError):

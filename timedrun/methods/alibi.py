@@ -131,10 +131,11 @@ class _ALiBiHooks(Hooks):
 
 @dataclass(frozen=True, kw_only=True)
 class ALiBi(Method):
-    """Attention with linear biases, for transformers' GPT-2 (Press, Smith and Lewis 2022), as in MosaicML Composer.
+    """Linear attention biases for transformers' GPT-2; reshapes training batches (B, L) to (4 B, L / 4) by default.
 
-    Its authors' finding is that such a model, trained on short sequences, is as good on long ones: training sequences
-    are cut to `train_sequence_length_scaling` of their length, evaluation keeps the whole.
+    Press, Smith and Lewis 2022 (arXiv 2108.12409), as in MosaicML Composer. Its authors' finding is that such a model,
+    trained on short sequences, is as good on long ones: training sequences are cut to `train_sequence_length_scaling`
+    of their length, evaluation keeps the whole.
     """
 
     name: ClassVar[str] = "alibi"

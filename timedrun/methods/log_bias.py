@@ -13,22 +13,30 @@ from timedrun.methods.method import Method, NoEffect
 
 
 @torch.no_grad()
-def linear_log_constant_bias(model: nn.Module) -> int:
-    """Set the bias of every nn.Linear to -ln(out_features) (-6.9078 for 1000), in place; returns how many were set."""
-    biased = [module for module in model.modules() if isinstance(module, nn.Linear) and module.bias is not None]
-    for layer in biased:
-        layer.bias.fill_(-math.log(layer.out_features))
-    return len(biased)
+def linear_log_constant_bias(model: nn.Module) -> str | None:
+    """Set the bias of the classifier to -ln(out_features) (-6.9078 for 1000), in place; return a description of it.
+
+    The classifier is the model's last module with parameters, in order of registration; None if that is not an
+    nn.Linear with a bias.
+    """
+    name, last = next(((n, part) for n, part in reversed([*model.named_modules()]) if part._parameters), ("", model))
+    if not isinstance(last, nn.Linear) or last.bias is None:
+        return None
+    last.bias.fill_(-math.log(last.out_features))
+    return f"bias of {name or 'the model'} set to -ln({last.out_features})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogBias(Method):
-    """Bias initializer used with binary cross-entropy in MLPerf v2.0's ResNet-50 methods run."""
+    """Initial bias of the classifier for binary cross-entropy, as in MLPerf v2.0's ResNet-50 methods run."""
 
     name: ClassVar[str] = "log_bias"
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        count = linear_log_constant_bias(model)
-        if not count:
-            raise NoEffect("log_bias found no nn.Linear with a bias in the model; remove it from the methods")
-        return model, f"{count} linear biases set to -ln(outputs)"
+        changed = linear_log_constant_bias(model)
+        if changed is None:
+            raise NoEffect(
+                "log_bias sets the bias of a classifier, but the model's last layer with parameters is not an "
+                "nn.Linear with a bias; remove it from the methods"
+            )
+        return model, changed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from timedrun.methods.method import Hooks, Method
 
@@ -50,6 +50,17 @@ def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor
         return F.interpolate(inputs, scale_factor=scale, mode="nearest")
     size = [int(float(side) * scale) for side in inputs.shape[2:]]
     return F.interpolate(inputs, size=size, mode="bilinear", antialias=True, align_corners=False)
+
+
+def fixed_size(model: nn.Module) -> tuple[str, object] | None:
+    """Return name and image size of a part that takes no other size, such as the patch embedding of a timm ViT."""
+    for name, part in model.named_modules():
+        size = getattr(part, "img_size", None) if getattr(part, "strict_img_size", False) else None
+        if type(part).__module__ == "torchvision.models.vision_transformer":
+            size = getattr(part, "image_size", None)
+        if size:
+            return name or type(part).__name__, size
+    return None
 
 
 class _ProgressiveResizingHooks(Hooks):
@@ -128,6 +139,14 @@ class ProgressiveResizing(Method):
                 raise ValueError(
                     f"progressive_resizing.{field} is one of {get_args(kind)}, not {getattr(self, field)!r}"
                 )
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        if fixed := fixed_size(model):
+            raise ValueError(
+                f"progressive_resizing trains on images of several sizes, but {fixed[0]} of the model takes {fixed[1]} "
+                "px only; remove it from the methods, or create the model for any size (timm: dynamic_img_size=True)"
+            )
+        return model, ""
 
     def hooks(self) -> Hooks:
         return _ProgressiveResizingHooks(self)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from timedrun.methods.method import Method, NoEffect
@@ -44,9 +45,37 @@ class Stack:
 
     def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
         """Pass one training batch through every method; `progress` is the elapsed fraction of the run in [0, 1]."""
+        if not isinstance(inputs, Tensor):
+            raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
         for hooks in self._hooks.values():
             inputs, targets = hooks.batch(inputs, targets, progress, classes)
         return inputs, targets
+
+    def batch_dict(self, batch: Mapping[str, Tensor], progress: float) -> dict[str, Tensor]:
+        """Pass a batch of a transformers model through every method: "pixel_values", or "input_ids" and every other
+        field of their shape (attention_mask, labels, ...). Fields of other shapes are kept.
+
+        Raises ValueError if a method changes targets, or the number of rows that a kept field belongs to.
+        """
+        key = "pixel_values" if "pixel_values" in batch else "input_ids"
+        if key not in batch:
+            raise ValueError(f"a batch needs pixel_values or input_ids, got {', '.join(batch)}; pass tensors to batch")
+        inputs = batch[key]
+        rows = torch.arange(len(inputs), device=inputs.device)
+        if key == "pixel_values":
+            pixels, targets = self.batch(inputs, rows, progress, len(inputs))
+            changed, same = {key: pixels}, targets.dtype == rows.dtype
+        else:  # token methods cut and reshape: done to positions, one result serves every field
+            positions = torch.arange(inputs.numel(), device=inputs.device).view(inputs.shape)
+            positions, targets = self.batch(positions, positions, progress, 0)
+            changed = {name: field.flatten()[positions] for name, field in batch.items() if field.shape == inputs.shape}
+            same = len(positions) == len(inputs) or len(changed) == len(batch)
+        if not same:
+            raise ValueError(
+                "the methods change targets or the number of rows, but batch_dict keeps the fields "
+                f"{sorted(batch.keys() - changed.keys())}; pass tensors to batch, or remove the method"
+            )
+        return {**batch, **changed}
 
     def after_step(self, model: nn.Module, step: int) -> None:
         """Notify every method that optimizer step `step` (from 1) was taken."""

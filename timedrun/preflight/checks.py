@@ -17,7 +17,7 @@ import torch
 from mlevents import keys
 from mlevents.record import result_files
 from timedrun.benchmark import Benchmark
-from timedrun.config import RunConfig, flatten, plain
+from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.errors import PreflightError, TimedrunError
@@ -27,6 +27,7 @@ from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
 from timedrun.run.result_set import other_config
 from timedrun.run.worker import LaunchOptions
+from timedrun.storage.config_values import flatten
 from timedrun.storage.result_files import ResultPaths
 from timedrun.training.batch_plan import BatchPlan
 

@@ -12,6 +12,7 @@ from timedrun import stdio
 from timedrun.errors import ExitCode
 from timedrun.race.race_file import Race, Status, Turn, paths_of
 from timedrun.run import launch
+from timedrun.run.progress import duration
 from timedrun.storage.result_files import ResultPaths, hold, new_folder
 
 MOST_FAILURES: Final = 3
@@ -83,9 +84,7 @@ def _left(race: Race) -> str:
     if not everything:
         return ""
     left = sum(fmean(known[one.side] or everything) for one in race.turns if one.status == "planned")
-    if left < 90:
-        return f", about {max(1, round(left)):.0f} s left"
-    return f", about {left / 60:.0f} min left" if left < 5400 else f", about {left / 3600:.1f} h left"
+    return f", about {duration(left)} left"
 
 
 def settle(race: Race, folder: Path) -> None:

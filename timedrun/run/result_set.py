@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from timedrun.config import RunConfig, differing, digest, digest_of, dump
+from timedrun.config import RunConfig, digest, dump
 from timedrun.errors import TimedrunError
+from timedrun.storage.config_values import differing, digest_of
 from timedrun.storage.result_files import CONFIG, read_json
 
 MOST_NAMED: Final = 6  # settings that differ, in a message

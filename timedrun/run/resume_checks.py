@@ -9,9 +9,10 @@ from typing import Any, Final
 from mlevents import keys
 from mlevents.record import read
 from timedrun import config
-from timedrun.config import RunConfig, flatten
+from timedrun.config import RunConfig
 from timedrun.errors import TimedrunError
 from timedrun.run.blocks import Outcome
+from timedrun.storage.config_values import flatten
 from timedrun.storage.result_files import ResultPaths, read_json
 
 ORIGIN: Final = {

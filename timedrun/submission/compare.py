@@ -15,6 +15,7 @@ from mlevents.rounds.own_rules import as_recorded
 from mlevents.run_status import failure, reached, rules_of, target
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
+from timedrun.storage.config_values import differing
 from timedrun.storage.result_files import read_json
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, recorded_run_of
 from timedrun.submission.scoring.run_set import UNKNOWN, copied
@@ -182,15 +183,11 @@ def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
 def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[Any]]:
     if not (slow.config.is_file() and fast.config.is_file()):
         return {}
-    from timedrun.config import flatten  # imports torch
-
     configs = [read_json(one.config) for one in (slow, fast)]
     for one, values in zip((slow, fast), configs, strict=True):
         if not isinstance(values, dict):
             raise TimedrunError(f"{one.config}: not a JSON object of settings; nothing was compared.")
-    a, b = map(flatten, configs)
-    names = [name for name in (a | b) if name not in ("name", "notes", "seed") and a.get(name, "-") != b.get(name, "-")]
-    return {name: [a.get(name, "-"), b.get(name, "-")] for name in names}
+    return {name: list(pair) for name, *pair in differing(*configs) if name != "seed"}
 
 
 def _failures(name: str, runs: Sequence[RunSummary], notes: list[str]) -> set[int]:

@@ -17,6 +17,7 @@ from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from timedrun.errors import TimedrunError, UsageError
 from timedrun.storage.atomic_file import replace_text
+from timedrun.storage.config_values import flatten
 from timedrun.storage.result_files import existing, read_json, require_log
 from timedrun.submission.curves import points
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
@@ -44,8 +45,6 @@ class Run:
     @property
     def parameters(self) -> dict[str, str]:
         """The settings of the run's config.json, or else the hyperparameters that its log names."""
-        from timedrun.config import flatten  # imports torch
-
         config = recorded_run_of(self.record.path).config
         if config.is_file():
             return {name: str(value) for name, value in flatten(read_json(config)).items()}

@@ -13,7 +13,7 @@ import pytest
 
 from mlevents import keys, record
 from timedrun.cli import main
-from timedrun.submission.reproduction.recorded_run import digest_of
+from timedrun.storage.config_values import digest_of
 from timedrun.submission.scoring.score_table import NOTICE
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from timedrun.methods import NoEffect, ProgressiveResizing, stack
 from timedrun.methods.progressive_resizing import resize, resized
@@ -187,3 +188,15 @@ def test_a_size_of_zero_pixels_is_refused() -> None:
 def test_an_unknown_choice_is_refused(field: str) -> None:
     with pytest.raises(ValueError, match=f"progressive_resizing.{field} is one of"):
         replace(MLPERF, **{field: "loadr"})
+
+
+def test_a_model_of_one_image_size_is_refused_before_training() -> None:
+    class PatchEmbed(nn.Conv2d):  # attributes of timm's
+        img_size = (224, 224)
+        strict_img_size = True
+
+    strict = nn.Sequential(PatchEmbed(3, 8, 16, 16))
+    with pytest.raises(ValueError, match=r"0 of the model takes \(224, 224\) px only.*dynamic_img_size=True"):
+        ProgressiveResizing().model(strict)
+    PatchEmbed.strict_img_size = False
+    assert ProgressiveResizing().model(strict) == (strict, "")

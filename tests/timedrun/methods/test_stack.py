@@ -20,6 +20,7 @@ from timedrun.methods import (
     Method,
     NoEffect,
     ProgressiveResizing,
+    SequenceLengthWarmup,
     stack,
 )
 
@@ -142,3 +143,53 @@ def test_two_methods_of_one_name_are_refused() -> None:
 def test_state_of_another_set_of_methods_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\['ema'\].*\['label_smoothing'\]"):
         stack(LabelSmoothing()).load_state_dict(stack(EMA()).state_dict())
+
+
+class _Halving(Hooks):
+    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+        return inputs.reshape(-1, inputs.shape[1] // 2), targets.reshape(-1, targets.shape[1] // 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Halved(Method):
+    """Twice as many sequences of half the length, as by ALiBi."""
+
+    name: ClassVar[str] = "halved"
+
+    def hooks(self) -> Hooks:
+        return _Halving()
+
+
+def token_batch() -> dict[str, torch.Tensor]:
+    tokens = torch.arange(32).view(2, 16)
+    return {"input_ids": tokens, "attention_mask": (tokens % 16 < 12).long(), "labels": tokens + 100}
+
+
+def test_every_field_of_a_token_batch_is_cut_alike_and_once() -> None:
+    warm_up = SequenceLengthWarmup(steps=10, duration=0.8, min_length=4, max_length=8, step_size=4)
+    speed = stack(_Halved(), warm_up)
+    cut = speed.batch_dict(token_batch(), 0.0)
+    assert torch.equal(
+        cut["input_ids"], torch.tensor([[0, 1, 2, 3], [8, 9, 10, 11], [16, 17, 18, 19], [24, 25, 26, 27]])
+    )
+    assert torch.equal(cut["labels"], cut["input_ids"] + 100)
+    assert torch.equal(cut["attention_mask"], (cut["input_ids"] % 16 < 12).long())
+    assert speed.report[1] == "sequence_length_warmup: 1 batches cut to 4..4 tokens"
+
+
+def test_a_label_per_sequence_cannot_follow_sequences_that_are_split() -> None:
+    batch = {**token_batch(), "labels": torch.tensor([0, 1])}
+    with pytest.raises(ValueError, match="number of rows, but batch_dict keeps the fields .'labels'"):
+        stack(_Halved()).batch_dict(batch, 0.0)
+
+
+def test_images_in_a_dict_are_resized_and_changed_targets_refused() -> None:
+    batch = {"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.tensor([0, 1])}
+    resized = stack(ProgressiveResizing(start=0.5, delay=0.5)).batch_dict(batch, 0.0)
+    assert resized["pixel_values"].shape == (2, 3, 4, 4) and resized["labels"] is batch["labels"]
+    with pytest.raises(ValueError, match="change targets"):
+        stack(LabelSmoothing()).batch_dict(batch, 0.0)
+    with pytest.raises(TypeError, match="batch_dict takes a dict"):
+        stack(LabelSmoothing()).batch(batch, batch["labels"], 0.0, 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs pixel_values or input_ids, got image"):
+        stack(EMA()).batch_dict({"image": batch["labels"]}, 0.0)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from timedrun.config import RunConfig, digest, digest_of, dump
+from timedrun.config import RunConfig, digest, dump
 from timedrun.methods import EMA
 from timedrun.run.result_set import next_seed, other_config, repeated_seed
+from timedrun.storage.config_values import digest_of
 
 
 def keep(folder: Path, number: int, text: str) -> None:

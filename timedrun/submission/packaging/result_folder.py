@@ -15,8 +15,9 @@ from mlevents import keys
 from mlevents.record import RunRecord, natural, read, result_files
 from mlevents.summary import SHARED, summarize
 from timedrun.benchmark import find
-from timedrun.config import differing, dump
+from timedrun.config import dump
 from timedrun.errors import UsageError
+from timedrun.storage.config_values import differing
 from timedrun.storage.result_files import ResultPaths
 from timedrun.submission.announced_runs import find_ledger, ledger_findings
 from timedrun.submission.packaging.described_system import agreed_description, differences, json_object

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from mlevents import keys
 from mlevents.record import result_files
 from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
+from timedrun.storage.config_values import digest_of
 from timedrun.storage.result_files import read_json
 
 DESCRIBES_SOFTWARE = frozenset({"framework", "other_software_stack", "operating_system", "sw_notes"})
@@ -69,13 +69,6 @@ class RecordedRun:
             if None not in (said, configured) and said != configured:
                 return f"{self.log.name} logs {key} {said}, {self.side.name}/config.json has {configured}"
         return ""
-
-
-def digest_of(values: dict[str, Any]) -> str:
-    """Return the digest that a run with the dumped config `values` logged: timedrun.config.digest, without settings
-    added since."""
-    plain = values | {"seed": 0}
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def recorded_runs(path: Path) -> dict[str, list[RecordedRun]]:

@@ -3,23 +3,20 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from image_classification.configs import synthetic_smoke
 from mlevents import keys
 from mlevents.record import read
 from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
 from timedrun.commands import reproduce
-from timedrun.config import digest, dump
+from timedrun.storage.config_values import digest_of
 from timedrun.submission.reproduction.recorded_run import (
     RecordedRun,
     differences,
-    digest_of,
     provenance_of,
     recorded_ranks,
     recorded_runs,
@@ -66,11 +63,6 @@ def logged(one: RecordedRun) -> RunSummary:
 
 def changed(path: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
-def test_the_digest_of_a_dumped_config_is_the_one_that_its_run_logs() -> None:
-    config = replace(synthetic_smoke(), seed=17)
-    assert digest_of(dump(config)) == digest(config)
 
 
 def test_a_set_in_a_race_and_its_package_is_found_once(results: Path) -> None:

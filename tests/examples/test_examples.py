@@ -1,0 +1,60 @@
+"""Each example runs as a user runs it; its methods act, and its averaged weights have learned."""
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+# A torchvision built for another torch lacks its operators and cannot be imported, but timm, Lightning and transformers
+# import it. None of the examples uses the operators: declared, they let the import pass.
+RUN = """
+import runpy, sys, torch
+try:
+    import torchvision
+except RuntimeError:
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("example", "requires", "expected", "measure", "bound"),
+    [
+        ("plain_loop", "sklearn", "label_smoothing: 230 batches", r"accuracy of the averaged weights ([\d.]+)", 0.6),
+        # 60 and 115 updates: the state of the first half came back with the checkpoint
+        ("hugging_face_trainer", "accelerate", "ema: 60 updates", r"loss of the averaged weights ([\d.]+)", -3.0),
+        ("lightning_module", "pytorch_lightning", "ema: 115 updates", r"accuracy of the averaged.* ([\d.]+) \(", 0.6),
+        ("timm_model", "timm", "bias of head set to -ln(10)", r"accuracy of the averaged weights ([\d.]+)", 0.5),
+    ],
+)
+def test_an_example_trains_with_its_methods(
+    example: str, requires: str, expected: str, measure: str, bound: float, tmp_path: Path
+) -> None:
+    if find_spec(requires) is None:
+        pytest.skip(f"{requires} is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(EXAMPLES / f"{example}.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
+    for found in re.findall(measure, done.stdout):
+        assert float(found) > bound if bound > 0 else float(found) < -bound
+    assert re.search(measure, done.stdout)
+    if example == "timm_model":
+        assert "progressive_resizing trains on images of several sizes, but patch_embed" in done.stdout
+    if example == "hugging_face_trainer":
+        averaged, loaded = re.findall(r"(?:weights|loading) ([\d.]+)", done.stdout)
+        assert averaged == loaded

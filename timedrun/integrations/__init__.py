@@ -1,0 +1,1 @@
+"""Methods inside other libraries' training loops; each module imports its library."""

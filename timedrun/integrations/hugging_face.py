@@ -1,0 +1,60 @@
+"""transformers' Trainer with methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import EvalLoopOutput, get_last_checkpoint
+
+from timedrun.methods import Stack
+
+STATE_FILE = "methods.pt"
+
+
+class _AfterStep(TrainerCallback):
+    """Update the methods after each optimizer step and save their state in each checkpoint."""
+
+    def __init__(self, speed: Stack) -> None:
+        self._speed = speed
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        self._speed.after_step(given["model"], state.global_step)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        if state.is_world_process_zero:
+            folder = Path(args.output_dir or ".", f"checkpoint-{state.global_step}")
+            torch.save(self._speed.state_dict(), folder / STATE_FILE)
+
+
+class MethodsTrainer(Trainer):
+    """Trainer that passes training batches through `speed`, whose `model` was already applied, and evaluates in
+    `speed.evaluation`. Checkpoints hold the training weights and, in methods.pt, the methods' state for a resumption.
+    """
+
+    def __init__(self, speed: Stack, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        assert isinstance(self.model, nn.Module)
+        self.speed, self._network = speed, self.model
+        self.add_callback(_AfterStep(speed))
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
+        progress = self.state.global_step / self.state.max_steps
+        changed = (self.speed.batch_dict(batch, progress) for batch in epoch_iterator)
+        return super().get_batch_samples(changed, num_batches, device)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        with self.speed.evaluation(self._network):
+            return super().evaluation_loop(*args, **kwargs)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        folder = resume_from_checkpoint
+        if folder is True:
+            folder = get_last_checkpoint(self.args.output_dir or ".")  # type: ignore[no-untyped-call]
+        if folder:
+            self.speed.load_state_dict(torch.load(Path(folder) / STATE_FILE, map_location="cpu"))
+        return super().train(resume_from_checkpoint, *args, **kwargs)

@@ -1,0 +1,46 @@
+"""PyTorch Lightning's Trainer with methods."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from pytorch_lightning import Callback, LightningModule, Trainer
+
+from timedrun.methods import Stack
+
+
+class MethodsCallback(Callback):
+    """Update `speed` after each optimizer step, evaluate in `speed.evaluation` and save its state in checkpoints.
+
+    The module applies `speed.model` to its network and passes each training batch to `speed.batch` itself.
+    """
+
+    def __init__(self, speed: Stack) -> None:
+        self._speed = speed
+        self._steps = 0
+        self._evaluation = ExitStack()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *given: Any) -> None:
+        if trainer.global_step > self._steps:  # not after each micro-batch
+            self._steps = trainer.global_step
+            self._speed.after_step(pl_module, self._steps)
+
+    def _begin(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._evaluation.enter_context(self._speed.evaluation(pl_module))
+
+    def _end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._evaluation.close()
+
+    on_validation_start = on_test_start = on_predict_start = _begin
+    on_validation_end = on_test_end = on_predict_end = _end
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._evaluation.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self._steps, "methods": self._speed.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._steps = state_dict["steps"]
+        self._speed.load_state_dict(state_dict["methods"])
