@@ -64,14 +64,17 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             interrupted = run_all(planned, folder, start)
         no_package = "the race was interrupted" if interrupted else missing.get("package", "")
         report = Report(planned, folder)
+        if not arguments.json:  # the checks, the package and the figure take seconds
+            stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout))]))
+        stdio.stage("timedrun race: checks, package and figure")
         report.make(
             lambda paths: check_paths(paths, None, run_official=True), no_package, no_figure=missing.get("figure", "")
         )
     if arguments.json:
+        stdio.stage("")
         print((folder / RACE_FILE).read_text(), end="")
     else:
-        details = [stdio.fitted(line, 12) for line in report.details(Path.cwd())]
-        stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout)), *details]))
+        stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
         stdio.message(f"timedrun race: some runs are missing; continue with `timedrun race --resume {folder}`")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
@@ -141,10 +144,8 @@ def require_possible(
 
 def package_obstacle(spec: BenchmarkSpec, runs: int) -> str:
     """Return why sets of `runs` runs make no package, or "" if they make one."""
-    if spec.ruleset not in MLPERF_RULESETS:
-        return f"{spec.mlperf_benchmark} is not an MLPerf benchmark"
-    needed = spec.rules.runs
-    few = f"MLPerf requires {needed} runs per set, this race has {runs} (use --runs {needed})"
+    needed, by = spec.rules.runs, "MLPerf requires" if spec.ruleset in MLPERF_RULESETS else "its rules require"
+    few = f"{by} {needed} runs per set, this race has {runs} (use --runs {needed})"
     return "" if runs == needed else few
 
 

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from mlevents.record import read
+from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.run_status import reached
 from mlevents.summary import RunSummary, summarize
 from mlevents.terminal_escape import printable
@@ -50,11 +51,11 @@ class Report:
         self.package = ""
         self.package_failed = False
         self.figure = ""
+        self.compare()
 
     def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
-        """Compute the ratios, `check` the logs, and make the package and the figure unless there is a reason against
+        """Save times and ratios, `check` the logs, and make the package and the figure unless there is a reason against
         them; race.json is written after each step."""
-        self.compare()
         self.race.report = {
             "runs_seconds": {self.race.sides[side]: [seconds(run) for run in runs] for side, runs in self.sets.items()},
             "ratios": {
@@ -126,7 +127,10 @@ class Report:
             answers=read_answers(Path(answers)) if answers else None,
         )
         self.package_failed = not made.passed
-        by = f"strict {made.strict}, official {made.official.verdict} by {made.official.checker}"
+        official = f"{made.official.verdict} by {made.official.checker}"
+        if made.ruleset == BEYOND_MLPERF:
+            official = NOT_APPLICABLE
+        by = f"strict {made.strict}, official {official}"
         messages = () if made.passed else (*made.official.messages, *map(str, made.findings))
         self.package = "\n".join([f"{by}: {self.folder / 'package'}", *(f"    {printable(one)}" for one in messages)])
         self.note("package", {"official": made.official.verdict, "strict": made.strict})
@@ -210,6 +214,8 @@ class Report:
         strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
         ran = any(log.official != "not run" for log in logs)
         by_official = f"{official} of {len(logs)}" if ran else "not run"
+        if logs and all(log.ruleset == BEYOND_MLPERF for log in logs):
+            by_official = NOT_APPLICABLE
         lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {by_official}")
         for result in self.checked:
             if result.failed:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus
-from mlevents.rounds.own_rules import BEYOND_MLPERF
+from mlevents.rounds.own_rules import BEYOND_MLPERF, NOT_APPLICABLE
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.submission.verdicts import LEVELS, verdict
@@ -82,7 +82,7 @@ def result_lines(result: CheckResult, root: Path) -> list[str]:
     strict = f"{result.strict} (dropped in its set)" if result.dropped else result.strict
     official = f"{result.official}{checker}{own}"
     if result.ruleset == BEYOND_MLPERF:
-        official = "not applicable (MLCommons' tools do not know the benchmark)"
+        official = NOT_APPLICABLE
     verdicts = f"strict {strict}, official {official}, ruleset {result.ruleset}{kind}"
     lines = [stdio.fitted(printable(f"{below(root, result.path)}: {verdicts}"), 4)]
     for finding in result.findings:

@@ -14,6 +14,7 @@ from mlevents.rounds import ruleset as find_ruleset
 from mlevents.rounds.ruleset import BenchmarkRules, Direction, Ruleset, named, replaced
 
 BEYOND_MLPERF: Final = beyond_mlperf.RULESET.name
+NOT_APPLICABLE: Final = "not applicable (MLCommons' tools do not know the benchmark)"
 FIELDS: Final = ("dataset", "metric", "target", "direction", "unit", "runs")
 LONGEST_NAME: Final = 40  # characters of dataset and metric
 MOST_RUNS: Final = 1000

@@ -104,3 +104,11 @@ def test_runs_of_different_rules_are_no_set(report: Callable[..., CheckReport]) 
     differing = [found.message for found in check_set([one, easier], BEYOND_MLPERF) if found.level == "error"]
     assert any(message.startswith("benchmark_rules differs within the set") for message in differing)
     assert "its runs differ in rules" in str(mismatch([one, easier], [one, easier], "wine"))
+
+
+def test_a_set_of_another_size_than_its_own_rules_require_is_a_warning(report: Callable[..., CheckReport]) -> None:
+    few = [
+        report(rules=as_recorded(WINE), name=f"result_{seed}.txt", seed=seed).summary for seed in range(WINE.runs + 1)
+    ]
+    (found,) = [one for one in check_set(few, BEYOND_MLPERF) if one.rule == "run-count"]
+    assert found.level == "warning" and f"wine requires exactly {WINE.runs}" in found.message

@@ -14,7 +14,7 @@ from mlevents.checks.finding import Finding
 from mlevents.mlcommons import CheckStatus, OfficialVerdict, check_package
 from mlevents.rounds import MLPERF_RULESETS, Ruleset, default_ruleset
 from mlevents.rounds import ruleset as rules_named
-from mlevents.rounds.own_rules import in_force, own_rules_of, usual_ruleset_of
+from mlevents.rounds.own_rules import NOT_APPLICABLE, in_force, own_rules_of, usual_ruleset_of
 from timedrun.errors import UsageError
 from timedrun.provenance.system import provenance
 from timedrun.provenance.system_answers import QUESTIONS, Answers, open_keys
@@ -74,7 +74,7 @@ class PackageReport:
         known = self.ruleset in MLPERF_RULESETS
         official = f"{self.official.verdict}{own} ({by})"
         if not known:
-            official = "not applicable (MLCommons' tools do not know the benchmark)"
+            official = NOT_APPLICABLE
         whole = CheckResult(
             path=str(self.folder), kind="package", strict=self.strict, ruleset=self.ruleset, findings=self.findings
         )
