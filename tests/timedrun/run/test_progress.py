@@ -50,6 +50,18 @@ def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(monkeypatch: py
     assert second.endswith("  610.0 s  saved")
 
 
+def test_an_evaluation_is_shown_on_a_terminal_only() -> None:
+    screen, terminal = pty.openpty()
+    with open(terminal, "w") as stream:
+        Progress("toy", shown=True, stream=stream).evaluating()
+        Progress("toy", shown=False, stream=stream).evaluating()
+        assert os.read(screen, 1000).count(b"evaluating") == 1
+    os.close(screen)
+    stream = io.StringIO()
+    Progress("toy", shown=True, stream=stream).evaluating()
+    assert stream.getvalue() == ""
+
+
 @pytest.mark.parametrize(("columns", "last"), [(80, "samples/s"), (120, "epoch 12, step 345"), (40, "at most")])
 def test_a_line_fits_into_one_row_of_the_terminal_so_that_the_next_one_takes_its_place(
     columns: int, last: str, monkeypatch: pytest.MonkeyPatch
