@@ -23,19 +23,24 @@ def tensors_of(model: nn.Module) -> dict[str, Tensor]:
 def ema_update(shadow: list[Tensor], current: list[Tensor], smoothing: float) -> None:
     """shadow <- smoothing * shadow + (1 - smoothing) * current, in place.
 
-    The form shadow + (1 - smoothing) * (current - shadow) leaves a tensor that never changes exactly as it is. An
-    integer tensor takes the whole part (counters lag like the rest), a boolean one the current value.
+    The form shadow + (1 - smoothing) * (current - shadow) leaves a tensor that never changes exactly as it is. The
+    average of a half-precision tensor is float32, in which small steps are not rounded away. An integer tensor takes the whole part (counters lag like the rest), a boolean one the current value.
     """
     weight = 1.0 - smoothing
     floating = [index for index, tensor in enumerate(shadow) if tensor.is_floating_point() or tensor.is_complex()]
     if floating:
-        torch._foreach_lerp_([shadow[index] for index in floating], [current[index] for index in floating], weight)
+        wide = [current[index].to(shadow[index].dtype) for index in floating]
+        torch._foreach_lerp_([shadow[index] for index in floating], wide, weight)
     for index in set(range(len(shadow))).difference(floating):
         if shadow[index].dtype == torch.bool:
             shadow[index].copy_(current[index])
         else:
             old = shadow[index].double()
             shadow[index].copy_(old + weight * (current[index].double() - old))
+
+
+def averaged_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.dtype in (torch.bfloat16, torch.float16) else tensor.dtype
 
 
 class _EMAHooks(Hooks):
@@ -52,7 +57,7 @@ class _EMAHooks(Hooks):
             return
         current = tensors_of(model)
         if self.shadow is None:
-            self.shadow = {name: tensor.detach().clone() for name, tensor in current.items()}
+            self.shadow = {name: tensor.detach().to(averaged_dtype(tensor), copy=True) for name, tensor in current.items()}
         else:
             ema_update(list(self._fitted(current).values()), list(current.values()), self._smoothing)
         self.updates += 1
@@ -83,12 +88,14 @@ class _EMAHooks(Hooks):
             )
         for name, tensor in current.items():
             held = self.shadow[name]
-            if (held.shape, held.dtype) != (tensor.shape, tensor.dtype):  # copying would cast in silence
+            if held.shape != tensor.shape or held.dtype not in (tensor.dtype, averaged_dtype(tensor)):
                 raise ValueError(
                     f"the moving average of {name!r} is {held.dtype} {tuple(held.shape)}, but the model's tensor is "
                     f"{tensor.dtype} {tuple(tensor.shape)}; nothing was changed; use the model ema started with"
                 )
-        self.shadow = {name: self.shadow[name].to(tensor.device) for name, tensor in current.items()}
+        self.shadow = {
+            name: self.shadow[name].to(tensor.device, averaged_dtype(tensor)) for name, tensor in current.items()
+        }
         return self.shadow
 
     def effect(self) -> str | None:

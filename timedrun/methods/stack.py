@@ -16,6 +16,8 @@ class Stack:
     """Methods in the order they are applied: to the model, to each batch, after each step and around evaluations."""
 
     def __init__(self, *methods: Method) -> None:
+        if wrong := [method for method in methods if not isinstance(method, Method)]:
+            raise TypeError(f"stack takes methods, as in stack(BlurPool(), EMA(half_life=8)), not {wrong[0]!r}")
         names = [method.name for method in methods]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(
@@ -47,6 +49,11 @@ class Stack:
         """Pass one training batch through every method; `progress` is the elapsed fraction of the run in [0, 1]."""
         if not isinstance(inputs, Tensor):
             raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
+        if not -1e-6 <= progress <= 1 + 1e-6:  # rounding apart
+            raise ValueError(
+                f"progress is the share of the whole run that is done, from 0 to 1, not {progress}; methods that change "
+                "with it would stay as at the end of the run; pass the number of steps done / steps of the whole run"
+            )
         for hooks in self._hooks.values():
             inputs, targets = hooks.batch(inputs, targets, progress, classes)
         return inputs, targets

@@ -120,6 +120,21 @@ def test_state_is_a_snapshot_and_restores_exactly() -> None:
         assert torch.equal(tensor, frozen["shadow"][name]), f"{name} of the saved state followed the run"
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_average_of_half_precision_moves_by_less_than_its_rounding(dtype: torch.dtype) -> None:
+    hooks, model = EMA(half_life=1000, update_interval=1).hooks(), nn.Linear(1, 1).to(dtype)
+    nn.init.constant_(model.weight, 0.5)
+    hooks.after_step(model, 1)
+    nn.init.ones_(model.weight)
+    for step in range(2, 1002):  # one half-life
+        hooks.after_step(model, step)
+    restored = EMA(half_life=1000, update_interval=1).hooks()
+    restored.load_state_dict(hooks.state_dict())
+    with restored.evaluation(model):
+        assert model.weight.dtype == dtype
+        assert model.weight.item() == pytest.approx(0.75, abs=0.004)
+
+
 def test_wrapping_does_not_change_the_names() -> None:
     model = Network()
     assert tensors_of(torch.compile(model)).keys() == tensors_of(model).keys()  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -91,6 +91,18 @@ def test_methods_act_in_the_order_given_and_contexts_close_in_reverse() -> None:
         "leave second",
         "leave first",
     ]
+
+
+@pytest.mark.parametrize("progress", [-0.1, 1.1, 7, float("nan")])
+def test_a_progress_that_is_not_a_share_of_the_run_is_refused(progress: float) -> None:
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        stack(ProgressiveResizing()).batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), progress, 3)
+
+
+@pytest.mark.parametrize("wrong", [EMA, [EMA()], "ema"])
+def test_what_is_not_a_method_is_refused_with_the_right_form(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"as in stack\(BlurPool"):
+        stack(wrong)
 
 
 def test_every_idle_method_is_named_and_no_other() -> None:
