@@ -100,20 +100,20 @@ def stage(text: str, *, terminal_only: bool = True) -> None:
 
 
 def progress(items: Collection[T], what: str, *, shown: bool) -> Iterator[T]:
-    """Yield `items`; after `PATIENCE` of work write `what` and their number to one line of a terminal's standard error.
+    """Yield `items`; write `what` and their number to one line of a terminal's standard error.
 
-    The line is rewritten with each item and removed at the end.
+    The line is written with the first item, after `PATIENCE` of work with each, and removed at the end.
     """
     started, written = time.monotonic(), False
     try:
         for number, item in enumerate(items):
-            if shown and sys.stderr.isatty() and time.monotonic() - started >= PATIENCE:
+            if shown and sys.stderr.isatty() and (number == 0 or time.monotonic() - started >= PATIENCE):
                 written = True
-                write(f"\r{what}: {number:,} of {len(items):,}\x1b[K")
+                stage(f"{what}: {number:,} of {len(items):,}")
             yield item
     finally:
         if written:
-            write("\r\x1b[K")
+            stage("")
 
 
 def say(text: str) -> None:

@@ -65,12 +65,12 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("stream", "shown", "written"),
     [
-        (Terminal(), True, "\rsets checked: 2 of 4\x1b[K\rsets checked: 3 of 4\x1b[K\r\x1b[K"),
+        (Terminal(), True, "".join(f"\r\x1b[Ksets checked: {n} of 4" for n in (0, 3)) + "\r\x1b[K"),
         (Terminal(), False, ""),
         (io.StringIO(), True, ""),
     ],
 )
-def test_progress_is_one_line_of_a_terminal_after_some_seconds_of_work(
+def test_progress_is_one_line_of_a_terminal_at_once_and_after_some_seconds_of_work(
     monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, shown: bool, written: str
 ) -> None:
     clock = itertools.count(0.0, 0.3)  # read at the start and before each item

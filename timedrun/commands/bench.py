@@ -17,13 +17,13 @@ import torch
 from timedrun import stdio
 from timedrun.bench.loader_benchmark import BenchOptions, LoaderComparison, LoaderRates, ratios
 from timedrun.commands.run import settings_of
-from timedrun.commands.show import print_table
 from timedrun.config_choice import PATH
 from timedrun.errors import ExitCode, UsageError
 from timedrun.provenance import system
+from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.result_files import write_json
+from timedrun.submission import table
 
-ROOT = Path(__file__).resolve().parents[2]
 _OPTIONS = ("loaders", "sizes", "count", "batch", "repeats", "workers")
 _PLACES = ("images", "stores", "data_folder", "out")
 
@@ -98,7 +98,7 @@ def show(found: LoaderComparison) -> None:
             print(f"\n{unit} at {size} {'pixels' if unit == 'images' else 'tokens'}")
         header = ["loader", "store", "workers", f"{unit}/s", "range", "/s per core", "/CPU-second"]
         header += ["peak memory", "first pass", *(f"/ {row.loader}" for row in references)]
-        print_table(header, [_cells(row, references) for row in rows])
+        table.show(header, [_cells(row, references) for row in rows])
     print()
     for name, reason in found.missing.items():
         print(f"{name}: not measured: {reason}")

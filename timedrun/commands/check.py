@@ -137,8 +137,8 @@ def _with_official(result: CheckResult, official: OfficialVerdict) -> CheckResul
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     """Print verdicts and findings; exit code 1 if anything failed or a requested checker could not run."""
-    paths, shown = [Path(path) for path in arguments.paths], not (arguments.json or arguments.quiet)
-    results = check_paths(paths, arguments.ruleset, run_official=arguments.official, show_progress=shown)
+    paths = [Path(path) for path in arguments.paths]
+    results = check_paths(paths, arguments.ruleset, run_official=arguments.official, show_progress=not arguments.json)
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
     else:

@@ -24,7 +24,7 @@ from timedrun.preflight import checks
 from timedrun.provenance.hardware import gib, processor
 from timedrun.run import page_cache
 from timedrun.storage.result_files import ResultPaths, next_number
-from timedrun.submission.table import columns
+from timedrun.submission import table
 
 MEASURED_SECONDS = 0.3
 """Time over which the use of the cores is measured."""
@@ -43,8 +43,9 @@ def doctor(arguments: argparse.Namespace) -> ExitCode:
         print(json.dumps({"machine": facts, "packages": packages, "warnings": warnings}, indent=2))
         return ExitCode.OK
     rows = [*map(list, facts.items()), ["", ""], *map(list, packages.items())]
-    lines = columns(["", f"timedrun {timedrun.__version__}"], rows, width=stdio.terminal_columns(sys.stdout))
-    stdio.show("\n".join([*lines, *(stdio.fitted(f"warning: {text}", 4) for text in warnings)]))
+    table.show(["", f"timedrun {timedrun.__version__}"], rows)
+    for text in warnings:
+        stdio.show(stdio.fitted(f"warning: {text}", 4))
     return ExitCode.OK
 
 

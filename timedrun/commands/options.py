@@ -134,6 +134,7 @@ def add_preflight(parser: ArgumentParser) -> None:
     _add_config(parser)
     _add_methods(parser)
     parser.add_argument("--ranks", type=positive, default=1, help="processes of a run (default 1)")
+    _add_threads(parser, "torch's choice")
     _add_data_folder(parser)
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     _add_path(parser, "--answers", "answers for the system description")
@@ -297,7 +298,7 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     default = ranks or "those of the original run"
     threads = "torch's choice" if ranks else "those of the original run"
     parser.add_argument("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {default})")
-    parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {threads})")
+    _add_threads(parser, threads)
     _add_data_folder(parser)
     parser.add_argument(
         "--checkpoint-minutes",
@@ -315,6 +316,10 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
         help="on rank failure, restart from the last checkpoint, at most K times (default 0; not allowed in the closed"
         " division)",
     )
+
+
+def _add_threads(parser: ArgumentParser, default: str) -> None:
+    parser.add_argument("--threads", type=int, default=0, help=f"CPU threads per rank (default: {default})")
 
 
 def _add_path(parser: ArgumentParser, name: str, text: str) -> None:

@@ -11,7 +11,7 @@ from mlevents import keys, record
 from mlevents.terminal_escape import printable_lines
 from timedrun.errors import ExitCode, UsageError
 from timedrun.provenance.system_answers import read_answers
-from timedrun.run.worker import ROOT
+from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.result_files import existing, require_ruleset
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.safe_files import require_plain

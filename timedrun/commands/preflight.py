@@ -69,6 +69,7 @@ def preflight(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         benchmark,
         config,
         ranks=arguments.ranks,
+        threads=arguments.threads,
         data_folder=arguments.data_folder,
         ruleset=arguments.ruleset,
         answers=answers,
@@ -87,6 +88,7 @@ def examine(
     config: RunConfig,
     *,
     ranks: int,
+    threads: int = 0,
     data_folder: Path | None,
     ruleset: str | None,
     answers: Answers | None,
@@ -108,7 +110,7 @@ def examine(
         findings += findings_of("error", "dry-run", [f"no dry run of this config is possible: {error}"])
     findings += data_findings(benchmark, config, ranks, data_folder, missing)
     findings += machine_findings(config, folder, runs)
-    findings += findings_of("warning", "load", checks.load_problems(before, 0, ranks))
+    findings += findings_of("warning", "load", checks.load_problems(before, threads, ranks))
     if dry_run is not None and not any(one.rule == "system-answers" for one in findings):
         findings += answer_findings(dry_run, answers)
     return PreflightReport(

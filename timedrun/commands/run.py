@@ -24,10 +24,10 @@ from timedrun.errors import ExitCode, UsageError
 from timedrun.preflight import checks
 from timedrun.run import launch
 from timedrun.run.rank import run_rank
-from timedrun.run.result_set import next_seed, recorded_configs
+from timedrun.run.result_set import next_seed, recorded_configs, repeated_seed
 from timedrun.run.worker import LaunchOptions, execute
 from timedrun.storage import ledger, result_files
-from timedrun.submission.table import columns
+from timedrun.submission import table
 
 
 def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> ExitCode:
@@ -73,6 +73,8 @@ def run(arguments: argparse.Namespace, rest: list[str], argv: list[str]) -> Exit
     if not starts_ranks and env.kind != "none":
         os.environ.update(env.variables())
         run_rank(benchmark, config, options, after=print_own_verdict if env.rank == 0 else lambda: None)
+    if seed_given and arguments.number is None and not resume and (problem := repeated_seed(config, folder)):
+        raise UsageError(problem)
     stdio.stage(f"{options.label}: preparing: checks of settings, devices and data", terminal_only=False)
     before = checks.CpuReading.now()
     checks.check(benchmark, config, options, env)
@@ -144,7 +146,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         stdio.write(json.dumps({"results": str(folder), "runs": found}, indent=2) + "\n", sys.stdout)
     else:
         header = ["run", "seed", "time (unverified)", "quality", "outcome"]
-        stdio.show("\n".join(map(printable, columns(header, rows, width=stdio.terminal_columns(sys.stdout)))))
+        table.show(header, rows)
         done = sum(row[2] != "-" for row in rows)
         rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
         stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))

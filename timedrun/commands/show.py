@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from itertools import groupby
 
 from timedrun import stdio
@@ -14,7 +13,7 @@ from timedrun.config import difference, digest, dump
 from timedrun.config_choice import config_of
 from timedrun.errors import ExitCode
 from timedrun.storage.config_values import flatten
-from timedrun.submission.table import columns
+from timedrun.submission.table import show as show_table
 
 
 def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
@@ -27,7 +26,7 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         if arguments.json:
             print(json.dumps([{"setting": k, names[0]: a, names[1]: b} for k, a, b in rows], indent=2))
         else:
-            print_table(["setting", *names], [[k, _text(a), _text(b)] for k, a, b in rows])
+            show_table(["setting", *names], [[k, _text(a), _text(b)] for k, a, b in rows])
         return ExitCode.OK
     benchmark, config = settings_of(arguments, rest)
     if arguments.json:
@@ -39,7 +38,7 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     for group, keys in groupby(settings, key=lambda key: key.partition(".")[0] if "." in key else ""):
         table += [["", ""]] if group and table else []
         table += [[key, settings[key]] for key in keys]
-    print_table(["setting", "value"], table)
+    show_table(["setting", "value"], table)
     stdio.show(
         "\n".join(["", *([stdio.fitted(f"notes: {notes}", 0), ""] if notes else []), f"digest {digest(config)}"])
     )
@@ -52,8 +51,3 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def print_table(header: list[str], rows: list[list[str]]) -> None:
-    """Print a table that fits the terminal."""
-    stdio.show("\n".join(columns(header, rows, width=stdio.terminal_columns(sys.stdout))))

@@ -31,12 +31,14 @@ def system(arguments: argparse.Namespace) -> ExitCode:
     if arguments.json:
         print(json.dumps({"description": description, "needed": needed, "optional": other}, indent=2))
         return ExitCode.OK
+    settings = ("organization", "division", "status", "platform")
     print("This machine:")
     print("\n".join(_rows((key, _text(value)) for key, value in description.items() if key not in SET_BY_RUNS)))
     for title, keys in (("Required by MLPerf's rules, unknown:", needed), ("Unknown, optional:", other)):
         if keys:
             print("\n".join(["", title, *_rows((key, QUESTIONS[key]) for key in keys)]))
-    print(f"\nTaken from each run's config and log: {', '.join(SET_BY_RUNS)}.")
+    print(f"\nTaken from each run's config and log: {', '.join(SET_BY_RUNS)}. Settings of `timedrun run`:")
+    print(" ".join(f"  --submission.{setting}" for setting in settings))
     if arguments.out:
         print(f"Fill in {arguments.out}, then pass it on: timedrun package ... --answers {arguments.out}")
     return ExitCode.OK

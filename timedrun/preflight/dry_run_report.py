@@ -20,7 +20,8 @@ from timedrun.errors import TimedrunError, UsageError
 from timedrun.preflight.dry_run import write_set
 from timedrun.preflight.plan import Plan
 from timedrun.provenance.system_answers import Answers
-from timedrun.run.worker import ROOT, platform_name
+from timedrun.run.worker import platform_name
+from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.result_files import ResultPaths, read_json
 from timedrun.submission.packaging import package as packages
 from timedrun.submission.packaging.safe_files import PackageError, safe_name

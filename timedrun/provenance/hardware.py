@@ -85,7 +85,7 @@ def network(nodes: int) -> dict[str, str]:
     for name, state in psutil.net_if_stats().items():
         if (Path("/sys/class/net") / name / "device").exists():
             known = state.speed if 0 < state.speed < 2**31 else 0  # Mbit/s; virtual cards report 0, -1 or 2^32 - 1
-            cards[f"{known / 1000:g} Gbit/s network card" if known else "network card of unknown speed"] += 1
+            cards[f"{known / 1000:g} Gbit/s network card" if known else "network card of unstated speed"] += 1
     for rate in Path("/sys/class/infiniband").glob("*/ports/*/rate"):
         cards[f"InfiniBand or RoCE port {_read(rate)}"] += 1
     return {

@@ -20,7 +20,7 @@ from timedrun import stdio
 from timedrun.errors import describe
 from timedrun.provenance.system_answers import read_answers
 from timedrun.race.race_file import ALONE, Comparison, Race, paths_of
-from timedrun.run.worker import ROOT
+from timedrun.storage.benchmark_folders import ROOT
 from timedrun.submission import plot
 from timedrun.submission.check_report import CheckResult, result_lines
 from timedrun.submission.compare import compare_sets, pairs_of

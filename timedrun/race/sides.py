@@ -27,9 +27,12 @@ def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overr
     """Return the sides that a command line names: `texts` as `config_of` reads them, each with the overrides for its
     letter (`--a.optimizer.peak-lr 0.1` for the first) after those for all sides. A config that is named twice, as a
     control, gets the label "... (again)" and a folder of its own."""
-    given = split_overrides(overrides, ascii_lowercase[: len(texts)], texts)
+    if len(texts) > len(ascii_lowercase):
+        raise UsageError(f"a race has at most {len(ascii_lowercase)} configs, not {len(texts)}.")
+    letters = ascii_lowercase[: len(texts)]
+    given = split_overrides(overrides, letters, texts)
     sides: list[Side] = []
-    for letter, text in zip(ascii_lowercase, texts, strict=False):
+    for letter, text in zip(letters, texts, strict=True):
         prog = f"timedrun race {benchmark.name} (side {letter}: {text})"
         config = config_of(benchmark, text, data, [*given[""], *given[letter]], prog=prog)
         own = " ".join(word.removeprefix("--") for word in given[letter])

@@ -55,6 +55,11 @@ class Progress:
         if self.shown:
             self._pass([f"preparing: {text}"])
 
+    def evaluating(self) -> None:
+        """Show on a terminal that an evaluation runs, which may take minutes."""
+        if self.shown and self.live:
+            self._pass([f"{time.monotonic() - self.began:.1f} s", "evaluating"])
+
     def step(self, position: str, samples: int, loss: float) -> None:
         """Print the line of a training step, overwritten in place on a terminal."""
         self.last = time.monotonic()
@@ -71,7 +76,9 @@ class Progress:
         if self.shown:
             text = f"{time.monotonic() - self.began:7.1f} s  {text}"
             line = f"{self._label(text)}  {text}"
-            self._write(f"{stdio.REMOVE_LINE}{stdio.coloured(line, self.stream)}\n" if self.live else f"{line}\n")
+            stdio.write(
+                f"{stdio.REMOVE_LINE}{stdio.coloured(line, self.stream)}\n" if self.live else f"{line}\n", self.stream
+            )
 
     def _left(self, elapsed: float, done: float) -> float:
         """Return the seconds to the end of the schedule at the mean pace so far, or of the budget if that is less."""
@@ -83,24 +90,17 @@ class Progress:
         `more` as there is room for."""
         columns = stdio.terminal_columns(self.stream)
         if columns is None:
-            self._write("  ".join([self.label, *parts, *more]) + "\n")
+            stdio.write("  ".join([self.label, *parts, *more]) + "\n", self.stream)
             return
         line = "  ".join([self._label("  ".join(parts)), *parts])
         for part in more:
             line += f"  {part}" if len(line) + 2 + len(part) < columns else ""
-        self._write(f"{stdio.REMOVE_LINE}{line[: columns - 1]}")
+        stdio.write(f"{stdio.REMOVE_LINE}{line[: columns - 1]}", self.stream)
 
     def _label(self, text: str) -> str:
         """Return the label, cut in its middle where a terminal has no room for it before `text`."""
         columns = stdio.terminal_columns(self.stream)
         return self.label if columns is None else shortened(self.label, max(LEAST_LABEL, columns - len(text) - 3))
-
-    def _write(self, text: str) -> None:
-        try:
-            self.stream.write(text)
-            self.stream.flush()
-        except (OSError, ValueError):  # no reader is left, which must not end the run
-            self.shown = False
 
 
 def duration(seconds: float) -> str:

@@ -311,6 +311,7 @@ class TimedRun:
             )
         self.state.replicas.require_same(self.position.step)
         self.log.start(keys.EVAL_START, **self._at(block.last))
+        self.progress.evaluating()
         measurement = Measurement()
         yield measurement
         load = self._load.block() if self._load is not None else None

@@ -36,10 +36,10 @@ from timedrun.run.result_set import other_config
 from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
 from timedrun.storage import ledger, result_files
+from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.result_files import ResultPaths, write_json
 
 T = TypeVar("T")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)

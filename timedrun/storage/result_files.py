@@ -107,7 +107,9 @@ def require_data_folder(folder: Path | None, source: str) -> Path:
         DataFolderMissing: it was not given or does not exist.
     """
     if folder is None:
-        raise DataFolderMissing(f"{source} needs a data folder: set --data-folder (or TIMEDRUN_DATA).")
+        raise DataFolderMissing(
+            f"{source} needs a data folder: set --data-folder (or TIMEDRUN_DATA), see `timedrun prepare --help`."
+        )
     if not folder.is_dir():
         raise DataFolderMissing(f"data folder {folder} does not exist; set the right one with --data-folder PATH.")
     return folder

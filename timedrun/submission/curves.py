@@ -40,9 +40,11 @@ def points(record: RunRecord) -> Iterator[Point]:
     """Yield the numbers of all eval_accuracy, tracked_stats, train_loss and throughput events between run_start and
     run_stop, in file order. Of a quality with parts it has the first."""
     start = record.started
+    if start is None:
+        return
     newest = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
     rules = newest.get(record.benchmark or "")
-    for event in record.timed if start else ():
+    for event in record.timed:
         values: Any = {}
         if event.key == keys.EVAL_ACCURACY:
             values = {QUALITY: quality_of(event, rules)}
@@ -54,8 +56,7 @@ def points(record: RunRecord) -> Iterator[Point]:
         at[0] = event.metadata.get(keys.STEP_NUM) if at[0] is None else at[0]
         step, samples, epoch = (float(one) if is_number(one) else None for one in at)
         for name, value in values.items() if isinstance(values, dict) else ():
-            if start is not None and is_number(value):
+            if is_number(value):
                 minutes = (event.time_ms - start.time_ms) / 60_000
-                yield Point(
-                    _NAMES.get(str(name), str(name)), event.time_ms, minutes, step, samples, epoch, float(value)
-                )
+                kind = _NAMES.get(str(name), str(name))
+                yield Point(kind, event.time_ms, minutes, step, samples, epoch, float(value))

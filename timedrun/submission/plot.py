@@ -234,9 +234,8 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) 
     axes.set_ylim(len(sets) - 0.4, -0.6)
     axes.set_yticks([])
     axes.set_ylabel("time to train", fontsize=9)
-    axes.grid(axis="x", color="#e6e6e6", linewidth=0.7)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(labelsize=8.5)
+    _style(axes, "x")
+    axes.spines["left"].set_visible(False)
 
 
 def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> str:
@@ -278,8 +277,12 @@ def _label(axes: Any, benchmark: str, sets: Sets, records: Sequence[RunSummary],
     data = ", ".join(shortened(name, MAX_NAME_LENGTH) for name in datasets)
     axes.set_title(f"{title} {data} ({kind})", fontsize=11, loc="left", pad=8)
     axes.set_ylabel(LABELS.get(what, "quality" if rules is None else rules.metric), fontsize=9)
-    axes.grid(color="#e6e6e6", linewidth=0.7)
     axes.set_axisbelow(True)
+    _style(axes, "both")
+
+
+def _style(axes: Any, grid: str) -> None:
+    axes.grid(axis=grid, color="#e6e6e6", linewidth=0.7)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8.5)
 

@@ -94,9 +94,14 @@ class Ratio:
         return f"{ratio}x [{low}, {high}]"
 
     @property
+    def basis(self) -> str:
+        """Number of pairs or runs."""
+        if self.paired:
+            return f"{self.runs_slow} interleaved pair{'s' * (self.runs_slow != 1)}"
+        return f"{self.runs_slow} and {self.runs_fast} runs"
+
+    @property
     def sentence(self) -> str:
-        pairs = f"{self.runs_slow} interleaved pair{'s' * (self.runs_slow != 1)}"
-        basis = pairs if self.paired else f"{self.runs_slow} and {self.runs_fast} runs"
         others = f"ratio of medians {self.ratio_of_medians:.2f}"
         if self.ratio_of_scores is not None:
             others += f", of scores {self.ratio_of_scores:.2f}"
@@ -104,28 +109,20 @@ class Ratio:
         if self.bounds is not None:
             ratio, low, high = rounded((self.ratio, *self.bounds), self.bounds)
             interval = f"{self.confidence * 100:.4g} % CI {low} to {high}"
-        fact = f"{ratio}x as fast as {self.slow} ({interval}, {basis}; {others}; unverified).{self._but}"
+        fact = f"{ratio}x as fast as {self.slow} ({interval}, {self.basis}; {others}; unverified).{self._but}"
         heads = {
-            "faster": f"{self.fast} is faster",
-            "slower": f"{self.fast} is slower",
+            "faster": f"{self.fast} is faster:",
+            "slower": f"{self.fast} is slower:",
             "no difference shown": f"No significant difference: {self.fast} is",
         }
-        head = heads.get(self.verdict)
-        if head is None:
-            return f"{self.verdict[0].upper()}{self.verdict[1:]}: {self.fast} is {fact}"
-        return f"{head}{'' if head.endswith(' is') else ':'} {fact}"
+        return f"{heads.get(self.verdict, f'{self.verdict.capitalize()}: {self.fast} is')} {fact}"
 
     @property
     def without_disturbed(self) -> str:
         """The ratio without the disturbed runs as text."""
         if (rest := self.undisturbed) is None:
             return "no ratio, no runs are left"
-        runs = (
-            f"{rest.runs_slow} pair{'s' * (rest.runs_slow != 1)}"
-            if rest.paired
-            else f"{rest.runs_slow} and {rest.runs_fast} runs"
-        )
-        return f"{rest.text}, {rest.verdict} ({runs}; ratio of medians {rest.ratio_of_medians:.2f}; unverified)"
+        return f"{rest.text}, {rest.verdict} ({rest.basis}; ratio of medians {rest.ratio_of_medians:.2f}; unverified)"
 
     @property
     def _but(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,6 +13,9 @@ from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from mlevents.terminal_escape import printable
+from timedrun import stdio
 
 _RULE: Final = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
 _ONE: Final = r"[-+]?[0-9][0-9.,]*(e-?[0-9]+)?( ?[%x]| (s|min|h|[KMGT]?i?B|of [0-9]+))?"
@@ -43,6 +47,11 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int 
     text = io.StringIO()
     Console(file=text, width=sum(widths) + 3 * len(widths), color_system=None, legacy_windows=False).print(table)
     return [line.rstrip() for line in text.getvalue().splitlines()]
+
+
+def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table that fits the terminal."""
+    stdio.show("\n".join(map(printable, columns(header, rows, width=stdio.terminal_columns(sys.stdout)))))
 
 
 def _widths(cells: Sequence[Sequence[str]], numeric: Sequence[bool], width: int | None) -> list[int]:

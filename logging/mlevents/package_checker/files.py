@@ -208,7 +208,7 @@ def check_manifest(listing: Listing, digests: Mapping[str, str]) -> list[Finding
     findings = []
     present = {place for place, entry in listing.entries.items() if entry.kind != "folder"} - {MANIFEST}
     if missing := sorted(set(listed) - present):
-        message = f"lists {_names(missing)}, which are missing: the package is incomplete"
+        message = f"{_names(missing)}: listed but missing, so the package is incomplete"
         findings.append(listing.finding("error", "manifest", message, MANIFEST))
     if extra := sorted(present - set(listed)):
         message = f"{_names(extra)}: not in {MANIFEST}, so added after packaging"

@@ -24,6 +24,17 @@ from mlevents.package_checker.system_description import KEYS
 from timedrun.provenance import hardware, system
 
 
+def test_a_card_of_unknown_speed_is_recorded_as_in_the_results_of_other_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = types.SimpleNamespace(speed=-1)
+    monkeypatch.setattr(hardware.psutil, "net_if_stats", lambda: {"eth0": card})
+    monkeypatch.setattr(hardware.Path, "exists", lambda _: True)
+    monkeypatch.setattr(hardware.Path, "glob", lambda *_: iter(()))
+    given = Path(__file__).parents[3] / "results" / "digits_tuned" / "digits_methods" / "run_0" / "system.json"
+    assert hardware.network(1)["host_networking"] == json.loads(given.read_text())["host_networking"]
+
+
 def test_description_passes_mlcommons_checker_and_is_all_text(tmp_path: Path) -> None:
     description = system.describe("Example", "box-baseline", ranks=1, device="cpu")
     assert tuple(description) == KEYS

@@ -85,7 +85,7 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_ru
         run_all(plan(), tmp_path, start)
     race = race_file.load(tmp_path)
     settle(race, tmp_path)
-    assert [turn.status for turn in race.turns].count("finished") == 4 if ended else 3
+    assert [turn.status for turn in race.turns].count("finished") == (4 if ended else 3)
     plan_again(race, tmp_path)
     assert not run_all(race, tmp_path, start)
     assert [turn.status for turn in race_file.load(tmp_path).turns] == ["finished"] * 6

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from timedrun.config import RunConfig, digest, dump
 from timedrun.methods import EMA
-from timedrun.run.result_set import next_seed, other_config
+from timedrun.run.result_set import next_seed, other_config, repeated_seed
 from timedrun.storage.config_values import digest_of
 
 
@@ -28,6 +28,15 @@ def test_the_next_seed_is_the_configs_own_or_the_lowest_that_no_run_has(
     assert next_seed(toy_config(), tmp_path) == 3
     assert next_seed(toy_config(seed=4), tmp_path) == 3
     assert next_seed(toy_config(seed=5), tmp_path) == 5
+
+
+def test_a_seed_that_a_run_of_the_folder_has_is_refused_with_the_next_free_one(
+    tmp_path: Path, toy_config: Callable[..., RunConfig]
+) -> None:
+    keep(tmp_path, 0, json.dumps(dump(toy_config(seed=1))))
+    assert repeated_seed(toy_config(seed=2), tmp_path) == ""
+    words = repeated_seed(toy_config(seed=1), tmp_path)
+    assert "run_0 already has seed 1" in words and "the next free one is 2" in words
 
 
 def test_a_folder_of_another_config_is_named_with_both_digests_and_the_settings(

@@ -110,7 +110,7 @@ def test_the_ratio_is_given_with_and_without_disturbed_runs(
     assert (quiet["runs_slow"], quiet["runs_fast"]) == ((3, 3) if paired else (4, 4))
     assert main(["compare", str(tmp_path / "slow"), str(tmp_path / "fast"), *option]) == 0
     said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Without the disturbed runs"))
-    assert "x [" in said and ", faster (" in said and ("3 pairs" if paired else "4 and 4 runs") in said
+    assert "x [" in said and ", faster (" in said and ("3 interleaved pairs" if paired else "4 and 4 runs") in said
 
 
 @pytest.mark.parametrize("bad", [[math.nan], [0.0], [-1.0], [math.inf]])

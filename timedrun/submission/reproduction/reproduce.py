@@ -119,7 +119,9 @@ class Reproduction:
         claimed = [figure for figure in self.figures if figure.claimed is not None and figure.verdict != "not here"]
         fine = sum(figure.verdict == "reproduced" for figure in claimed)
         count = len(self.files)
-        changed = f" {count} file{'s' if count > 1 else ''} of packages were changed." if count else ""
+        changed = (
+            f" {count} file{'s' * (count > 1)} differ{'s' * (count == 1)} from the package's manifest." if count else ""
+        )
         if not claimed and self.not_here:
             return f"Nothing compared: no claim is about the logs here.{changed}"
         if not claimed:

@@ -94,9 +94,9 @@ class SetVerdict:
             return "not compared"
         if self.not_comparable:
             return "not comparable"
-        if self.time.high is None:
+        if self.time.bounds is None:
             return "too few runs"
-        return "slower" if self.time.high < 1 - TIME_TOLERANCE else "not slower"
+        return "slower" if self.time.bounds[1] < 1 - TIME_TOLERANCE else "not slower"
 
     @property
     def time_sentence(self) -> str:
@@ -132,13 +132,10 @@ class SetVerdict:
 
 def speed(time: Ratio) -> str:
     """Format the ratio of times as "1.31x slower [1.25, 1.37]"."""
-    ratio, low, high = time.ratio, time.low, time.high
-    word = "faster"
-    if ratio < 1:
-        ratio, low, high = 1 / ratio, high and 1 / high, low and 1 / low
-        word = "slower"
-    if low is None or high is None:
-        return f"{ratio:.2f}x {word} (one run, no interval)"
+    word, ratio = ("slower", 1 / time.ratio) if time.ratio < 1 else ("faster", time.ratio)
+    if time.bounds is None:
+        return f"{ratio:.2f}x {word} (too few runs for an interval)"
+    low, high = sorted(1 / one for one in time.bounds) if word == "slower" else time.bounds
     not_significant = ", no significant difference" if low < 1 < high else ""
     return f"{ratio:.2f}x {word} [{low:.2f}, {high:.2f}]{not_significant}"
 

@@ -213,7 +213,7 @@ def test_forged_times_of_a_package_are_detected(round_folder: Path) -> None:
     changes = {(file.change, Path(file.file).name) for file in found.files}
     assert changes == {("changed", log.name) for log in logs} | {("missing", "README.md"), ("added", "extra.txt")}
     assert "Example: files that differ from manifest.json" in found.text
-    assert "7 files of packages were changed." in found.text
+    assert "7 files differ from the package's manifest." in found.text
 
 
 def test_hostile_names_are_shown_and_cannot_write_to_a_terminal(round_folder: Path) -> None:

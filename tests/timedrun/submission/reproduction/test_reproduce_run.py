@@ -98,7 +98,7 @@ def test_other_threads_make_times_not_comparable(
     (old,), (new,) = make_runs("old", (1,), [SHORT], threads=then), make_runs("new", (8.75,), [SHORT], threads=2)
     found = compare_runs("set", [(old, new, "")], given=given)
     assert found.reproduced and not found.same_machine
-    assert found.time_sentence == f"Time (unverified): 8.75x slower (one run, no interval); {words}"
+    assert found.time_sentence == f"Time (unverified): 8.75x slower (too few runs for an interval); {words}"
 
 
 def test_slower_times_on_the_same_machine_are_named_and_do_not_decide(make_runs: MakeRuns) -> None:
@@ -183,6 +183,7 @@ def test_a_different_config_digest_is_named(make_runs: MakeRuns) -> None:
 
 
 def test_one_run_has_no_interval() -> None:
-    assert speed(compare([10.0], [20.0], paired=False)) == "2.00x slower (one run, no interval)"
-    assert speed(compare([20.0, 22.0], [10.0, 11.0], paired=True)) == "2.00x faster [2.00, 2.00]"
+    assert speed(compare([10.0], [20.0], paired=False)) == "2.00x slower (too few runs for an interval)"
+    assert speed(compare([20.0, 22.0, 24.0], [10.0, 11.0, 12.0], paired=True)) == "2.00x faster [2.00, 2.00]"
+    assert speed(compare([20.0, 22.0], [10.0, 40.0], paired=True)).endswith("(too few runs for an interval)")
     assert "no significant difference" in speed(compare([20.0, 25.0], [21.0, 24.0], paired=False))

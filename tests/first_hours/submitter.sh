@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# The first hour of a submitter: from the questions about the machine to a checked package. FOLDER: an empty one.
+set -euo pipefail
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$1"
+say() { printf '\n$ %s\n' "$*"; }
+run() { # a command that must succeed; its output is also in `seen`
+    say "$*"
+    "$@" 2>&1 | tee seen
+}
+fails() { # CODE COMMAND...: a command that must end with CODE
+    local code=0
+    say "${*:2}"
+    "${@:2}" >seen 2>&1 || code=$?
+    cat seen
+    [ "$code" = "$1" ] || { echo "expected exit code $1, got $code"; exit 1; }
+}
+sees() { grep -q -e "$1" seen || { echo "expected: $1"; exit 1; }; }
+digits=(image_classification methods --threads 1 --submission.organization Acme --submission.platform box --name digits_box)
+set=runs/image_classification/digits_box
+
+run timedrun system --out answers.json
+sees 'Required by MLPerf.s rules, unknown' && sees -- '--submission.organization'
+sed -i 's/": ""/": "answered"/' answers.json
+fails 1 timedrun preflight "${digits[@]}" --answers answers.json --precision fp16 --device cpu
+sees 'error .*fp16' && sees 'nothing was run'
+
+# The runs of a folder are one set; a seed that is taken does not get into it.
+run timedrun run "${digits[@]}" --runs 2
+sees '2 of 2 runs reached the target'
+fails 2 timedrun run "${digits[@]}" --seed 2
+sees 'already has seed 2' && sees 'the next free one is 3'
+[ "$(ls $set | grep -c result_)" = 2 ]
+
+# Ctrl-C and --resume, in a recipe that takes some seconds.
+long=(timedrun run image_classification baseline_2022 --threads 1 --evaluation.first 20 --evaluation.target 0.9)
+say "${long[@]}"
+set -m # otherwise bash starts it with SIGINT ignored
+"${long[@]}" --results long >seen 2>&1 &
+until grep -qs run_start long/result_0.txt; do kill -0 $!; sleep 0.02; done
+kill -INT $!
+code=0 && wait $! || code=$?
+cat seen
+[ $code = 75 ] && sees 'resume with the same command and --resume'
+run "${long[@]}" --results long --resume
+sees 'target reached in'
+
+run timedrun check $set
+sees 'logs: 2 pass, 0 fail' && sees 'official pass'
+fails 1 timedrun score $set
+sees 'Acme box resnet' && sees 'it has 2 runs, and the olympic mean needs at least 3'
+fails 2 timedrun forecast $set
+sees 'no reference convergence exists'
+run timedrun forecast bert --batch-size 448
+sees 'passes, unscaled'
+
+# Two published configs of five runs each in one package, and the checks of it.
+sets=("$repository"/results/digits_demo/digits_{baseline,methods})
+run timedrun score "${sets[@]}"
+sees '5 of 5' && sees 'unverified, demonstration'
+run timedrun package "${sets[@]}" --answers answers.json --out package
+sees "MLCommons' check: pass" && sees 'strict check: pass'
+run "$repository"/scripts/check_compliance.sh package --quiet
+sees 'logs: 10 pass, 0 fail' && sees 'packages: 1 pass, 0 fail'
+run timedrun reproduce package
+sees 'Reproduced: 4 of 4 claimed values'
+
+# What is changed in a package afterwards is found.
+log=$(echo package/unaffiliated/results/*digits_methods/resnet/result_1.txt)
+sed -i '/"run_stop"/s/"time_ms": \([0-9]*\)[0-9][0-9][0-9],/"time_ms": \1000,/' "$log"
+rm package/unaffiliated/systems/*digits_baseline.json
+fails 1 timedrun check package --no-official
+sees 'the file was changed after packaging' && sees 'digits_baseline.json: listed but missing'
+fails 1 timedrun reproduce package
+sees '2 files differ from the package.s manifest'

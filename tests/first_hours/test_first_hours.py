@@ -1,0 +1,28 @@
+"""The first hour of each kind of user, as a script that only uses what the README names."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+SCRIPTS = sorted(Path(__file__).parent.glob("*.sh"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=[script.stem for script in SCRIPTS])
+def test_the_first_hour_has_no_stumble(script: Path, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    left_out = ("TIMEDRUN_", "RANK", "WORLD_SIZE")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    done = subprocess.run(
+        ["bash", script, tmp_path],
+        env=environment | {"PATH": path, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
