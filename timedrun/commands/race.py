@@ -80,7 +80,8 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     else:
         stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
-        stdio.message(f"timedrun race: some runs are missing; continue with `timedrun race {planned.benchmark} --resume {folder}`")
+        again = f"timedrun race {planned.benchmark} --resume {folder}"
+        stdio.message(f"timedrun race: some runs are missing; continue with `{again}`")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
 
 

@@ -131,8 +131,10 @@ def verdict(
         return Verdict(ExitCode.OK, f"target reached in {minutes}{load}: {paths.log}", run)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
-        words = f"{reason}; resume with the same command and --resume: {paths.log}"
-        return Verdict(ExitCode.STOPPED_RESUMABLE, words, run)
+        advice = "resume with the same command and --resume"
+        if run.division == keys.CLOSED:
+            advice = "the closed division allows no resumed run: start it again"
+        return Verdict(ExitCode.STOPPED_RESUMABLE, f"{reason}; {advice}: {paths.log}", run)
     if reason in {Outcome.NOT_REACHED.value, Outcome.BUDGET_SPENT.value}:
         return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}: {_qualities(run)}: {paths.log}", run)
     if lost:

@@ -64,6 +64,16 @@ def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none
     assert ("--resume" in verdict.words) == (step is not None or code == ExitCode.STOPPED_RESUMABLE)
 
 
+def test_a_stopped_run_of_the_closed_division_is_to_be_started_again(tmp_path: Path) -> None:
+    paths = result(tmp_path, ranks=(0,))
+    with RunLog(paths.log) as writer:
+        writer.event(keys.SUBMISSION_DIVISION, keys.CLOSED)
+        writer.start(keys.RUN_START)
+        writer.close(keys.ABORTED, "stopped by signal")
+    words = launch.verdict(paths, KILLED).words
+    assert "start it again" in words and "--resume" not in words
+
+
 @pytest.mark.parametrize(
     ("end", "code", "words"),
     [
