@@ -124,6 +124,8 @@ class Benchmark:
         for candidate in (wanted, name):
             if candidate in names:
                 config: RunConfig = getattr(self.module("configs"), candidate)()
+                if config.name != candidate:
+                    raise UsageError(f"{self.name}: config {candidate}() is named '{config.name}'; make them equal.")
                 return config
             if candidate in moved:
                 raise UsageError(f"{self.name}: config '{candidate}' moved; use `timedrun run {moved[candidate]}`.")

@@ -100,7 +100,9 @@ def _help_lines(verbs: Mapping[str, str]) -> Iterator[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb and return its exit code (see `ExitCode`)."""
     stdio.open_closed()
-    atexit.register(gc.freeze)  # torch's modules would be collected for half a second when the process ends
+    # torch's modules would be collected for half a second when the process ends. Not with Triton: its bindings report
+    # each object that is not collected.
+    atexit.register(lambda: None if "triton" in sys.modules else gc.freeze())
     words = list(sys.argv[1:] if argv is None else argv)
     top = parser()
     if not words:

@@ -1,21 +1,8 @@
 #!/usr/bin/env bash
 # The first hour of a submitter: from the questions about the machine to a checked package. FOLDER: an empty one.
 set -euo pipefail
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$(dirname "${BASH_SOURCE[0]}")/walk.bash"
 cd "$1"
-say() { printf '\n$ %s\n' "$*"; }
-run() { # a command that must succeed; its output is also in `seen`
-    say "$*"
-    "$@" 2>&1 | tee seen
-}
-fails() { # CODE COMMAND...: a command that must end with CODE
-    local code=0
-    say "${*:2}"
-    "${@:2}" >seen 2>&1 || code=$?
-    cat seen
-    [ "$code" = "$1" ] || { echo "expected exit code $1, got $code"; exit 1; }
-}
-sees() { grep -q -e "$1" seen || { echo "expected: $1"; exit 1; }; }
 digits=(image_classification methods --threads 1 --submission.organization Acme --submission.platform box --name digits_box)
 set=runs/image_classification/digits_box
 

@@ -9,11 +9,14 @@ import pytest
 
 pytestmark = pytest.mark.processes
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(Path(__file__).parent.glob("*.sh"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=[script.stem for script in SCRIPTS])
 def test_the_first_hour_has_no_stumble(script: Path, tmp_path: Path) -> None:
+    if "digits_demo" in script.read_text() and not (REPOSITORY / "results/digits_demo").is_dir():
+        pytest.skip("results/ is not here, as in an image")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     left_out = ("TIMEDRUN_", "RANK", "WORLD_SIZE")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}

@@ -91,7 +91,7 @@ def extras() -> dict[str, str]:
         return {"extras": "unknown: timedrun is not installed as a package"}
     names: dict[str, list[str]] = {}
     for one in required:
-        if (found := re.match(r"([\w.-]+).*extra == ['\"](\w+)['\"]", one)) and found[2] != "dev":
+        if (found := re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", one)) and found[2] != "dev":
             names.setdefault(found[2], []).append(found[1])
     rows = {}
     for extra, distributions in sorted(names.items()):

@@ -41,9 +41,13 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     known = arguments.resume or arguments.report
     if not known and not (arguments.benchmark and arguments.configs):
         raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
-    if known and (arguments.benchmark or rest):
-        raise UsageError("--resume and --report take the plan from race.json; leave out benchmark, configs, overrides.")
+    if known and (arguments.configs or rest):
+        raise UsageError("--resume and --report take the plan from race.json; leave out configs and overrides.")
     folder, planned = (Path(known), race_file.load(Path(known))) if known else new_race(arguments, rest)
+    if known and arguments.benchmark not in (None, planned.benchmark):
+        raise UsageError(f"{known} is a race of {planned.benchmark}, not of {arguments.benchmark}; nothing was run.")
+    if arguments.resume:  # code of the working directory runs only if the user names it, not for a name in race.json
+        find(planned.benchmark, working_directory=arguments.benchmark is not None)
     for name, value in planned.options.items():
         setattr(arguments, name, value)
 
@@ -76,7 +80,8 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     else:
         stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
-        stdio.message(f"timedrun race: some runs are missing; continue with `timedrun race --resume {folder}`")
+        again = f"timedrun race {planned.benchmark} --resume {folder}"
+        stdio.message(f"timedrun race: some runs are missing; continue with `{again}`")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
 
 

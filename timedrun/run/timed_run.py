@@ -24,6 +24,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.straggler import StragglerDetector
 from timedrun.distributed.watchdog import Watchdog
+from timedrun.errors import TimedrunError
 from timedrun.run import page_cache
 from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
@@ -38,6 +39,10 @@ from timedrun.run.train_state import Stateful
 
 TrainBatch = TypeVar("TrainBatch")
 EvalBatch = TypeVar("EvalBatch")
+
+
+class TrainingLoopError(TimedrunError):
+    """Error raised if a benchmark's `train` breaks the protocol of a timed run; the run is aborted."""
 
 
 class _Ended(Exception):
@@ -220,7 +225,13 @@ class TimedRun:
             self._read_ahead = ReadAhead(files, read_ahead_bytes).start()
 
     def blocks(self, total: int) -> Iterator[Block]:
-        """Yield the blocks to train until the target is reached or `total` units (epochs, or samples) are done."""
+        """Yield the blocks to train until the target is reached or `total` units (epochs, or samples) are done.
+
+        Raises:
+            TrainingLoopError: the clock was not started.
+        """
+        if self._started is None:
+            raise TrainingLoopError("run.blocks was called before run.start_clock: start the clock, then train")
         evaluation, position = self.config.evaluation, self.position
         in_samples = self.spec.unit == "samples"
         step = self.config.global_batch if in_samples else 1
@@ -292,8 +303,12 @@ class TimedRun:
 
         Raises:
             ReplicaDivergence: the ranks' weights differ.
-            ValueError: the evaluation set no value.
+            TrainingLoopError: the evaluation set no number, or no step was counted before it.
         """
+        if self.position.step == 0:
+            raise TrainingLoopError(
+                "no optimizer step was counted before the evaluation: call run.step_done after each"
+            )
         self.state.replicas.require_same(self.position.step)
         self.log.start(keys.EVAL_START, **self._at(block.last))
         self.progress.evaluating()
@@ -302,9 +317,10 @@ class TimedRun:
         load = self._load.block() if self._load is not None else None
         # Rank 0's value counts; the loads of all ranks travel with it, so that they need no collective of their own.
         (value, _), *_ = reports = self.ranks.all_gather((measurement.value, load))
-        if not isinstance(value, float):
-            raise ValueError(
-                f"the evaluation after {self.spec.unit} {block.last} measured {value!r}: set .value to a float"
+        if not isinstance(value, float) or not math.isfinite(value):
+            hint = "the training has diverged" if isinstance(value, float) else "set .value to a float"
+            raise TrainingLoopError(
+                f"the evaluation after {self.spec.unit} {block.last} measured {value!r}, no quality was logged: {hint}"
             )
         self.log.event(keys.EVAL_ACCURACY, value, **self._at(block.last))
         self.log.end(keys.EVAL_STOP, **self._at(block.last))

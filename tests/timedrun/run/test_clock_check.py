@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
+import torch
 from hypothesis import given
 
 from mlevents import keys, record
@@ -90,6 +91,7 @@ def test_a_slow_disk_is_not_taken_for_a_set_clock(
         for block in run.blocks(2):
             for _ in run.epochs(block):
                 now[0] += 30.0
+                run.step_done(1, torch.zeros(()))
             with run.evaluation(block) as measurement:
                 measurement.value = 1.0
     findings = check(tmp_path / "result_0.txt", "2.0.0").findings
@@ -108,6 +110,7 @@ def test_a_run_whose_clock_is_set_logs_it_and_its_times_are_not_believed(
         for block in run.blocks(2):
             for _ in run.epochs(block):
                 now[0] += 30.0
+                run.step_done(1, torch.zeros(()))
             with run.evaluation(block) as measurement:
                 now[0] -= 20.0
                 ahead[0] -= 20.0

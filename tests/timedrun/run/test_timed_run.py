@@ -1,10 +1,12 @@
 """The timed protocol: order of events, first touch of data, warm-up without a trace, every way to end."""
 
+import math
 import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,14 +15,14 @@ from torch import nn
 from mlevents import keys, record
 from mlevents.runlog import ResultFileGone, RunLog
 from tests.timedrun.run.killed_run import MakeRun, Program
-from timedrun.config import EvaluationConfig, RunConfig
+from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import ExitCode, NonFiniteLoss
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
-from timedrun.run.timed_run import TimedRun
+from timedrun.run.timed_run import TimedRun, TrainingLoopError
 
 
 class Toy(Program):
@@ -162,11 +164,22 @@ def test_two_runs_in_one_process_write_two_whole_logs_and_ranks_above_0_none(mak
     assert sorted(path.name for path in tmp_path.iterdir()) == ["result_0.txt", "result_1.txt"]
 
 
-def test_an_evaluation_that_measures_nothing_is_an_error(
-    make_run: MakeRun, toy_config: Callable[..., RunConfig]
-) -> None:
-    config = toy_config(evaluation=EvaluationConfig(target=0.5))
-    with pytest.raises(ValueError, match=r"set \.value to a float"), make_run(config, log=RunLog(None)) as run:
+@pytest.mark.parametrize(
+    ("value", "hint"), [(None, "set .value to a float"), (1, "set .value"), (math.nan, "has diverged")]
+)
+def test_an_evaluation_without_a_number_aborts_the_run(make_run: MakeRun, value: Any, hint: str) -> None:
+    with pytest.raises(TrainingLoopError, match=hint), make_run(log=RunLog(None)) as run:
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
+        block = next(run.blocks(1))
+        run.step_done(1, torch.zeros(()))
+        with run.evaluation(block) as measurement:
+            measurement.value = value
+
+
+def test_training_before_the_clock_or_without_counted_steps_aborts_the_run(make_run: MakeRun) -> None:
+    with pytest.raises(TrainingLoopError, match="before run.start_clock"), make_run(log=RunLog(None)) as run:
+        next(run.blocks(1))
+    with pytest.raises(TrainingLoopError, match="call run.step_done"), make_run(log=RunLog(None)) as run:
         run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
         with run.evaluation(next(run.blocks(1))):
             pass
