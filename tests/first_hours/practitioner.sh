@@ -1,23 +1,8 @@
 #!/usr/bin/env bash
 # The first hour of a practitioner who wants single methods on a model of her own. FOLDER: an empty one.
 set -euo pipefail
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$(dirname "${BASH_SOURCE[0]}")/walk.bash"
 cd "$1"
-say() { printf '\n$ %s\n' "$*"; }
-run() { # a command that must succeed; its output is also in `seen`
-    say "$*"
-    "$@" 2>&1 | tee seen
-}
-fails() { # CODE COMMAND...: a command that must end with CODE
-    local code=0
-    say "${*:2}"
-    "${@:2}" >seen 2>&1 || code=$?
-    cat seen
-    [ "$code" = "$1" ] || { echo "expected exit code $1, got $code"; exit 1; }
-}
-sees() { grep -q -e "$1" seen || { echo "expected: $1"; exit 1; }; }
-snippet() { sed -n '/^```python$/,/^```$/{/^```$/q;/^```python$/!p}' "$repository/$1"; } # its first Python block
-
 run timedrun --version
 sees '^timedrun [0-9]'
 fails 2 timedrun
@@ -29,14 +14,11 @@ bash -c 'eval "$(timedrun completion bash)" && complete -p timedrun'
 say 'timedrun list | head -1'
 { timedrun list 2>errors || true; } | head -1
 [ ! -s errors ]
-[ -z "$(NO_COLOR=1 FORCE_COLOR= timedrun doctor | grep $'\x1b\[[0-9;]*m')" ]
 
-# The two snippets as they are printed. What the second saves, a new process can resume and use.
-snippet README.md >readme.py
-run python readme.py
-sees '^blurpool: 1 convolution' && sees '^ema: [0-9]* updates' && [ -s model.pt ]
-snippet docs/own_model.md >loop.py
+# The loop of the page as it is printed. What it saves, a new process can resume and use.
+sed -n '/^```python$/,/^```$/{/^```$/q;/^```python$/!p}' "$repository/docs/own_model.md" >loop.py
 run python loop.py
+sees '^0\.'
 [ -s resume.pt ] && [ -s averaged.pt ]
 
 # Wrong use is refused with what to do; half precision, torch.compile and a resumed average are as in float32.
@@ -117,7 +99,10 @@ if dist.get_rank() == 0:
     print("same average on both ranks:", torch.equal(*averages))
 dist.destroy_process_group()
 PYTHON
-run python -m torch.distributed.run --standalone --nproc-per-node 2 parallel.py
+sizes=(env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "MASTER_PORT=$(python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')")
+"${sizes[@]}" RANK=1 python parallel.py &
+run "${sizes[@]}" RANK=0 python parallel.py
+wait $!
 sees 'same average on both ranks: True'
 
 # A folder of hers with a benchmark's name is not imported; results that cannot be written are refused before the clock.
@@ -125,7 +110,7 @@ mkdir image_classification
 echo 'raise SystemExit("the wrong package")' >image_classification/__init__.py
 run timedrun list
 sees '^image_classification: ' && sees 'digits_methods'
-fails 1 timedrun run image_classification methods --data digits --threads 1 --results readme.py/runs
+fails 1 timedrun run image_classification methods --data digits --threads 1 --results loop.py/runs
 sees 'choose another --results folder'
 run timedrun run image_classification methods --data digits --threads 1
 sees 'target reached in'
