@@ -57,7 +57,7 @@ class _EMAHooks(Hooks):
             return
         current = tensors_of(model)
         if self.shadow is None:
-            self.shadow = {name: tensor.detach().to(averaged_dtype(tensor), copy=True) for name, tensor in current.items()}
+            self.shadow = {name: value.detach().to(averaged_dtype(value), copy=True) for name, value in current.items()}
         else:
             ema_update(list(self._fitted(current).values()), list(current.values()), self._smoothing)
         self.updates += 1
