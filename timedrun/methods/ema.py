@@ -24,7 +24,8 @@ def ema_update(shadow: list[Tensor], current: list[Tensor], smoothing: float) ->
     """shadow <- smoothing * shadow + (1 - smoothing) * current, in place.
 
     The form shadow + (1 - smoothing) * (current - shadow) leaves a tensor that never changes exactly as it is. The
-    average of a half-precision tensor is float32, in which small steps are not rounded away. An integer tensor takes the whole part (counters lag like the rest), a boolean one the current value.
+    average of a half-precision tensor is float32, in which small steps are not rounded away. An integer tensor takes
+    the whole part (counters lag like the rest), a boolean one the current value.
     """
     weight = 1.0 - smoothing
     floating = [index for index, tensor in enumerate(shadow) if tensor.is_floating_point() or tensor.is_complex()]

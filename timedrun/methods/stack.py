@@ -51,8 +51,7 @@ class Stack:
             raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
         if not -1e-6 <= progress <= 1 + 1e-6:  # rounding apart
             raise ValueError(
-                f"progress is the share of the whole run that is done, from 0 to 1, not {progress}; methods that follow "
-                "it would be at the end of theirs; pass steps done / steps of the whole run"
+                f"progress is the share of the whole run that is done, 0 to 1, not {progress}; pass steps done / all steps"
             )
         for hooks in self._hooks.values():
             inputs, targets = hooks.batch(inputs, targets, progress, classes)

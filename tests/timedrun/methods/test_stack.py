@@ -95,7 +95,7 @@ def test_methods_act_in_the_order_given_and_contexts_close_in_reverse() -> None:
 
 @pytest.mark.parametrize("progress", [-0.1, 1.1, 7, float("nan")])
 def test_a_progress_that_is_not_a_share_of_the_run_is_refused(progress: float) -> None:
-    with pytest.raises(ValueError, match="from 0 to 1"):
+    with pytest.raises(ValueError, match="share of the whole run"):
         stack(ProgressiveResizing()).batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), progress, 3)
 
 
