@@ -51,7 +51,8 @@ class Stack:
             raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
         if not -1e-6 <= progress <= 1 + 1e-6:  # rounding apart
             raise ValueError(
-                f"progress is the share of the whole run that is done, 0 to 1, not {progress}; pass steps done / all steps"
+                f"progress is the share of the whole run that is done, 0 to 1, not {progress}; "
+                "pass the steps done / the steps of the whole run"
             )
         for hooks in self._hooks.values():
             inputs, targets = hooks.batch(inputs, targets, progress, classes)
