@@ -267,7 +267,10 @@ class TimedRun:
         """Yield the optimizer steps of `block` that are left, numbered from 0 over the run, if samples are counted."""
         self._begin_training()
         while self.position.samples < block.last:
-            yield self.position.step
+            step = self.position.step
+            yield step
+            if self.position.step == step:
+                raise TrainingLoopError(f"optimizer step {step} was not counted: call run.step_done after each")
         self._sync()
         self.state.log_stats(self._at(block.last))
         self._log_read_ahead()

@@ -183,6 +183,9 @@ def test_training_before_the_clock_or_without_counted_steps_aborts_the_run(make_
         run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
         with run.evaluation(next(run.blocks(1))):
             pass
+    with pytest.raises(TrainingLoopError, match="step 0 was not counted"), make_run(log=RunLog(None)) as run:
+        run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
+        list(run.steps(next(run.blocks(1))))
 
 
 @pytest.mark.parametrize("when", ["in a block", "at its end"])
