@@ -4,8 +4,8 @@
 set -euo pipefail
 if [ -n "${TIMEDRUN_INSTALLED:-}" ]; then exit 0; fi
 cd "$(dirname "$0")/.."
-extras=digits,vision,language,report${1:+,$1}
-stamp=.venv/installed${1:+_$1}
+extras="digits,vision,language,report${1:+,$1}"
+stamp=".venv/installed${1:+_$1}"
 if [ -f "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi
 "${PYTHON:-python3}" -m venv .venv
 .venv/bin/python -m pip install --quiet --constraint constraints.txt torch

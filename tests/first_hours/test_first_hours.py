@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(Path(__file__).parent.glob("*.sh"))
@@ -26,6 +26,6 @@ def test_the_first_hour_has_no_stumble(script: Path, tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=150,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout[-6000:]

@@ -56,5 +56,5 @@ class MethodsTrainer(Trainer):
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir or ".")  # type: ignore[no-untyped-call]
         if folder:
-            self.speed.load_state_dict(torch.load(Path(folder) / STATE_FILE, map_location="cpu"))
+            self.speed.load_state_dict(torch.load(Path(folder) / STATE_FILE, map_location="cpu", weights_only=True))
         return super().train(resume_from_checkpoint, *args, **kwargs)
