@@ -58,8 +58,9 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
     """Plot a value over the time since run_start, and the times to train below it, and write the figure to `out`.
 
     Each run is a thin line; the thick line of a set is the median of its runs at equal times, interpolated linearly
-    between logged values. A run that has ended keeps its last value, and the line ends at the median time. A small
-    error of an accuracy, or a wide range of a loss, has a logarithmic axis, so that late differences are visible.
+    between logged values, from the time when all have one. A run that has ended keeps its last value, and the line
+    ends at the median time. A small error of an accuracy, or a wide range of a loss, has a logarithmic axis, so that
+    late differences are visible.
 
     Args:
         sets: runs by their name in the legend; at most 7 sets, all of one benchmark.
@@ -148,17 +149,17 @@ def _draw_set(axes: Any, runs: Sequence[RunSummary], curves: Sequence[Curve], co
 
 
 def median_curve(curves: Sequence[Curve]) -> Curve | None:
-    """Return the median of `curves` from the median of their first times to that of their last ones, over those that
-    have a value by then; None if that span is empty."""
+    """Return the median of `curves` from the time when all have a value to the median of their last times; None if that
+    span is empty."""
     import numpy
 
-    begin, end = (median([x[place] for x, _ in curves] or [0.0]) for place in (0, -1))
+    if len(curves) == 1 and len(curves[0][0]) > 1:
+        return curves[0]
+    begin, end = max((x[0] for x, _ in curves), default=0.0), median([x[-1] for x, _ in curves] or [0.0])
     if end <= begin:
         return None
-    if len(curves) == 1:
-        return curves[0]
     at = numpy.linspace(begin, end, 200)
-    return at.tolist(), numpy.nanmedian([numpy.interp(at, x, y, left=numpy.nan) for x, y in curves], axis=0).tolist()
+    return at.tolist(), numpy.median([numpy.interp(at, x, y) for x, y in curves], axis=0).tolist()
 
 
 def _scale(axes: Any, benchmark: str, records: Sequence[RunSummary], values: Sequence[float], what: str) -> None:
