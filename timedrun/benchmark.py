@@ -197,6 +197,11 @@ def find(name: str, *, working_directory: bool = False) -> Benchmark:
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         if name in known:
             hint = f" It is in {known[name].parent}: set PYTHONPATH={known[name].parent}, or install it."
+        elif (here / name / "configs.py").is_file():
+            hint = f" {here / name}/__init__.py does not define SPEC = BenchmarkSpec(...)."
+        elif not near:
+            way = "run this in the folder that holds it, " if working_directory else ""
+            hint = f" If it is your own, {way}set PYTHONPATH to the folder that holds it, or install it."
         raise UsageError(f"no benchmark package '{name}' on the import path.{hint} Benchmarks: {', '.join(known)}.")
     try:
         package = importlib.import_module(name) if "SPEC" in text else None

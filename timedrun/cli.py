@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import timedrun
+from mlevents.terminal_escape import printable, printable_lines
 from timedrun import stdio
 from timedrun.commands import options
 from timedrun.distributed import launch_env, parent_death_signal
-from timedrun.errors import ExitCode, describe
+from timedrun.errors import ExitCode, describe, in_benchmark
 
 VERBS: Final = {
     "Run": {
@@ -129,6 +130,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(code)
     except (Exception, KeyboardInterrupt) as error:
         said = describe(error)
+        if said is None and (found := in_benchmark(error)):
+            shown, place = found
+            stdio.message(printable_lines(shown))
+            said = ExitCode.ERROR, printable(f"{place} raised {type(error).__name__}: {error}")
         if said is None:
             raise
         if said[1]:

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import sys
 import traceback
 from collections.abc import Iterable
 from enum import IntEnum
@@ -45,6 +46,10 @@ class PreflightError(TimedrunError):
         super().__init__(f"the run was not started; nothing was written:\n{lines}")
 
 
+class TrainingLoopError(TimedrunError):
+    """Benchmark code that breaks the protocol of a timed run; the run is aborted."""
+
+
 class RankLost(TimedrunError):
     """Rank that failed, hangs or is unreachable; the message names it, the cause and its last step."""
 
@@ -76,6 +81,20 @@ def describe(error: BaseException) -> tuple[ExitCode, str] | None:
         case OSError():
             return ExitCode.ERROR, printable(f"{error.filename or _origin(error)}: {error.strerror or error}.")
     return None
+
+
+def in_benchmark(error: BaseException) -> tuple[str, str] | None:
+    """Return the traceback of `error` from a benchmark's code on, and the place in it that raised `error`; None if no
+    code of a benchmark was running."""
+    found = error.__traceback__
+    while found and not hasattr(sys.modules.get(str(found.tb_frame.f_globals.get("__package__"))), "SPEC"):
+        found = found.tb_next
+    if found is None:
+        return None
+    package = os.path.dirname(found.tb_frame.f_code.co_filename)
+    own = [frame for frame in traceback.extract_tb(found) if os.path.dirname(frame.filename) == package]
+    place = f"{os.path.basename(package)}/{os.path.basename(own[-1].filename)}, line {own[-1].lineno}"
+    return "".join(traceback.format_exception(type(error), error, found)), place
 
 
 def _origin(error: OSError) -> str:

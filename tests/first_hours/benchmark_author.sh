@@ -14,18 +14,12 @@ sees 'label_smoothing'
 run timedrun preflight spiral methods
 sees 'strict pass' && sees 'not applicable'
 
-# Mistakes are named.
+# Mistakes are named; those of the training loop are in tests/timedrun/commands/test_new.py and run/test_timed_run.py.
 cp -r spiral wrong
-sed -i 's/"spiral"/"wrong"/; /supports=/d' wrong/*.py
-fails 1 timedrun run wrong methods
-sees 'add "methods" to supports'
-fails 1 timedrun run wrong baseline --precision bf16
-sees 'precision is bf16'
-fails 1 timedrun run spiral baseline --ranks 2
-sees 'ranks'
-sed -i '/run.start_clock/d' wrong/train.py
-fails 1 timedrun run wrong baseline
-sees 'before run.start_clock'
+sed -i 's/"spiral"/"wrong"/' wrong/*.py
+sed -i 's/"Own choice."/wrong_name/' wrong/configs.py
+fails 1 timedrun show wrong baseline
+sees 'wrong/configs.py, line [0-9]* raised NameError'
 sed -i 's/^SPEC/SPECS/' wrong/__init__.py
 fails 2 timedrun run wrong baseline
 sees 'defines no SPEC'
@@ -35,7 +29,14 @@ sees '^spiral: Two spirals'
 # A race is the shortest way to two sets; every verb knows the benchmark from its logs alone.
 run timedrun race spiral baseline methods --runs 3 --threads 1 --results race
 sees 'spirals_methods is' && sees 'strict: 6 of 6 logs pass, official: not applicable' && sees 'strict pass'
+sed -i 's/target=0.97, direction/target=0.96, direction/' spiral/__init__.py
+fails 1 timedrun run spiral baseline --results race/spirals_baseline
+sees 'they differ in target 0.97 there and 0.96 here'
 mv spiral elsewhere
+run timedrun export race --csv values.csv
+sees 'Exported 6 runs'
+run timedrun score race --csv sets.csv
+[ "$(wc -l <sets.csv)" = 3 ]
 run timedrun check race/spirals_baseline race/package
 sees 'packages: 1 pass, 0 fail'
 run timedrun score race/spirals_baseline race/spirals_methods

@@ -11,6 +11,8 @@ fails 1 timedrun reproduce "$repository"/results/digits_demo --claims "$claims"
 sees 'Nothing compared'
 fails 2 timedrun reproduce nowhere --claims "$claims"
 sees 'nowhere does not exist'
+fails 2 timedrun reproduce . --claims "$claims"
+sees 'holds no result'
 
 run timedrun package "$repository"/results/digits_demo/digits_methods --out package
 run timedrun reproduce package

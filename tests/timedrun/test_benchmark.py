@@ -12,8 +12,9 @@ import pytest
 
 from timedrun import benchmark
 from timedrun.benchmark import find, nearby
+from timedrun.cli import main
 from timedrun.config import RunConfig
-from timedrun.errors import UsageError
+from timedrun.errors import ExitCode, UsageError
 
 HOOKS = [
     ("train", benchmark.TrainModule.train),
@@ -106,3 +107,30 @@ def test_a_benchmark_without_a_spec_is_refused(make_package: Callable[[str, str]
     with pytest.raises(UsageError, match="defines no SPEC"):
         find(make_package("specless", ""))
     assert importlib.util.find_spec("specless")
+
+
+@pytest.mark.parametrize("working_directory", [False, True])
+def test_a_name_of_nothing_known_says_where_ones_own_is_looked_for(
+    working_directory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="set PYTHONPATH to the folder that holds it") as caught:
+        find("zzz_unknown", working_directory=working_directory)
+    assert ("run this in the folder" in str(caught.value)) is working_directory
+    (tmp_path / "zzz_unknown").mkdir()
+    (tmp_path / "zzz_unknown" / "configs.py").touch()
+    with pytest.raises(UsageError, match="does not define SPEC"):
+        find("zzz_unknown")
+
+
+def test_an_error_in_a_benchmarks_code_names_its_place_and_shows_only_that_code(
+    make_package: Callable[[str, str], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_package("raising_benchmark", SPEC)
+    code = "def toy_bad():\n    raise ValueError('of the author')\n"
+    (tmp_path / "raising_benchmark" / "configs.py").write_text(code)
+    (tmp_path / "raising_benchmark" / "train.py").touch()
+    assert main(["show", "raising_benchmark", "bad"]) == ExitCode.ERROR
+    said = capfd.readouterr().err
+    assert "timedrun show: raising_benchmark/configs.py, line 2 raised ValueError: of the author" in said
+    assert "cli.py" not in said and "raise ValueError('of the author')" in said

@@ -1,4 +1,4 @@
-"""The data: generated here, so nothing has to be downloaded."""
+"""The data: generated here. Files would be in `run.data_folder`, which --data-folder names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,3 @@ def data_digest(config: Config, folder: Path | None) -> dict[str, str]:
     """Return the SHA-256 of the data and what it covers; optional, called after run_stop."""
     points, _ = spirals(TRAIN, 0)
     return {"sha256": hashlib.sha256(points.numpy().tobytes()).hexdigest(), "of": "all training points"}
-
-
-# Optional, too: def preflight(config, folder, ranks) -> list[str], an error message for each fault of the data, found
-# before a run. With files, `folder` is what --data-folder names, and run.data_folder in train().

@@ -28,7 +28,7 @@ def train(config: Config, run: TimedRun) -> None:
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    blank = torch.zeros(config.global_batch, 2, device=device), torch.arange(config.global_batch, device=device) % 2
+    blank = torch.zeros(config.global_batch, 2, device=device), torch.zeros(config.global_batch, device=device).long()
     run.warm_up(
         lambda batch: step(*batch, progress=0.0),
         [blank] * config.warm_up_steps,

@@ -13,7 +13,7 @@ from timedrun.benchmark import find
 from timedrun.commands.child_run import run_child, run_command
 from timedrun.errors import ExitCode, UsageError
 from timedrun.storage.ledger import LEDGER
-from timedrun.storage.result_files import ResultPaths, new_folder, read_json, require_log, write_json
+from timedrun.storage.result_files import ResultPaths, existing, new_folder, read_json, require_log, write_json
 from timedrun.submission.reproduction import reproduce as recomputed
 from timedrun.submission.reproduction.claims import read_claims
 from timedrun.submission.reproduction.recorded_run import (
@@ -41,7 +41,7 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
         return run_again(arguments, path)
     claims = read_claims(arguments.claims) if arguments.claims else None
     found = recomputed.reproduce(path, claims)
-    if not found.figures:
+    if not found.figures or not existing(path):
         raise UsageError(f"{path} holds no result_*.txt that is an MLPerf log, so there is nothing to reproduce.")
     if arguments.json:
         print(json.dumps({"path": str(path), **found.as_dict()}, indent=2))
@@ -110,7 +110,7 @@ def run_one(arguments: argparse.Namespace, one: RecordedRun, folder: Path, label
     try:
         find(str(settings["benchmark"]))  # not in the working directory: the result names it, not the user
     except UsageError as error:
-        return str(error), False
+        return str(error).removesuffix("."), False
     paths = ResultPaths(folder, one.number)
     threads = arguments.threads or recorded_threads(one) or 0
     if not arguments.threads and threads > (os.cpu_count() or 1):

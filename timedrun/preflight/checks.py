@@ -25,7 +25,7 @@ from timedrun.methods import EMA
 from timedrun.preflight import dry_run
 from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
-from timedrun.run.result_set import other_config
+from timedrun.run.result_set import other_config, other_rules
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.config_values import flatten
 from timedrun.storage.result_files import ResultPaths
@@ -58,6 +58,7 @@ def check(benchmark: Benchmark, config: RunConfig, options: LaunchOptions, place
         *device_problems(config, place.local_world_size),
         *data_problems(benchmark, config, place.world_size, options.data_folder),
         *([] if options.resume or not (other := other_config(config, options.paths.folder)) else [other]),
+        *([other] if (other := other_rules(benchmark.spec.own_rules, options.paths.folder)) else []),
         *result_problems(
             options.paths,
             options.resume,

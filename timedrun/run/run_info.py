@@ -12,6 +12,7 @@ from mlevents.rounds.own_rules import as_recorded
 from mlevents.runlog import RunLog, Scalar
 from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import OptimizerConfig, RunConfig, digest
+from timedrun.errors import TrainingLoopError
 from timedrun.storage.result_files import CONFIG
 
 
@@ -39,7 +40,10 @@ def log_submission(log: RunLog, spec: BenchmarkSpec, config: RunConfig, platform
 
 
 def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
-    """Log `config` and `info`. The ranks are data parallel, so every other parallelism is 1."""
+    """Log `config` and `info`. The ranks are data parallel, so every other parallelism is 1. Raise
+    TrainingLoopError if `info` lacks a size, or a hyperparameter is not a value of JSON."""
+    if missing := [key for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES) if key not in info]:
+        raise TrainingLoopError(f"the run info has no {' and no '.join(missing)}; add it in run_info.py")
     for key, value in {
         keys.SEED: config.seed,
         keys.GLOBAL_BATCH_SIZE: config.global_batch,
@@ -56,7 +60,10 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         keys.EVAL_SAMPLES: info["eval_samples"],
         **info.get("hyperparameters", {}),
     }.items():
-        log.event(key, value)
+        try:
+            log.event(key, value)
+        except (TypeError, ValueError) as error:
+            raise TrainingLoopError(f"a setting or hyperparameter of the run info: {error}") from error
     for tensor in info.get("initialized_tensors", ()):
         log.event(keys.WEIGHTS_INITIALIZATION, tensor=tensor)
     for method in info.get("methods", ()):

@@ -24,7 +24,7 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.straggler import StragglerDetector
 from timedrun.distributed.watchdog import Watchdog
-from timedrun.errors import TimedrunError
+from timedrun.errors import TrainingLoopError
 from timedrun.run import page_cache
 from timedrun.run.blocks import Block, Measurement, Outcome, plan_blocks
 from timedrun.run.checkpoint_manager import CheckpointManager
@@ -39,10 +39,6 @@ from timedrun.run.train_state import Stateful
 
 TrainBatch = TypeVar("TrainBatch")
 EvalBatch = TypeVar("EvalBatch")
-
-
-class TrainingLoopError(TimedrunError):
-    """Error raised if a benchmark's `train` breaks the protocol of a timed run; the run is aborted."""
 
 
 class _Ended(Exception):
@@ -252,6 +248,7 @@ class TimedRun:
 
     def epochs(self, block: Block) -> Iterator[int]:
         """Yield the epochs of `block` that are left to train, and log their starts and ends."""
+        self._require_unit("epoch")
         for epoch in range(max(block.first, self.position.epoch), block.last + 1):
             self._begin_training()
             if self.position.step_in_epoch == 0:
@@ -265,6 +262,7 @@ class TimedRun:
 
     def steps(self, block: Block) -> Iterator[int]:
         """Yield the optimizer steps of `block` that are left, numbered from 0 over the run, if samples are counted."""
+        self._require_unit("samples")
         self._begin_training()
         while self.position.samples < block.last:
             step = self.position.step
@@ -360,6 +358,11 @@ class TimedRun:
         if self.spec.progress == keys.EPOCH_NUM:
             return {keys.FIRST_EPOCH_NUM: block.first, keys.EPOCH_COUNT: block.count}
         return self._at(samples)
+
+    def _require_unit(self, unit: str) -> None:
+        if self.spec.unit != unit:
+            use = {"samples": "run.epochs", "epoch": "run.steps"}[unit]
+            raise TrainingLoopError(f"the loop counts {unit}, but the rules count {self.spec.unit}: use {use}(block)")
 
     def _begin_training(self) -> None:
         now = self._monotonic()

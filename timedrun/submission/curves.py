@@ -43,7 +43,8 @@ def points(record: RunRecord) -> Iterator[Point]:
     if start is None:
         return
     newest = {name: rules for ruleset in RULESETS.values() for name, rules in ruleset.benchmarks.items()}
-    rules = newest.get(record.benchmark or "")
+    rules = newest.get(record.benchmark or "") or record.own_rules
+    in_samples = rules is not None and (rules.unit, rules.progress) == ("samples", keys.EPOCH_NUM)
     for event in record.timed:
         values: Any = {}
         if event.key == keys.EVAL_ACCURACY:
@@ -55,6 +56,8 @@ def points(record: RunRecord) -> Iterator[Point]:
         at = [event.metadata.get(name) for name in ("step", keys.SAMPLES_COUNT, keys.EPOCH_NUM)]
         at[0] = event.metadata.get(keys.STEP_NUM) if at[0] is None else at[0]
         step, samples, epoch = (float(one) if is_number(one) else None for one in at)
+        if epoch is not None and in_samples:  # MLPerf's key of progress, whatever its unit
+            samples, epoch = epoch if samples is None else samples, None
         for name, value in values.items() if isinstance(values, dict) else ():
             if is_number(value):
                 minutes = (event.time_ms - start.time_ms) / 60_000

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from mlevents import keys
+from mlevents.rounds.own_rules import as_recorded, benchmark_rules
+from mlevents.runlog import RunLog
 from timedrun.config import RunConfig, digest, dump
 from timedrun.methods import EMA
-from timedrun.run.result_set import next_seed, other_config, repeated_seed
+from timedrun.run.result_set import next_seed, other_config, other_rules, repeated_seed
 from timedrun.storage.config_values import digest_of
 
 
@@ -51,3 +54,13 @@ def test_a_folder_of_another_config_is_named_with_both_digests_and_the_settings(
     for part in ("run_3", digest(config)[:16], digest(other)[:16], "global_batch 4 there and 8 here", "methods.ema"):
         assert part in words
     assert "differ in name or notes" in other_config(replace(config, name="toy_mine"), tmp_path)
+
+
+def test_a_folder_of_runs_by_other_rules_is_named_with_the_difference(tmp_path: Path) -> None:
+    rules = benchmark_rules("wine", dataset="wine", metric="accuracy", target=0.9)
+    assert other_rules(rules, tmp_path) == ""
+    with RunLog(tmp_path / "result_0.txt", durable=False) as log:
+        log.event(keys.SUBMISSION_BENCHMARK, "wine")
+        log.event(keys.BENCHMARK_RULES, as_recorded(rules))
+    assert other_rules(rules, tmp_path) == "" == other_rules(None, tmp_path)
+    assert "they differ in target 0.9 there and 0.8 here" in other_rules(replace(rules, target=0.8), tmp_path)

@@ -17,6 +17,7 @@ from mlevents.runlog import RunLog
 from tests.timedrun.run.killed_run import IN_SAMPLES, MakeRun
 from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.distributed.stop_signals import ShutdownRequest
+from timedrun.errors import TrainingLoopError
 from timedrun.run.blocks import Outcome, plan_blocks
 from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
@@ -139,3 +140,25 @@ def test_a_metric_that_falls_is_reached_from_above(
     assert run.outcome is Outcome.REACHED
     report = check(tmp_path / "result_0.txt")
     assert (report.ruleset, report.passed, report.demonstration) == ("beyond_mlperf", True, True)
+
+
+def test_a_step_that_is_not_counted_and_a_loop_in_epochs_abort_the_run(make_run: MakeRun, config: RunConfig) -> None:
+    for loop, words in ((TimedRun.steps, "step 0 was not counted"), (TimedRun.epochs, "use run.steps")):
+        with pytest.raises(TrainingLoopError, match=words), make_run(config, IN_SAMPLES, log=RunLog(None)) as run:
+            run.start_clock(RunInfo(train_samples=1, eval_samples=1))
+            list(loop(run, next(run.blocks(10))))
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [
+        ({"train_samples": 1}, "the run info has no eval_samples"),
+        (
+            {"train_samples": 1, "eval_samples": 1, "hyperparameters": {"x": torch.ones(1)}},
+            "value of x is torch.Tensor",
+        ),
+    ],
+)
+def test_an_incomplete_run_info_aborts_the_run(make_run: MakeRun, info: RunInfo, words: str) -> None:
+    with pytest.raises(TrainingLoopError, match=words), make_run(log=RunLog(None)) as run:
+        run.start_clock(info)

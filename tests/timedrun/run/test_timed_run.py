@@ -18,11 +18,11 @@ from tests.timedrun.run.killed_run import MakeRun, Program
 from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
-from timedrun.errors import ExitCode, NonFiniteLoss
+from timedrun.errors import ExitCode, NonFiniteLoss, TrainingLoopError
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
 from timedrun.run.run_info import RunInfo
-from timedrun.run.timed_run import TimedRun, TrainingLoopError
+from timedrun.run.timed_run import TimedRun
 
 
 class Toy(Program):
@@ -183,7 +183,10 @@ def test_training_before_the_clock_or_without_counted_steps_aborts_the_run(make_
         run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
         with run.evaluation(next(run.blocks(1))):
             pass
-    with pytest.raises(TrainingLoopError, match="step 0 was not counted"), make_run(log=RunLog(None)) as run:
+    with (
+        pytest.raises(TrainingLoopError, match="counts samples, but the rules count epoch: use run.epochs"),
+        make_run(log=RunLog(None)) as run,
+    ):
         run.start_clock(RunInfo(train_samples=1, eval_samples=1, hyperparameters={}))
         list(run.steps(next(run.blocks(1))))
 

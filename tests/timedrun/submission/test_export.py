@@ -9,6 +9,7 @@ import pytest
 
 from mlevents.record import read
 from timedrun.cli import main
+from timedrun.submission.curves import points
 
 TORCH = "torch.utils.tensorboard"
 WriteRun = Callable[..., Path]
@@ -48,6 +49,11 @@ def test_csv_has_a_row_per_value_and_the_time_to_train(log: Path, tmp_path: Path
     assert [(r["kind"], r["value"]) for r in rows if r["kind"] in ("throughput", "phase")] == [("throughput", "80.0")]
     assert [float(r["value"]) for r in rows if r["kind"] == "quality"] == [0.5, 0.96]
     assert (rows[-1]["kind"], float(rows[-1]["value"])) == ("time_to_train_minutes", pytest.approx(2.0))
+
+
+def test_progress_in_samples_is_no_epoch(tmp_path: Path, write_run: WriteRun) -> None:
+    path = write_run(tmp_path / "own", 0, benchmark="bert", qualities=(0.5, 0.73))
+    assert [(point.samples, point.epoch) for point in points(read(path))] == [(1.0, None), (2.0, None)]
 
 
 def test_tensorboard_reads_values_with_the_times_of_the_log_and_the_settings(log: Path, tmp_path: Path) -> None:

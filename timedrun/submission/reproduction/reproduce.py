@@ -87,12 +87,12 @@ class Reproduction:
         for place, figure in enumerate(shown, 2):
             lines[place] += marks.get(figure.source, "")
         lines += [f"[{number}] {printable(source)}" for number, source in enumerate(sources, 1)]
-        lines += [
+        lines += dict.fromkeys(
             printable(f"{figure.system} {figure.benchmark}, {figure.what}: {text}.")
             for figure in shown
             for text in (figure.words if figure.verdict in ("cannot be scored", "not found") else "", figure.note)
             if text
-        ]
+        )
         for package in dict.fromkeys(file.package for file in self.files):
             mine = [file for file in self.files if file.package == package]
             lines.append(f"{printable(package)}: files that differ from {MANIFEST}:")
@@ -198,7 +198,8 @@ def _figures(one: Score, claim: Claim, others: Iterable[Score], absent: ClaimSta
         why = f"{claim.ratio_to if one.score_minutes else one.system} has no score here"
         status = absent if base is None and claim.ratio is not None else None
         found.append(_figure(one, claim, f"ratio to {claim.ratio_to}", ratio, claim.ratio, why, status))
-    return [replace(figure, note="") for figure in found[:-1]] + found[-1:]
+    kept = claim.note
+    return [replace(one, note=one.note.removeprefix(kept).removeprefix("; ")) for one in found[:-1]] + found[-1:]
 
 
 def _score_figure(one: Score, claim: Claim | None) -> Figure:
@@ -221,6 +222,11 @@ def _figure(
 ) -> Figure:
     """Compare `value` with `claimed`, unless the `verdict` is given; `why` explains a missing value or the verdict."""
     status: ClaimStatus
+    failed = (
+        "; ".join(f"{name} {words}" for name, words in one.failures.items())
+        if value is not None and what != "quality"
+        else ""
+    )
     if verdict is not None:
         status, words = verdict, why
     elif value is None:
@@ -239,7 +245,7 @@ def _figure(
         claimed=claimed,
         words=words,
         source=claim.source if claim else "",
-        note=claim.note if claim else "",
+        note="; ".join(filter(None, [claim.note if claim else "", failed if status == "differs" else ""])),
         round=claim.round if claim else "",
         demonstration=one.demonstration,
     )

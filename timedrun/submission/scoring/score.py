@@ -103,10 +103,17 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: b
             folders.setdefault(resolved.parent, {})[resolved] = None
             roots.setdefault(resolved.parent, path.resolve())
     found: list[Score] = []
-    for folder, files in progress(folders.items(), "sets scored", shown=show_progress):
+    own = {folder: files for folder, files in folders.items() if not copied_by_race(folder, roots[folder])}
+    for folder, files in progress((own or folders).items(), "sets scored", shown=show_progress):
         named = os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else ""
         found += score_folder(folder, [summarize(read(file)) for file in files], ruleset, named)
     return found
+
+
+def copied_by_race(folder: Path, root: Path) -> bool:
+    """Return True if `folder` is in the package of a race whose own results are scored, too."""
+    above = [one for one in folder.parents if one.is_relative_to(root) and one != root]
+    return any(one.name == "package" and (one.parent / "race.json").is_file() for one in above)
 
 
 def score_folder(folder: Path, summaries: Sequence[RunSummary], ruleset: str | None, named: str) -> list[Score]:

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timedrun.cli import main
+from timedrun.errors import ExitCode
 from timedrun.submission.reproduction.claims import Claim, read_claims
 from timedrun.submission.reproduction.reproduce import Figure, agreement, reproduce
 from timedrun.submission.scoring.score import score
@@ -243,3 +245,27 @@ def test_the_claims_of_a_package_are_found_under_another_name_of_its_folder(roun
     found = reproduce(round_folder / "copy")
     assert found.reproduced and {one.verdict for one in found.figures} == {"reproduced"}
     assert "manifest's submitter is Example, the folder is copy" in found.text
+
+
+def test_a_log_that_ends_early_is_named_where_the_score_differs(round_folder: Path) -> None:
+    log = round_folder / "Example" / "results" / "slow" / "resnet" / "result_1.txt"
+    log.write_text("".join(line for line in log.read_text().splitlines(True) if "run_stop" not in line))
+    found = reproduce(round_folder, [Claim(system="slow", benchmark="resnet", minutes=text) for text in ("12", "12.0")])
+    assert not found.reproduced
+    assert found.text.count("slow resnet, score: result_1.txt has no time to train") == 1
+
+
+def test_a_folder_without_logs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claims = tmp_path / "claims.json"
+    claims.write_text('[{"system": "slow", "benchmark": "resnet", "minutes": "1"}]')
+    (tmp_path / "empty").mkdir()
+    assert main(["reproduce", str(tmp_path / "empty"), "--claims", str(claims)]) == ExitCode.USAGE
+    assert "holds no result_*.txt" in capsys.readouterr().err
+
+
+def test_a_race_is_scored_once_though_its_package_holds_the_same_logs(round_folder: Path) -> None:
+    assert len(score([round_folder])) == 2
+    shutil.copytree(round_folder / "Example", round_folder / "package" / "Example")
+    assert len(score([round_folder])) == 4  # not a race
+    (round_folder / "race.json").touch()
+    assert len(score([round_folder])) == len(score([round_folder / "package"])) == 2
