@@ -66,13 +66,14 @@ def bare_seconds(config: ImageRunConfig, ranks: ProcessGroup, data_folder: Path 
         for batch in data.train(epoch):
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * schedule.factor(step / steps)
-            images, targets = methods.batch(batch.images, batch.labels, config.progress(epoch), config.model.classes)
+            methods.before_step(model, step, config.progress(epoch))
+            images, targets = methods.batch(batch.images, batch.labels, config.model.classes)
             loss = loss_function(model(images), targets)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             step += 1
-            methods.after_step(model, step)
+            methods.after_step(model)
     return time.perf_counter() - began
 
 

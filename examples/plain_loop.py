@@ -43,12 +43,13 @@ def main() -> float:
     step, steps = 0, EPOCHS * len(loader)
     for _ in range(EPOCHS):
         for inputs, targets in loader:
-            inputs, targets = speed.batch(inputs, targets, step / steps, CLASSES)
+            speed.before_step(model, step, step / steps)
+            inputs, targets = speed.batch(inputs, targets, CLASSES)
             F.cross_entropy(model(inputs), targets).backward()
             optimizer.step()
             optimizer.zero_grad()
+            speed.after_step(model)
             step += 1
-            speed.after_step(model, step)
 
     def accuracy() -> float:
         with torch.no_grad():

@@ -28,11 +28,12 @@ def train(model: nn.Module, speed: Stack, images: Tensor, labels: Tensor) -> flo
         if step % per_epoch == 0:
             order = torch.randperm(len(images) - 360)
         chosen = order[step % per_epoch * BATCH :][:BATCH]
-        inputs, targets = speed.batch(images[chosen], labels[chosen], step / (EPOCHS * per_epoch), CLASSES)
+        speed.before_step(model, step, step / (EPOCHS * per_epoch))
+        inputs, targets = speed.batch(images[chosen], labels[chosen], CLASSES)
         loss(model(inputs), targets).backward()
         optimizer.step()
         optimizer.zero_grad()
-        speed.after_step(model, step + 1)
+        speed.after_step(model)
     speed.verify()
     model.eval()
     with speed.evaluation(model), torch.no_grad():

@@ -26,6 +26,8 @@ from timedrun.errors import DataError, UsageError
 from timedrun.methods import Stack
 from timedrun.training import sampling
 
+Augment = Callable[[Tensor, sampling.Indices, int], Tensor]
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -46,6 +48,7 @@ def open_batches(config: ImageRunConfig, folder: Path | None, ranks: ProcessGrou
         seed=config.seed,
         size_at=lambda epoch: methods.input_size(config.data.train_size, config.progress(epoch)),
         last_epoch=config.total_epochs,
+        augment=methods.augment,
     )
 
 
@@ -66,17 +69,20 @@ class ImageBatches:
         seed: int,
         size_at: Callable[[int], int] | None = None,
         last_epoch: int = 0,
+        augment: Augment | None = None,
     ) -> None:
         """
         Args:
             size_at: pixels per side in each epoch (from 1), by default `config.train_size`; called from another thread.
             last_epoch: the last epoch to prefetch; 0: only the current one.
+            augment: (images, samples, epoch) -> images of 8 bits; called from another thread.
 
         Raises what `open_source` raises.
         """
         self.config, self.ranks, self.global_batch, self.seed = config, ranks, global_batch, seed
         self._size_at = size_at or (lambda epoch: config.train_size)
         self._last_epoch = last_epoch
+        self._augment = augment or (lambda images, samples, epoch: images)
         self._order: sampling.Order = sampling.epoch_order
         if config.order == "quasi_random":
             self._order = partial(sampling.quasi_random_order, block=config.order_block, window=config.order_window)
@@ -179,14 +185,12 @@ class ImageBatches:
             raise DataError(" ".join(found))
 
     def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
-        """Pad, crop and flip images of sources in memory; loaders of stored images augment on their own."""
-        config = self.config
-        if config.source == "image_folder" or not (config.padding or config.flip):
-            return batch
-        images = pad_crop_flip(
-            batch.images, part, seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip
-        )
-        return replace(batch, images=images)
+        """Pad, crop and flip images of sources in memory, which loaders of stored images do on their own; then let the
+        methods change them."""
+        config, images = self.config, batch.images
+        if config.source != "image_folder" and (config.padding or config.flip):
+            images = pad_crop_flip(images, part, seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip)
+        return replace(batch, images=self._augment(images, part, epoch))
 
     def _drop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

@@ -33,7 +33,7 @@ def build(config: ImageRunConfig, ranks: ProcessGroup, facts: DataFacts, device:
 
     device: the rank's device; or meta, on which parameters take no memory.
     """
-    methods = stack(*config.methods)
+    methods = stack(*config.methods, seed=config.seed, rank=ranks.rank)
     with device if device.type == "meta" else nullcontext():
         model = methods.model(build_model(config.model, config.seed)).to(device)
     return Parts(

@@ -16,6 +16,8 @@ from image_classification.loaders.registry import LOADERS
 from image_classification.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.timed_run import TimedRun
+from timedrun.run.train_state import seed_everything
+from timedrun.training import sampling
 from timedrun.training.loss import binary_cross_entropy, cross_entropy
 from timedrun.training.precision import Precision
 
@@ -32,36 +34,54 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     parts = build(config, ranks, facts(config.data, run.data_folder), ranks.device)
     model, optimizer, methods = parts.model, parts.optimizer, parts.methods
     precision = Precision(config.precision, ranks.device)
+    seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
     batches_per_epoch = max(1, parts.facts.train_samples // config.global_batch)
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
     if config.compile:
         model.compile()  # in place, so that names in state dicts do not change
-    parallel = ranks.wrap(model)
+    parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
+
+    def losses(images: Tensor, labels: Tensor) -> Tensor:
+        """Return the training loss of each image, without gradients."""
+        pieces = zip(torch.split(images, parts.batch.micro), torch.split(labels, parts.batch.micro), strict=True)
+        with torch.no_grad(), precision.autocast():
+            return torch.cat([loss_function(model(inputs), labels, reduction="none") for inputs, labels in pieces])
 
     def step(batch: Batch, *, epoch: int, step_in_epoch: int) -> Tensor:
         """Take one optimizer step over all ranks. Returns this rank's part of the mean loss, times ranks."""
         elapsed = epoch - 1 + step_in_epoch / batches_per_epoch  # epochs
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * config.schedule.factor(elapsed)
-        images, targets = methods.batch(batch.images, batch.labels, config.progress(epoch), parts.facts.classes)
+        methods.before_step(model, (epoch - 1) * batches_per_epoch + step_in_epoch, config.progress(epoch))
+        images, labels = methods.select(batch.images, batch.labels, losses)
+        trained = len(batch.images) / len(images)
+        images, targets = methods.batch(images, labels, parts.facts.classes)
         pieces = list(zip(torch.split(images, parts.batch.micro), torch.split(targets, parts.batch.micro), strict=True))
-        total = torch.zeros((), device=ranks.device)
-        for place, (inputs, labels) in enumerate(pieces, 1):
-            # DDP's mean over ranks times this weight is the mean over the global batch, also if local batches differ.
-            weight = len(inputs) * ranks.world_size / batch.global_samples
-            with ranks.accumulate(parallel, last=place == len(pieces)):
-                with precision.autocast():
-                    loss = loss_function(parallel(inputs), labels) * weight
-                precision.backward(loss)
-            total += loss.detach()
+
+        def compute(reduced: bool) -> Tensor:
+            """Add the gradients of the batch, `reduced` over the ranks, and return its loss."""
+            total = torch.zeros((), device=ranks.device)
+            for place, (inputs, wanted) in enumerate(pieces, 1):
+                # DDP's mean over ranks times this weight is the mean over the global batch, also if local ones differ.
+                weight = len(inputs) * ranks.world_size / batch.global_samples * trained
+                with ranks.accumulate(parallel, last=reduced and place == len(pieces)):
+                    with precision.autocast():
+                        loss = loss_function(parallel(inputs), wanted) * weight
+                    precision.backward(loss)
+                total += loss.detach()
+            return total
+
+        loss = methods.backward(compute, model)
+        precision.unscale(optimizer)
+        methods.gradients(model)
         precision.step(optimizer)
         optimizer.zero_grad(set_to_none=True)
-        return total
+        return loss
 
     run.warm_up(
-        lambda synthetic: step(synthetic[1], epoch=synthetic[0], step_in_epoch=1),
+        lambda synthetic: step(synthetic[2], epoch=synthetic[0], step_in_epoch=synthetic[1]),
         warm_up.train_batches(config, parts, ranks),
         evaluate_step=lambda batch: count_correct(model, batch, precision),
         evaluate=warm_up.evaluation_batches(config, parts, ranks),
@@ -77,7 +97,7 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
             for epoch in run.epochs(block):
                 for batch in batches.train(epoch, first_step=run.position.step_in_epoch):
                     loss = step(batch, epoch=epoch, step_in_epoch=run.position.step_in_epoch)
-                    methods.after_step(model, run.position.step + 1)
+                    methods.after_step(model)
                     run.step_done(batch.global_samples, loss)
             with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
                 measurement.value = accuracy(model, batches, precision, ranks, parts.facts.eval_samples)

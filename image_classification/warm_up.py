@@ -14,20 +14,22 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
 
 
-def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, Batch]]:
-    """Yield `warm_up_steps` batches of noise for every input size of the run, each with an epoch that has this size."""
+def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, int, Batch]]:
+    """Yield `warm_up_steps` batches of noise for every input size of the run, each with an epoch that has this size and
+    a step in it. Consecutive steps, since methods act differently in every few."""
     local, size = parts.batch.local, config.data.train_size
     whole, labels = _noise(ranks, local, parts.facts.channels, size)
     seen: set[int] = set()
     for epoch in range(1, config.total_epochs + 1):
         methods, progress = stack(*config.methods), config.progress(epoch)
+        methods.enter(0, progress)
         loaded = methods.input_size(size, progress)
         images = whole if loaded == size else whole[:, :, :loaded, :loaded].contiguous()
-        inputs, _ = methods.batch(images[:1], labels[:1], progress, config.model.classes)
+        inputs, _ = methods.batch(images[:1], labels[:1], config.model.classes)
         if inputs.shape[-1] not in seen:
             seen.add(inputs.shape[-1])
-            for _ in range(config.warm_up_steps):
-                yield epoch, Batch(images, labels, local * ranks.world_size)
+            for step in range(1, config.warm_up_steps + 1):
+                yield epoch, step, Batch(images, labels, local * ranks.world_size)
 
 
 def evaluation_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[Batch]:

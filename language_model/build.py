@@ -20,6 +20,9 @@ from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import build_optimizer
 from timedrun.training.precision import Precision
 
+PLACES = ("before_step", "backward", "gradients", "after_step", "evaluation")
+"""Places of methods that train.py calls."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -54,6 +57,8 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
         weights = load_initial_checkpoint(facts.store / CHECKPOINT, config.architecture)
         model.load_weights(weights)
         initial_weights = weights_sha256(weights)
+    methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
+    methods.model(model)
     model.to(device)
     optimizer = build_optimizer(config.optimizer, model, fused=config.speed.fused_optimizer and not dry_run)
     attention = config.speed.attention
@@ -63,7 +68,7 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
         except UsageError:
             if not dry_run:  # preflight reports it
                 raise
-    return Parts(ranks, facts, model, optimizer, stack(*config.methods), precision, batch, attention, initial_weights)
+    return Parts(ranks, facts, model, optimizer, methods, precision, batch, attention, initial_weights)
 
 
 def build_model(config: BertRunConfig, device: torch.device) -> Bert | ReferenceBert:

@@ -45,26 +45,34 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
         if ranks.world_size > 1:  # DDPOptimizer's split at gradient buckets does not support varying sizes
             torch._dynamo.config.optimize_ddp = False
         model.compile()  # in place, so that names in state dicts do not change
-    parallel = ranks.wrap(model)
+    parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
 
     def step(batches: list[MaskedBatch], *, number: int) -> Tensor:
         """Take optimizer step `number` (from 0). Returns this rank's part of the mean loss times the world size."""
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(number)
-        total: Tensor | None = None
-        for place, batch in enumerate(batches, 1):
-            # DDP averages over ranks; this weight makes that the mean over all masked tokens of the global batch.
-            weight = ranks.world_size / batch.global_masked
-            with ranks.accumulate(parallel, last=place == len(batches)):
-                with precision.autocast():
-                    loss = parallel(batch) * weight
-                precision.backward(loss)
-            total = loss.detach() if total is None else total + loss.detach()
+        methods.before_step(model, number, min(1.0, number * config.global_batch / config.max_samples))
+
+        def compute(reduced: bool) -> Tensor:
+            """Add the gradients of the batches, `reduced` over the ranks, and return their loss."""
+            total = torch.zeros((), device=ranks.device)
+            for place, batch in enumerate(batches, 1):
+                # DDP averages over ranks; this weight makes that the mean over all masked tokens of the global batch.
+                weight = ranks.world_size / batch.global_masked
+                with ranks.accumulate(parallel, last=reduced and place == len(batches)):
+                    with precision.autocast():
+                        loss = parallel(batch) * weight
+                    precision.backward(loss)
+                total += loss.detach()
+            return total
+
+        loss = methods.backward(compute, model)
+        precision.unscale(optimizer)
+        methods.gradients(model)
         precision.step(optimizer)
         optimizer.zero_grad(set_to_none=True)
-        assert total is not None  # preflight ensures at least one sequence per rank
-        return total
+        return loss
 
     run.warm_up(
         lambda batches: step(batches, number=schedule.warmup_steps),
@@ -78,7 +86,7 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
         model.train()
         for number, micro_batches in zip(run.steps(block), batches.train(run.position.step), strict=False):
             loss = step(micro_batches, number=number)
-            methods.after_step(model, number + 1)
+            methods.after_step(model)
             run.step_done(config.global_batch, loss)
         with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
             measurement.value = accuracy(model, batches, precision, ranks)

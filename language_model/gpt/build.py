@@ -20,6 +20,9 @@ from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import Muon, build_optimizer
 from timedrun.training.precision import Precision
 
+PLACES = ("before_step", "batch", "backward", "gradients", "after_step", "evaluation")
+"""Places of methods that train.py calls."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -41,7 +44,7 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
         NoEffect: a method finds nothing to change.
     """
     batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
-    methods = stack(*config.methods)
+    methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
     with torch.device("meta" if device.type == "meta" else "cpu"):  # weights are the same on every device
         model = methods.model(build_model(config.model, config.seed))
     model.to(device)

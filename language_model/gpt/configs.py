@@ -60,7 +60,9 @@ class GptRunConfig(RunConfig):
             found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
         whole = torch.zeros(1, model.context, dtype=torch.uint8)
         try:
-            stack(*self.methods).batch(whole, whole, 0.0, model.vocabulary)
+            methods = stack(*self.methods)
+            methods.enter(0, 0.0)
+            methods.batch(whole, whole, model.vocabulary)
         except ValueError as error:
             found.append(str(error))
         return found

@@ -38,33 +38,40 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
 
     if config.compile:
         model.compile()  # in place, so that names in state dicts do not change
-    parallel = ranks.wrap(model)
+    parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
 
     def step(batch: TokenBatch, *, number: int) -> Tensor:
         """Take optimizer step `number` (from 0). Returns this rank's mean loss in nats per token."""
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * schedule.factor(number)
-        progress = min(1.0, number / schedule.steps)
-        inputs, targets = methods.batch(batch.inputs, batch.targets, progress, config.model.vocabulary)
+        methods.before_step(model, number, min(1.0, number / schedule.steps))
+        inputs, targets = methods.batch(batch.inputs, batch.targets, config.model.vocabulary)
         # Methods may shorten sequences: a micro-batch has as many tokens as `micro` whole sequences.
         rows = max(1, parts.batch.micro * context // inputs.shape[1])
         pieces = list(zip(torch.split(inputs, rows), torch.split(targets, rows), strict=True))
-        total = torch.zeros((), device=ranks.device)
-        for place, (tokens, following) in enumerate(pieces, 1):
-            with ranks.accumulate(parallel, last=place == len(pieces)):
-                with precision.autocast():
-                    logits = parallel(tokens)
-                # All ranks have the same number of tokens, so DDP's mean over ranks is the mean over all tokens.
-                loss = token_losses(logits, following) / targets.numel()
-                precision.backward(loss)
-            total += loss.detach()
+
+        def compute(reduced: bool) -> Tensor:
+            """Add the gradients of the batch, `reduced` over the ranks, and return its loss."""
+            total = torch.zeros((), device=ranks.device)
+            for place, (tokens, following) in enumerate(pieces, 1):
+                with ranks.accumulate(parallel, last=reduced and place == len(pieces)):
+                    with precision.autocast():
+                        logits = parallel(tokens)
+                    # All ranks have the same number of tokens, so DDP's mean over ranks is the mean over all tokens.
+                    loss = token_losses(logits, following) / targets.numel()
+                    precision.backward(loss)
+                total += loss.detach()
+            return total
+
+        loss = methods.backward(compute, model)
+        precision.unscale(optimizer)
+        methods.gradients(model)
         if config.clip_norm:
-            precision.scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(trained, config.clip_norm)
         precision.step(optimizer)
         optimizer.zero_grad(set_to_none=True)
-        return total
+        return loss
 
     run.warm_up(
         lambda synthetic: step(synthetic[1], number=synthetic[0]),
@@ -78,7 +85,7 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
         model.train()
         for number, batch in zip(run.steps(block), batches.train(run.position.step), strict=False):
             loss = step(batch, number=number)
-            methods.after_step(model, number + 1)
+            methods.after_step(model)
             run.step_done(config.global_batch, loss)
         with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
             measurement.value = validation_loss(model, batches, precision, ranks, parts.facts.eval_tokens)

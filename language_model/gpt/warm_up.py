@@ -22,7 +22,8 @@ def train_batches(config: GptRunConfig, ranks: ProcessGroup, batch: BatchPlan) -
     whole = torch.zeros(batch.local, config.model.context, dtype=torch.uint8)
     shapes: dict[torch.Size, int] = {}
     for step in range(config.schedule.steps if config.methods else 1):
-        inputs, _ = methods.batch(whole, whole, step / config.schedule.steps, config.model.vocabulary)
+        methods.enter(step, step / config.schedule.steps)
+        inputs, _ = methods.batch(whole, whole, config.model.vocabulary)
         shapes.setdefault(inputs.shape, step)
     for shape in sorted(shapes, key=lambda shape: (shape.numel(), shape), reverse=True):
         for _ in range(config.warm_up_steps):

@@ -146,7 +146,7 @@ def test_warm_up_sees_every_input_size_of_the_run() -> None:
     base = synthetic_smoke()
     resizing = ProgressiveResizing(start=0.5, delay=0.0, finetune=0.2, increment=4)
     config = replace(base, methods=(resizing,), schedule=replace(base.schedule, epochs=10), warm_up_steps=1)
-    epochs = [epoch for epoch, _ in warm_up.train_batches(config, parts_of(config), ALONE)]
+    epochs = [epoch for epoch, _, _ in warm_up.train_batches(config, parts_of(config), ALONE)]
     assert {resizing.sizes(16, [(e - 1) / 10 for e in range(1, 11)])[e - 1] for e in epochs} == {8, 12, 16}
     assert len(epochs) == 3
 
@@ -274,8 +274,8 @@ def test_warm_up_sees_every_size_that_is_loaded() -> None:
     parts = parts_of(config)
     batches = list(warm_up.train_batches(config, parts, ALONE))
     assert [len(batch.images) for batch in warm_up.evaluation_batches(config, parts, ALONE)] == [config.data.eval_batch]
-    assert [batch.images.shape[-1] for _, batch in batches] == [8, 12, 16]
-    assert all(batch.images.is_contiguous() for _, batch in batches)
+    assert [batch.images.shape[-1] for _, _, batch in batches] == [8, 12, 16]
+    assert all(batch.images.is_contiguous() for _, _, batch in batches)
 
 
 @pytest.mark.timeout(100)

@@ -20,7 +20,8 @@ from .datasets import EVALUATION, TRAIN
 def build(config: Config, device: torch.device) -> tuple[nn.Module, torch.optim.Optimizer, Stack]:
     """Return the model from `config.seed` with its methods, the optimizer, and the methods."""
     torch.manual_seed(config.seed)
-    width, methods = config.hidden, stack(*config.methods)
+    places = ("before_step", "batch", "after_step", "evaluation")  # those that train.py calls
+    width, methods = config.hidden, stack(*config.methods, seed=config.seed, places=places)
     with device:
         layers = [nn.Linear(2, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2)]
         model = methods.model(nn.Sequential(*layers))

@@ -20,8 +20,9 @@ def train(config: Config, run: TimedRun) -> None:
     model, optimizer, methods = build(config, device)
     run.track(model=model, optimizer=optimizer, methods=methods)  # restored after the warm-up, saved in checkpoints
 
-    def step(points: Tensor, labels: Tensor, progress: float) -> Tensor:
-        inputs, targets = methods.batch(points, labels, progress, 2)
+    def step(points: Tensor, labels: Tensor, number: int, progress: float) -> Tensor:
+        methods.before_step(model, number, progress)
+        inputs, targets = methods.batch(points, labels, 2)
         loss = cross_entropy(model(inputs), targets)
         torch.autograd.backward(loss)
         optimizer.step()
@@ -30,7 +31,7 @@ def train(config: Config, run: TimedRun) -> None:
 
     blank = torch.zeros(config.global_batch, 2, device=device), torch.zeros(config.global_batch, device=device).long()
     run.warm_up(
-        lambda batch: step(*batch, progress=0.0),
+        lambda batch: step(*batch, number=0, progress=0.0),
         [blank] * config.warm_up_steps,
         evaluate_step=lambda batch: accuracy(model, *batch),
         evaluate=[blank],
@@ -43,8 +44,8 @@ def train(config: Config, run: TimedRun) -> None:
             batches = sampling.steps(TRAIN, config.seed, epoch, config.global_batch)
             for batch in batches[run.position.step_in_epoch :]:  # a resumed run enters in the middle
                 chosen = torch.from_numpy(batch).to(device)
-                loss = step(points[chosen], labels[chosen], progress=(epoch - 1) / config.total_epochs)
-                methods.after_step(model, run.position.step + 1)
+                loss = step(points[chosen], labels[chosen], run.position.step, (epoch - 1) / config.total_epochs)
+                methods.after_step(model)
                 run.step_done(config.global_batch, loss)
         with run.evaluation(block, before_success=methods.verify) as measurement, methods.evaluation(model):
             measurement.value = accuracy(model, *evaluation)

@@ -80,15 +80,16 @@ class ProcessGroup:
         dist.all_gather_object(found, value)
         return cast(list[T], found)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
         """Wrap `model` in DistributedDataParallel; return it unchanged with one rank.
 
-        Buffers are rank 0's on every rank, as in the MLPerf runs of 2022.
+        Buffers are rank 0's on every rank, as in the MLPerf runs of 2022. `find_unused_parameters`: as in
+        DistributedDataParallel; it walks the graph of each step.
         """
         if self.world_size == 1:
             return model
         ids = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(DDPInner(model), device_ids=ids)
+        return DistributedDataParallel(DDPInner(model), device_ids=ids, find_unused_parameters=find_unused_parameters)
 
     def broadcast_buffers(self, model: nn.Module) -> None:
         """Copy rank 0's buffers (batch norm statistics) to every rank, so that all evaluate the same model."""

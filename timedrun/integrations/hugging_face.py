@@ -16,14 +16,24 @@ from timedrun.methods import Stack
 STATE_FILE = "methods.pt"
 
 
-class _AfterStep(TrainerCallback):
-    """Update the methods after each optimizer step and save their state in each checkpoint."""
+class _Steps(TrainerCallback):
+    """Call the methods around each optimizer step and save their state in each checkpoint."""
 
     def __init__(self, speed: Stack) -> None:
         self._speed = speed
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        self._speed.require_in(given["optimizer"])
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        self._speed.gradients(given["model"])
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        self._speed.after_step(given["model"], state.global_step)
+        self._speed.after_step(given["model"])
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         if state.is_world_process_zero:
@@ -37,14 +47,16 @@ class MethodsTrainer(Trainer):
     """
 
     def __init__(self, speed: Stack, *args: Any, **kwargs: Any) -> None:
+        speed.require_places(("before_step", "batch", "gradients", "after_step", "evaluation"))
         super().__init__(*args, **kwargs)
         assert isinstance(self.model, nn.Module)
         self.speed, self._network = speed, self.model
-        self.add_callback(_AfterStep(speed))
+        self.add_callback(_Steps(speed))
 
     def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> Any:
-        progress = self.state.global_step / self.state.max_steps
-        changed = (self.speed.batch_dict(batch, progress) for batch in epoch_iterator)
+        step = self.state.global_step
+        self.speed.before_step(self._network, step, step / self.state.max_steps)
+        changed = (self.speed.batch_dict(batch) for batch in epoch_iterator)
         return super().get_batch_samples(changed, num_batches, device)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:

@@ -11,20 +11,34 @@ from timedrun.methods import Stack
 
 
 class MethodsCallback(Callback):
-    """Update `speed` after each optimizer step, evaluate in `speed.evaluation` and save its state in checkpoints.
+    """Call `speed` around each optimizer step, evaluate in `speed.evaluation` and save its state in checkpoints.
 
     The module applies `speed.model` to its network and passes each training batch to `speed.batch` itself.
     """
 
     def __init__(self, speed: Stack) -> None:
+        speed.require_places(("before_step", "batch", "gradients", "after_step", "evaluation"))
         self._speed = speed
         self._steps = 0
+        self._begun = -1
         self._evaluation = ExitStack()
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for optimizer in trainer.optimizers:
+            self._speed.require_in(optimizer)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, index: int) -> None:
+        if trainer.global_step > self._begun:  # not before each micro-batch
+            self._begun = trainer.global_step
+            self._speed.before_step(pl_module, self._begun, self._begun / trainer.estimated_stepping_batches)
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        self._speed.gradients(pl_module)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *given: Any) -> None:
         if trainer.global_step > self._steps:  # not after each micro-batch
             self._steps = trainer.global_step
-            self._speed.after_step(pl_module, self._steps)
+            self._speed.after_step(pl_module)
 
     def _begin(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._evaluation.enter_context(self._speed.evaluation(pl_module))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, NoEffect
+from timedrun.methods.method import Hooks, Method, NoEffect, Position
 
 MODELING = "transformers.models.gpt2.modeling_gpt2"
 
@@ -118,7 +118,7 @@ class _ALiBiHooks(Hooks):
         self._scaling = scaling
         self.batches = 0
 
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if self._scaling == 1:
             return inputs, targets
         inputs, targets = shortened(inputs, self._scaling), shortened(targets, self._scaling)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, NoEffect
+from timedrun.methods.method import Hooks, Method, NoEffect, Position, Stage
 
 
 def channels_last(model: nn.Module) -> int:
@@ -18,7 +18,7 @@ def channels_last(model: nn.Module) -> int:
 
 
 class _ChannelsLastHooks(Hooks):
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         return inputs, targets
@@ -29,6 +29,7 @@ class ChannelsLast(Method):
     """NHWC in memory, NCHW in every shape: what tensor cores read without a transpose."""
 
     name: ClassVar[str] = "channels_last"
+    stage: ClassVar[Stage] = Stage.FORMAT
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         count = channels_last(model)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, unwrapped
+from timedrun.methods.method import Hooks, Method, Stage, unwrapped
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -111,6 +111,7 @@ class EMA(Method):
     """
 
     name: ClassVar[str] = "ema"
+    stage: ClassVar[Stage] = Stage.WEIGHTS
     half_life: float = 100.0
     update_interval: int = 20
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method
+from timedrun.methods.method import Hooks, Method, Position, Stage
 from timedrun.training.loss import dense_targets
 
 
@@ -23,7 +23,7 @@ class _LabelSmoothingHooks(Hooks):
         self._smoothing = smoothing
         self.batches = 0
 
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if self._smoothing == 0:
             return inputs, targets
         self.batches += 1
@@ -38,6 +38,7 @@ class LabelSmoothing(Method):
     """Training targets only; evaluation counts the true class (Szegedy 2015, arXiv 1512.00567)."""
 
     name: ClassVar[str] = "label_smoothing"
+    stage: ClassVar[Stage] = Stage.TARGETS
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:

@@ -1,25 +1,79 @@
-"""Interface of a speed-up method: frozen hyper-parameters, model surgery, and run-time hooks."""
+"""Interface of a speed-up method: frozen hyper-parameters, model surgery, and hooks at places of a training loop."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from timedrun.distributed.process_group import DDPInner
 from timedrun.errors import TimedrunError
+from timedrun.training.sampling import Indices, stream_seed
+
+Compute = Callable[[bool], Tensor]
+"""Forward and backward passes of one optimizer step. Takes False if the gradients need not be reduced over the ranks;
+adds to the gradients and returns the loss."""
+Losses = Callable[[Tensor, Tensor], Tensor]
+"""(inputs, targets) -> the loss of each sample [N], without gradients."""
 
 
 class NoEffect(TimedrunError, RuntimeError):
     """Raised if a requested method changed nothing, so that a result naming it would be wrong."""
 
 
+class Stage(IntEnum):
+    """Part of a run that a method changes. A stack applies its methods in this order, whatever order they are given in,
+    and methods of one stage in the order given."""
+
+    MODEL = 0
+    """Layers and their initial weights."""
+    FORMAT = 1
+    """Memory format and number format of layers that exist."""
+    SAMPLES = 2
+    """Each training image on its own, in the loader."""
+    SIZE = 3
+    """Size of the inputs: resolution, rows and columns, sequence length."""
+    TARGETS = 4
+    MIXING = 5
+    """Combination of samples, after their targets are dense."""
+    STEP = 6
+    """Forward and backward passes, gradients, and which parameters train."""
+    WEIGHTS = 7
+    """Weights after the optimizer step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Place in a run. What a method draws or schedules is a function of it alone, so that a resumed run repeats it."""
+
+    step: int
+    """Optimizer steps taken before this one."""
+    progress: float
+    """Elapsed fraction of the run, in [0, 1], as the loop counts."""
+    seed: int = 0
+    rank: int = 0
+    micro_batch: int = 0
+    """Batches of this step that passed through the methods before this one."""
+
+    def random(self, name: str) -> np.random.RandomState:
+        """Return the random stream of the method `name` at this place. NumPy promises never to change RandomState's
+        numbers; those of its newer generators may change."""
+        seed = stream_seed(self.seed, name, self.step, self.micro_batch, self.rank)
+        return np.random.RandomState(np.array([seed >> 32, seed & 0xFFFFFFFF], dtype=np.uint32))
+
+
 class Hooks:
-    """Run-time state of one method in one run. Hooks have no effect unless a method overrides them."""
+    """Run-time state of one method in one run. Hooks have no effect unless a method overrides them.
+
+    Each is called at the place of the same name in a training loop, in the order below.
+    """
 
     saved: ClassVar[tuple[str, ...]] = ()
     """Attributes that a resumed run needs: plain values and tensors."""
@@ -28,9 +82,30 @@ class Hooks:
         """Return the side in pixels at which to load training images at `progress`; `size` is the full side."""
         return size
 
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
-        """Change one training batch; `progress` is the elapsed fraction of the run, in [0, 1], as the caller counts."""
+    def augment(self, images: Tensor, samples: Indices, epoch: int, seed: int) -> Tensor:
+        """Change loaded training images (N, C, H, W) of 8 bits: each by its number in `samples`, epoch and seed.
+
+        Called in a loader's thread, ahead of the step that uses the images.
+        """
+        return images
+
+    def before_step(self, model: nn.Module, at: Position) -> None:
+        """Prepare `model` for the optimizer step `at`."""
+
+    def select(self, inputs: Tensor, targets: Tensor, losses: Losses, at: Position) -> tuple[Tensor, Tensor]:
+        """Return the samples of a batch to train on."""
         return inputs, targets
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        """Change one training batch."""
+        return inputs, targets
+
+    def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
+        """Compute the gradients of one step by one or more calls of `compute`; return the loss to report."""
+        return compute(True)
+
+    def gradients(self, model: nn.Module, at: Position) -> None:
+        """Change the gradients, which are reduced over the ranks and unscaled, before the optimizer uses them."""
 
     def after_step(self, model: nn.Module, step: int) -> None:
         """Called after each optimizer step; `step` counts from 1."""
@@ -55,11 +130,30 @@ class Hooks:
         return None
 
 
+PLACES = (
+    "input_size",
+    "augment",
+    "before_step",
+    "select",
+    "batch",
+    "backward",
+    "gradients",
+    "after_step",
+    "evaluation",
+)
+"""Places of a training loop that call the hooks."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """Published speed-up method with its hyper-parameters; holds no state of a run."""
 
     name: ClassVar[str] = ""
+    stage: ClassVar[Stage] = Stage.MODEL
+    clashes: ClassVar[dict[str, str]] = {}
+    """Methods that cannot be combined with this one, by name, and the reason."""
+    skips_parameters: ClassVar[bool] = False
+    """Some trainable parameters get no gradient in some steps, which DistributedDataParallel must search for."""
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).

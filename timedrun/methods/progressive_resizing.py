@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method
+from timedrun.methods.method import Hooks, Method, Position, Stage
 
 Interpolation = Literal["nearest", "bilinear"]
 Where = Literal["batch", "loader"]
@@ -77,7 +77,7 @@ class _ProgressiveResizingHooks(Hooks):
         self._whole = size
         return self._method.sizes(size, [progress])[0]
 
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if inputs.dim() != 4:
             raise ValueError(
                 f"progressive resizing needs images [batch, channels, height, width], got {list(inputs.shape)}; "
@@ -88,7 +88,7 @@ class _ProgressiveResizingHooks(Hooks):
             if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
                 self.batches[width] = self.batches.get(width, 0) + 1
             return inputs, targets
-        nominal = scaled_width(width, progress, method.start, method.delay, method.finetune, method.increment)
+        nominal = scaled_width(width, at.progress, method.start, method.delay, method.finetune, method.increment)
         if nominal >= width:
             return inputs, targets
         small = resize(inputs, nominal / width, method.interpolation)
@@ -111,6 +111,7 @@ class ProgressiveResizing(Method):
     """
 
     name: ClassVar[str] = "progressive_resizing"
+    stage: ClassVar[Stage] = Stage.SIZE
     start: float = 0.5
     delay: float = 0.5
     finetune: float = 0.2

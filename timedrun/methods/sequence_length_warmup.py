@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from timedrun.methods.method import Hooks, Method
+from timedrun.methods.method import Hooks, Method, Position, Stage
 
 
 def warmed_length(step: int, *, steps: int, duration: float, min_length: int, max_length: int, step_size: int) -> int:
@@ -47,13 +47,13 @@ class _SequenceLengthWarmupHooks(Hooks):
         self._method = method
         self.batches: dict[int, int] = {}  # length in tokens -> batches cut to it
 
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         if inputs.dim() != 2 or inputs.shape != targets.shape:
             raise ValueError(
                 "sequence_length_warmup needs tokens and targets [batch, length], got "
                 f"{list(inputs.shape)} and {list(targets.shape)}; remove it from the methods of this model"
             )
-        length = self._method.length(progress)
+        length = self._method.length(at.progress)
         if length >= inputs.shape[1]:
             return inputs, targets
         self.batches[length] = self.batches.get(length, 0) + 1
@@ -75,6 +75,7 @@ class SequenceLengthWarmup(Method):
     """
 
     name: ClassVar[str] = "sequence_length_warmup"
+    stage: ClassVar[Stage] = Stage.SIZE
     steps: int
     """Optimizer steps of the whole run, of which `duration` is a fraction."""
     duration: float = 0.3

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Method, NoEffect
+from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position
+from timedrun.training.sampling import Indices
 
 
 class Stack:
-    """Methods in the order they are applied: to the model, to each batch, after each step and around evaluations."""
+    """Methods at the places of one training run, in the order of their stages.
 
-    def __init__(self, *methods: Method) -> None:
+    Args:
+        methods: at most one of a name.
+        seed: of all that methods draw.
+        rank: of this process; each rank has its own random streams.
+        places: calls that the training loop makes; None: all of them.
+
+    Raises ValueError for methods that clash, or act at a place that the training loop does not call.
+    """
+
+    def __init__(self, *methods: Method, seed: int = 0, rank: int = 0, places: Collection[str] | None = None) -> None:
         if wrong := [method for method in methods if not isinstance(method, Method)]:
             raise TypeError(f"stack takes methods, as in stack(BlurPool(), EMA(half_life=8)), not {wrong[0]!r}")
         names = [method.name for method in methods]
@@ -24,41 +35,104 @@ class Stack:
                 f"methods given more than once: {', '.join(repeated)}; two of the same name would change the run twice "
                 "and share one entry in its state; keep one of each"
             )
-        self.methods = methods
-        self._hooks = {method.name: method.hooks() for method in methods}
+        for method in methods:
+            for other in method.clashes.keys() & set(names):
+                raise ValueError(f"{method.name} and {other} {method.clashes[other]}; remove one of them")
+        self.methods = tuple(sorted(methods, key=lambda method: method.stage))
+        self.position = Position(0, 0.0, seed, rank)
+        """Place of the current step; `before_step` sets it."""
+        self._hooks = {method.name: method.hooks() for method in self.methods}
+        self._at = {
+            place: [hooks for hooks in self._hooks.values() if getattr(type(hooks), place) is not getattr(Hooks, place)]
+            for place in PLACES
+        }  # a place without methods costs nothing
+        self.require_places(PLACES if places is None else places)
         self._surgery: dict[str, str] = {}
+        self._new: dict[str, Tensor] = {}
+        self._stepped = True
+
+    @property
+    def skips_parameters(self) -> bool:
+        """True if some trainable parameters get no gradient in some steps: `find_unused_parameters` of DDP."""
+        return any(method.skips_parameters for method in self.methods)
 
     def model(self, model: nn.Module) -> nn.Module:
         """Apply every method's surgery, in order. Call it before the optimizer is built, compilation and DDP.
 
         Raises NoEffect if a method finds nothing to change.
         """
+        before = set(model.parameters())
         for method in self.methods:
             model, words = method.model(model)
             self._surgery[method.name] = words
+        self._new = {name: parameter for name, parameter in model.named_parameters() if parameter not in before}
         return model
+
+    def require_places(self, places: Collection[str]) -> None:
+        """Raise ValueError if a method acts at a place other than `places`, those that the training loop calls."""
+        for place in set(PLACES).difference(places):
+            if named := ", ".join(name for name, hooks in self._hooks.items() if hooks in self._at[place]):
+                raise ValueError(
+                    f"{named} acts on `{place}`, which this training loop does not call; remove it from the methods"
+                )
+
+    def require_in(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raise ValueError unless `optimizer` has the trainable parameters that surgery created."""
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if lacking := [name for name, new in self._new.items() if new.requires_grad and id(new) not in held]:
+            raise ValueError(
+                f"the optimizer lacks {len(lacking)} parameters that the methods created, for example {lacking[0]}: it "
+                "was built before `model` was called, and would not train them; build it from the changed model"
+            )
 
     def input_size(self, size: int, progress: float) -> int:
         """Return the side in pixels at which to load training images at `progress`: `size` unless a method requests
         less. Images loaded smaller are not resized again by `batch`."""
-        for hooks in self._hooks.values():
+        for hooks in self._at["input_size"]:
             size = hooks.input_size(size, progress)
         return size
 
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
-        """Pass one training batch through every method; `progress` is the elapsed fraction of the run in [0, 1]."""
-        if not isinstance(inputs, Tensor):
-            raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
+    def augment(self, images: Tensor, samples: Indices, epoch: int) -> Tensor:
+        """Pass loaded images of 8 bits (N, C, H, W), the training samples `samples`, through every method."""
+        for hooks in self._at["augment"]:
+            images = hooks.augment(images, samples, epoch, self.position.seed)
+        return images
+
+    def before_step(self, model: nn.Module, step: int, progress: float) -> None:
+        """Begin optimizer step `step` (from 0); `progress` is the elapsed fraction of the whole run, in [0, 1]."""
+        self.enter(step, progress)
+        for hooks in self._at["before_step"]:
+            hooks.before_step(model, self.position)
+
+    def enter(self, step: int, progress: float) -> None:
+        """Set the position of `batch` and the others, as `before_step` does, without a model."""
         if not -1e-6 <= progress <= 1 + 1e-6:  # rounding apart
             raise ValueError(
                 f"progress is the share of the whole run that is done, 0 to 1, not {progress}; "
                 "pass the steps done / the steps of the whole run"
             )
-        for hooks in self._hooks.values():
-            inputs, targets = hooks.batch(inputs, targets, progress, classes)
+        self.position = replace(self.position, step=step, progress=progress, micro_batch=0)
+        self._stepped = False
+
+    def select(self, inputs: Tensor, targets: Tensor, losses: Losses) -> tuple[Tensor, Tensor]:
+        """Return the samples of a batch to train on; `losses` returns the loss of each, without gradients."""
+        for hooks in self._at["select"]:
+            inputs, targets = hooks.select(inputs, targets, losses, self.position)
         return inputs, targets
 
-    def batch_dict(self, batch: Mapping[str, Tensor], progress: float) -> dict[str, Tensor]:
+    def batch(self, inputs: Tensor, targets: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """Pass one training batch of `classes` classes through every method."""
+        if not isinstance(inputs, Tensor):
+            raise TypeError(f"batch takes tensors, not {type(inputs).__name__}; batch_dict takes a dict of them")
+        if self._at["batch"]:
+            if self._stepped:
+                raise RuntimeError("`before_step` was not called for this step; call it before `batch`")
+            for hooks in self._at["batch"]:
+                inputs, targets = hooks.batch(inputs, targets, self.position, classes)
+            self.position = replace(self.position, micro_batch=self.position.micro_batch + 1)
+        return inputs, targets
+
+    def batch_dict(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Pass a batch of a transformers model through every method: "pixel_values", or "input_ids" and every other
         field of their shape (attention_mask, labels, ...). Fields of other shapes are kept.
 
@@ -70,11 +144,11 @@ class Stack:
         inputs = batch[key]
         rows = torch.arange(len(inputs), device=inputs.device)
         if key == "pixel_values":
-            pixels, targets = self.batch(inputs, rows, progress, len(inputs))
+            pixels, targets = self.batch(inputs, rows, len(inputs))
             changed, same = {key: pixels}, targets.dtype == rows.dtype
         else:  # token methods cut and reshape: done to positions, one result serves every field
             positions = torch.arange(inputs.numel(), device=inputs.device).view(inputs.shape)
-            positions, targets = self.batch(positions, positions, progress, 0)
+            positions, targets = self.batch(positions, positions, 0)
             changed = {name: field.flatten()[positions] for name, field in batch.items() if field.shape == inputs.shape}
             same = len(positions) == len(inputs) or len(changed) == len(batch)
         if not same:
@@ -84,16 +158,30 @@ class Stack:
             )
         return {**batch, **changed}
 
-    def after_step(self, model: nn.Module, step: int) -> None:
-        """Notify every method that optimizer step `step` (from 1) was taken."""
-        for hooks in self._hooks.values():
-            hooks.after_step(model, step)
+    def backward(self, compute: Compute, model: nn.Module) -> Tensor:
+        """Compute the gradients of a step by `compute`, which a method may call several times; return the loss."""
+        for hooks in reversed(self._at["backward"]):
+            compute = _within(hooks, compute, model, self.position)
+        return compute(True)
+
+    def gradients(self, model: nn.Module) -> None:
+        """Change the gradients of a step, reduced over the ranks and unscaled, before the optimizer uses them."""
+        for hooks in self._at["gradients"]:
+            hooks.gradients(model, self.position)
+
+    def after_step(self, model: nn.Module) -> None:
+        """Notify every method that the optimizer took the step begun by `before_step`."""
+        if self._stepped and self.methods:
+            raise RuntimeError("`before_step` was not called for this step; call it before `after_step`")
+        self._stepped = True
+        for hooks in self._at["after_step"]:
+            hooks.after_step(model, self.position.step + 1)
 
     @contextmanager
     def evaluation(self, model: nn.Module) -> Iterator[None]:
         """Apply every method's changes for an evaluation and undo them on exit, also after an error."""
         with ExitStack() as contexts:
-            for hooks in self._hooks.values():
+            for hooks in self._at["evaluation"]:
                 contexts.enter_context(hooks.evaluation(model))
             yield
 
@@ -130,6 +218,10 @@ class Stack:
         }
 
 
-def stack(*methods: Method) -> Stack:
-    """Return a Stack of the methods in the given order. Raises ValueError for two methods of the same name."""
-    return Stack(*methods)
+def _within(hooks: Hooks, compute: Compute, model: nn.Module, at: Position) -> Compute:
+    return lambda reduced: hooks.backward(compute, model, at)
+
+
+def stack(*methods: Method, seed: int = 0, rank: int = 0, places: Collection[str] | None = None) -> Stack:
+    """Return a Stack of the methods; arguments and errors are its own."""
+    return Stack(*methods, seed=seed, rank=rank, places=places)

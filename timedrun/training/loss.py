@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
+
+Reduction = Literal["mean", "none"]
 
 
 def dense_targets(targets: Tensor, classes: int) -> Tensor:
@@ -21,21 +25,26 @@ def dense_targets(targets: Tensor, classes: int) -> Tensor:
     )
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean softmax cross-entropy of `logits` [N, K] for class indices [N] or dense targets [N, K].
+def cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Return the softmax cross-entropy of `logits` [N, K] for class indices [N] or dense targets [N, K], in float32.
 
-    Dense: -sum(t * log p) / N, rescaled by N / sum(t), which changes nothing for targets that sum to 1. In float32.
+    Mean, dense: -sum(t * log p) / N, rescaled by N / sum(t), which changes nothing for targets that sum to 1. "none":
+    the loss of each sample [N].
     """
     if not targets.is_floating_point() and targets.dim() == 1:
-        return F.cross_entropy(logits.float(), targets.long())
+        return F.cross_entropy(logits.float(), targets.long(), reduction=reduction)
     dense = dense_targets(targets, logits.shape[1])
-    return -(dense * F.log_softmax(logits.float(), dim=1)).sum() / dense.sum()
+    products = dense * F.log_softmax(logits.float(), dim=1)
+    return -products.sum(dim=1) if reduction == "none" else -products.sum() / dense.sum()
 
 
-def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+def binary_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the binary cross-entropy of `logits` [N, K], summed over the K classes, divided by N. In float32.
 
-    K times PyTorch's mean reduction; N is the batch of this process. Targets are class indices [N] or dense [N, K].
+    K times PyTorch's mean reduction; N is the batch of this process. "none": the sum over classes of each sample [N].
+    Targets are class indices [N] or dense [N, K].
     """
-    dense = dense_targets(targets, logits.shape[1])
-    return F.binary_cross_entropy_with_logits(logits.float(), dense.float(), reduction="sum") / len(logits)
+    dense = dense_targets(targets, logits.shape[1]).float()
+    if reduction == "none":
+        return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="none").sum(dim=1)
+    return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="sum") / len(logits)

@@ -35,6 +35,10 @@ class Precision:
     def backward(self, loss: Tensor) -> None:
         torch.autograd.backward(self.scaler.scale(loss))
 
+    def unscale(self, optimizer: Optimizer) -> None:
+        """Divide the gradients by the loss scale, which `step` would otherwise do."""
+        self.scaler.unscale_(optimizer)
+
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Take the optimizer step; the scaler skips it if fp16 gradients overflowed."""
         self.scaler.step(optimizer)

@@ -14,6 +14,7 @@ from torch import nn
 
 from timedrun.methods import NoEffect
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes, causal_bias, shortened
+from timedrun.methods.method import Position
 from timedrun.methods.stack import stack
 
 HEADS, LENGTH, HIDDEN = 6, 16, 24
@@ -195,7 +196,7 @@ def test_a_quarter_of_the_length_makes_four_sequences_of_one_in_order() -> None:
     assert torch.equal(shortened(tokens, 0.25), expected)
     hooks = ALiBi().hooks()
     assert hooks.effect() is None
-    inputs, targets = hooks.batch(tokens, tokens + 1, 0.5, 30)
+    inputs, targets = hooks.batch(tokens, tokens + 1, Position(0, 0.5), 30)
     assert torch.equal(targets, inputs + 1)
     assert hooks.effect() == "1 batches cut to 0.25 of their length"
 
@@ -204,7 +205,8 @@ def test_a_scaling_of_one_leaves_batches_alone_and_surgery_still_counts(make_gpt
     speed = stack(ALiBi(train_sequence_length_scaling=1.0))
     speed.model(make_gpt2())
     tokens = torch.arange(8).view(1, 8)
-    assert speed.batch(tokens, tokens, 0.0, 30)[0] is tokens
+    speed.enter(0, 0.0)
+    assert speed.batch(tokens, tokens, 30)[0] is tokens
     speed.verify()
 
 
@@ -217,6 +219,6 @@ def test_scalings_that_are_no_whole_share_are_refused(scaling: float) -> None:
 @pytest.mark.parametrize("tokens", [torch.zeros(2, 6), torch.zeros(2, 3, 8)])
 def test_batches_that_do_not_divide_or_are_no_sequences_are_refused(tokens: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="alibi"):
-        ALiBi().hooks().batch(tokens, tokens, 0.0, 30)
+        ALiBi().hooks().batch(tokens, tokens, Position(0, 0.0), 30)
     with pytest.raises(ValueError, match=r"alibi\.max_sequence_length"):
         ALiBi(max_sequence_length=-1)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from timedrun.methods import BlurPool, ChannelsLast, NoEffect, stack
+from timedrun.methods.method import Position
 
 
 def network() -> nn.Sequential:
@@ -20,7 +21,8 @@ def test_weights_and_inputs_are_converted_and_outputs_stay_the_same() -> None:
     speed = stack(ChannelsLast())
     model = speed.model(copy.deepcopy(plain))
     images = torch.randn(2, 3, 9, 9)
-    inputs, targets = speed.batch(images, torch.zeros(2), 0.0, 2)
+    speed.enter(0, 0.0)
+    inputs, targets = speed.batch(images, torch.zeros(2), 2)
     assert inputs.is_contiguous(memory_format=torch.channels_last)
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in model.parameters() if p.dim() == 4)
     torch.testing.assert_close(model(inputs), plain(images), atol=1e-5, rtol=1e-5)
@@ -37,7 +39,7 @@ def test_it_goes_with_blurpool_in_either_order() -> None:
 
 def test_inputs_of_other_dimensions_pass() -> None:
     inputs = torch.randn(2, 5)
-    assert ChannelsLast().hooks().batch(inputs, inputs, 0.0, 2)[0] is inputs
+    assert ChannelsLast().hooks().batch(inputs, inputs, Position(0, 0.0), 2)[0] is inputs
 
 
 def test_a_model_without_convolutions_raises_no_effect() -> None:

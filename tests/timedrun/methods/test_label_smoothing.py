@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from timedrun.methods import LabelSmoothing, NoEffect, stack
 from timedrun.methods.label_smoothing import smoothed
+from timedrun.methods.method import Position
 
 
 def test_cross_entropy_on_smoothed_targets_is_what_torch_calls_label_smoothing() -> None:
@@ -23,7 +24,7 @@ def test_dense_targets_are_mixed_with_the_uniform() -> None:
 def test_only_targets_change_and_the_effect_is_counted() -> None:
     hooks = LabelSmoothing(smoothing=0.1).hooks()
     images, labels = torch.randn(2, 3), torch.tensor([1, 0])
-    inputs, targets = hooks.batch(images, labels, 0.5, 4)
+    inputs, targets = hooks.batch(images, labels, Position(0, 0.5), 4)
     assert inputs is images
     assert targets.shape == (2, 4) and targets.dtype == torch.float32
     assert hooks.effect() == "1 batches of targets smoothed by 0.1"
@@ -32,7 +33,8 @@ def test_only_targets_change_and_the_effect_is_counted() -> None:
 def test_zero_smoothing_is_no_method() -> None:
     speed = stack(LabelSmoothing(smoothing=0.0))
     labels = torch.tensor([1])
-    assert speed.batch(torch.zeros(1, 2), labels, 0.0, 3)[1] is labels
+    speed.enter(0, 0.0)
+    assert speed.batch(torch.zeros(1, 2), labels, 3)[1] is labels
     with pytest.raises(NoEffect, match="label_smoothing"):
         speed.verify()
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from timedrun.methods import NoEffect, ProgressiveResizing, stack
+from timedrun.methods.method import Position
 from timedrun.methods.progressive_resizing import resize, resized
 
 MLPERF = ProgressiveResizing(start=0.5, delay=0.4, finetune=0.2, increment=4)
@@ -77,7 +78,7 @@ def test_batches_have_the_size_that_the_schedule_names(width: int, interpolation
     hooks = method.hooks()
     images, labels = torch.randn(1, 2, width, width), torch.zeros(1, dtype=torch.int64)
     for progress in np.linspace(0, 1, 41):
-        small, same = hooks.batch(images, labels, float(progress), 10)
+        small, same = hooks.batch(images, labels, Position(0, float(progress)), 10)
         assert [small.shape[3]] == method.sizes(width, [float(progress)])
         assert same is labels
 
@@ -97,16 +98,16 @@ def test_bilinear_is_the_antialiased_filter_of_pillow() -> None:
 
 
 def test_images_that_are_not_square_keep_their_shape() -> None:
-    small, _ = MLPERF.hooks().batch(torch.randn(1, 3, 88, 176), torch.zeros(1), 0.0, 10)
+    small, _ = MLPERF.hooks().batch(torch.randn(1, 3, 88, 176), torch.zeros(1), Position(0, 0.0), 10)
     assert small.shape == (1, 3, 44, 88)
 
 
 def test_full_size_is_handed_on_untouched() -> None:
     images = torch.randn(1, 3, 16, 16)
     hooks = MLPERF.hooks()
-    assert hooks.batch(images, torch.zeros(1), 0.9, 10)[0] is images
+    assert hooks.batch(images, torch.zeros(1), Position(0, 0.9), 10)[0] is images
     assert hooks.effect() is None
-    hooks.batch(images, torch.zeros(1), 0.0, 10)
+    hooks.batch(images, torch.zeros(1), Position(0, 0.0), 10)
     assert hooks.effect() == "1 batches resized to 8..8 px"
 
 
@@ -116,9 +117,11 @@ def test_at_the_loader_images_are_asked_for_at_the_published_sizes_and_left_as_t
     sizes = [speed.input_size(176, epoch / 28) for epoch in range(28)]
     assert runs(sizes) == PUBLISHED[176, 28][0]
     images, labels = torch.randn(2, 3, 88, 88), torch.zeros(2)
-    assert speed.batch(images, labels, 0.0, 10)[0] is images
+    speed.enter(0, 0.0)
+    assert speed.batch(images, labels, 10)[0] is images
     whole = torch.randn(2, 3, 176, 176)
-    assert speed.batch(whole, labels, 0.9, 10)[0] is whole
+    speed.enter(0, 0.9)
+    assert speed.batch(whole, labels, 10)[0] is whole
     assert speed.report == ["progressive_resizing: 1 batches loaded at 88..88 px"]
 
 
@@ -128,11 +131,13 @@ def test_on_the_batch_whole_images_are_asked_for() -> None:
 
 def test_a_loop_that_loads_whole_images_whatever_the_method_asks_for_has_no_effect() -> None:
     speed = stack(replace(MLPERF, where="loader"))
-    speed.batch(torch.randn(2, 3, 88, 88), torch.zeros(2), 0.0, 10)
+    speed.enter(0, 0.0)
+    speed.batch(torch.randn(2, 3, 88, 88), torch.zeros(2), 10)
     with pytest.raises(NoEffect, match="progressive_resizing"):
         speed.verify()
     speed.input_size(176, 0.0)
-    speed.batch(torch.randn(2, 3, 176, 176), torch.zeros(2), 0.0, 10)
+    speed.enter(0, 0.0)
+    speed.batch(torch.randn(2, 3, 176, 176), torch.zeros(2), 10)
     with pytest.raises(NoEffect, match="progressive_resizing"):
         speed.verify()
 
@@ -176,7 +181,7 @@ def test_settings_that_mean_nothing_are_refused(values: dict[str, Any]) -> None:
 
 def test_inputs_that_are_no_images_are_refused() -> None:
     with pytest.raises(ValueError, match=r"got \[2, 5\]"):
-        MLPERF.hooks().batch(torch.zeros(2, 5), torch.zeros(2), 0.0, 10)
+        MLPERF.hooks().batch(torch.zeros(2, 5), torch.zeros(2), Position(0, 0.0), 10)
 
 
 def test_a_size_of_zero_pixels_is_refused() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timedrun.methods import NoEffect
+from timedrun.methods.method import Position
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup, cut, warmed_length
 from timedrun.methods.stack import stack
 
@@ -66,7 +67,7 @@ def test_sequences_that_are_short_enough_are_handed_on_untouched() -> None:
     tokens = torch.arange(20).view(2, 10)
     assert cut(tokens, 10, truncate=True) is tokens
     hooks = GPT_125M.hooks()
-    assert hooks.batch(tokens, tokens, 0.3, 30)[0] is tokens
+    assert hooks.batch(tokens, tokens, Position(0, 0.3), 30)[0] is tokens
     assert hooks.effect() is None
 
 
@@ -76,7 +77,7 @@ def test_targets_stay_the_successors_of_inputs(truncate: bool) -> None:
     hooks, tokens = method.hooks(), torch.arange(2 * 32).view(2, 32)
     seen = []
     for step in range(100):
-        inputs, targets = hooks.batch(tokens, tokens + 1, step / 100, 99)
+        inputs, targets = hooks.batch(tokens, tokens + 1, Position(0, step / 100), 99)
         assert torch.equal(targets, inputs + 1)
         seen.append(inputs.shape[1])
     assert seen == lengths(method, 0, 100)
@@ -87,7 +88,8 @@ def test_targets_stay_the_successors_of_inputs(truncate: bool) -> None:
 def test_a_run_of_shorter_sequences_than_the_minimum_has_no_effect() -> None:
     speed = stack(GPT_125M)
     tokens = torch.zeros(2, 8, dtype=torch.int64)
-    assert speed.batch(tokens, tokens, 0.0, 30)[0] is tokens
+    speed.enter(0, 0.0)
+    assert speed.batch(tokens, tokens, 30)[0] is tokens
     with pytest.raises(NoEffect, match="sequence_length_warmup"):
         speed.verify()
 
@@ -111,4 +113,4 @@ def test_settings_that_mean_nothing_are_refused(values: dict[str, Any]) -> None:
 
 def test_images_are_refused() -> None:
     with pytest.raises(ValueError, match=r"got \[2, 3, 8, 8\]"):
-        GPT_125M.hooks().batch(torch.zeros(2, 3, 8, 8), torch.zeros(2), 0.0, 10)
+        GPT_125M.hooks().batch(torch.zeros(2, 3, 8, 8), torch.zeros(2), Position(0, 0.0), 10)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -23,14 +23,15 @@ from timedrun.methods import (
     SequenceLengthWarmup,
     stack,
 )
+from timedrun.methods.method import Compute, Position, Stage
 
 
 class _Recording(Hooks):
     def __init__(self, letter: str, calls: list[str]) -> None:
         self.letter, self.calls = letter, calls
 
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
-        self.calls.append(f"batch {self.letter} {progress} {classes}")
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        self.calls.append(f"batch {self.letter} {at.progress} {classes}")
         return inputs + 1, targets
 
     def after_step(self, model: nn.Module, step: int) -> None:
@@ -70,12 +71,13 @@ class Second(First):
         return _Recording("second", self.calls)
 
 
-def test_methods_act_in_the_order_given_and_contexts_close_in_reverse() -> None:
+def test_methods_of_one_stage_act_in_the_order_given_and_contexts_close_in_reverse() -> None:
     calls: list[str] = []
     speed = stack(First(calls=calls), Second(calls=calls))
     model = speed.model(nn.Linear(2, 2))
-    inputs, _ = speed.batch(torch.zeros(1), torch.zeros(1), 0.25, 10)
-    speed.after_step(model, 1)
+    speed.before_step(model, 0, 0.25)
+    inputs, _ = speed.batch(torch.zeros(1), torch.zeros(1), 10)
+    speed.after_step(model)
     with pytest.raises(ZeroDivisionError), speed.evaluation(model):
         raise ZeroDivisionError
     assert inputs == 2
@@ -96,7 +98,7 @@ def test_methods_act_in_the_order_given_and_contexts_close_in_reverse() -> None:
 @pytest.mark.parametrize("progress", [-0.1, 1.1, 7, float("nan")])
 def test_a_progress_that_is_not_a_share_of_the_run_is_refused(progress: float) -> None:
     with pytest.raises(ValueError, match="share of the whole run"):
-        stack(ProgressiveResizing()).batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), progress, 3)
+        stack(ProgressiveResizing()).before_step(nn.Linear(2, 2), 0, progress)
 
 
 @pytest.mark.parametrize("wrong", [EMA, [EMA()], "ema"])
@@ -108,19 +110,21 @@ def test_what_is_not_a_method_is_refused_with_the_right_form(wrong: Any) -> None
 def test_every_idle_method_is_named_and_no_other() -> None:
     speed = stack(ChannelsLast(), EMA(), LabelSmoothing(), ProgressiveResizing())
     model = speed.model(nn.Conv2d(3, 3, 1))
-    speed.batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), 0.9, 3)  # too late to resize
-    speed.after_step(model, 1)  # too early to average
-    with pytest.raises(NoEffect, match=r": ema, progressive_resizing;"):
+    speed.before_step(model, 0, 0.9)
+    speed.batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), 3)  # too late to resize
+    speed.after_step(model)  # too early to average
+    with pytest.raises(NoEffect, match=r": progressive_resizing, ema;"):
         speed.verify()
     assert "ema: nothing yet" in speed.report
-    speed.batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), 0.0, 3)
-    speed.after_step(model, 20)
+    speed.before_step(model, 19, 0.0)
+    speed.batch(torch.zeros(1, 3, 8, 8), torch.tensor([0]), 3)
+    speed.after_step(model)
     speed.verify()
     assert speed.report == [
         "channels_last: 1 convolution weights",
-        "ema: 1 updates of the moving average",
-        "label_smoothing: 2 batches of targets smoothed by 0.1",
         "progressive_resizing: 1 batches resized to 4..4 px",
+        "label_smoothing: 2 batches of targets smoothed by 0.1",
+        "ema: 1 updates of the moving average",
     ]
 
 
@@ -158,7 +162,7 @@ def test_state_of_another_set_of_methods_is_refused() -> None:
 
 
 class _Halving(Hooks):
-    def batch(self, inputs: Tensor, targets: Tensor, progress: float, classes: int) -> tuple[Tensor, Tensor]:
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         return inputs.reshape(-1, inputs.shape[1] // 2), targets.reshape(-1, targets.shape[1] // 2)
 
 
@@ -180,7 +184,8 @@ def token_batch() -> dict[str, torch.Tensor]:
 def test_every_field_of_a_token_batch_is_cut_alike_and_once() -> None:
     warm_up = SequenceLengthWarmup(steps=10, duration=0.8, min_length=4, max_length=8, step_size=4)
     speed = stack(_Halved(), warm_up)
-    cut = speed.batch_dict(token_batch(), 0.0)
+    speed.enter(0, 0.0)
+    cut = speed.batch_dict(token_batch())
     assert torch.equal(
         cut["input_ids"], torch.tensor([[0, 1, 2, 3], [8, 9, 10, 11], [16, 17, 18, 19], [24, 25, 26, 27]])
     )
@@ -191,17 +196,119 @@ def test_every_field_of_a_token_batch_is_cut_alike_and_once() -> None:
 
 def test_a_label_per_sequence_cannot_follow_sequences_that_are_split() -> None:
     batch = {**token_batch(), "labels": torch.tensor([0, 1])}
+    speed = stack(_Halved())
+    speed.enter(0, 0.0)
     with pytest.raises(ValueError, match="number of rows, but batch_dict keeps the fields .'labels'"):
-        stack(_Halved()).batch_dict(batch, 0.0)
+        speed.batch_dict(batch)
 
 
 def test_images_in_a_dict_are_resized_and_changed_targets_refused() -> None:
     batch = {"pixel_values": torch.zeros(2, 3, 8, 8), "labels": torch.tensor([0, 1])}
-    resized = stack(ProgressiveResizing(start=0.5, delay=0.5)).batch_dict(batch, 0.0)
+    speed, smoothing = stack(ProgressiveResizing(start=0.5, delay=0.5)), stack(LabelSmoothing())
+    speed.enter(0, 0.0)
+    smoothing.enter(0, 0.0)
+    resized = speed.batch_dict(batch)
     assert resized["pixel_values"].shape == (2, 3, 4, 4) and resized["labels"] is batch["labels"]
     with pytest.raises(ValueError, match="change targets"):
-        stack(LabelSmoothing()).batch_dict(batch, 0.0)
+        smoothing.batch_dict(batch)
     with pytest.raises(TypeError, match="batch_dict takes a dict"):
-        stack(LabelSmoothing()).batch(batch, batch["labels"], 0.0, 2)  # type: ignore[arg-type]
+        smoothing.batch(batch, batch["labels"], 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs pixel_values or input_ids, got image"):
-        stack(EMA()).batch_dict({"image": batch["labels"]}, 0.0)
+        stack(EMA()).batch_dict({"image": batch["labels"]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Twice(Method):
+    """Twice the loss and gradients, by two passes."""
+
+    name: ClassVar[str] = "twice"
+    stage: ClassVar[Stage] = Stage.STEP
+    clashes: ClassVar[dict[str, str]] = {"ema": "both do something"}
+
+    def hooks(self) -> Hooks:
+        return _TwiceHooks()
+
+
+class _TwiceHooks(Hooks):
+    def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
+        return compute(False) + compute(True)
+
+    def gradients(self, model: nn.Module, at: Position) -> None:
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            parameter.grad += at.step
+
+
+def test_a_method_can_run_several_passes_and_change_their_gradients() -> None:
+    speed, model = stack(_Twice()), nn.Linear(1, 1, bias=False)
+    passes = []
+
+    def compute(reduced: bool) -> Tensor:
+        passes.append(reduced)
+        loss = 3 * model.weight.sum()
+        loss.backward()
+        return loss.detach()
+
+    speed.before_step(model, 7, 0.0)
+    assert speed.backward(compute, model) == 6 * model.weight
+    speed.gradients(model)
+    assert model.weight.grad == 13 and passes == [False, True]
+
+
+def test_a_loop_without_the_place_of_a_method_refuses_it() -> None:
+    with pytest.raises(ValueError, match="twice acts on `backward`, which this training loop does not call"):
+        stack(_Twice(), places=("gradients", "batch"))
+
+
+def test_methods_that_clash_are_refused_in_either_order() -> None:
+    for methods in ((EMA(), _Twice()), (_Twice(), EMA())):
+        with pytest.raises(ValueError, match="twice and ema both do something"):
+            stack(*methods)
+
+
+def test_stages_order_the_methods() -> None:
+    given = EMA(), LabelSmoothing(), ProgressiveResizing(), ChannelsLast(), BlurPool(), LogBias()
+    assert [method.stage for method in stack(*given).methods] == [
+        Stage.MODEL,
+        Stage.MODEL,
+        Stage.FORMAT,
+        Stage.SIZE,
+        Stage.TARGETS,
+        Stage.WEIGHTS,
+    ]
+
+
+def test_a_step_that_was_not_begun_is_refused() -> None:
+    speed, model = stack(LabelSmoothing()), nn.Linear(2, 2)
+    labels = torch.tensor([0])
+    with pytest.raises(RuntimeError, match="`before_step` was not called"):
+        speed.batch(torch.zeros(1), labels, 2)
+    speed.before_step(model, 0, 0.0)
+    speed.after_step(model)
+    with pytest.raises(RuntimeError, match="before `after_step`"):
+        speed.after_step(model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NewLayer(Method):
+    name: ClassVar[str] = "new_layer"
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        return nn.Sequential(model, nn.Linear(2, 2)), "one layer"
+
+
+def test_an_optimizer_built_before_the_surgery_is_refused() -> None:
+    speed, network = stack(_NewLayer()), nn.Linear(2, 2)
+    early = torch.optim.SGD(network.parameters(), lr=0.1)
+    model = speed.model(network)
+    with pytest.raises(ValueError, match=r"lacks 2 parameters that the methods created, for example 1\.weight"):
+        speed.require_in(early)
+    speed.require_in(torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_random_streams_differ_by_seed_step_rank_and_micro_batch_and_nothing_else() -> None:
+    at = Position(step=3, progress=0.5, seed=1, rank=0, micro_batch=0)
+    first = at.random("mixup").rand(4).tolist()
+    assert replace(at, progress=0.9).random("mixup").rand(4).tolist() == first
+    others = [replace(at, **{name: 5}).random("mixup") for name in ("step", "seed", "rank", "micro_batch")]
+    assert all(one.rand(4).tolist() != first for one in [*others, at.random("cutmix")])

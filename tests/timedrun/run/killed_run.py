@@ -82,8 +82,9 @@ class Program:
                 measurement.value = self.quality(block.last == total)
 
     def take(self, run: TimedRun, number: int) -> None:
+        self.methods.before_step(self.model, run.position.step, 0.0)
         loss = self.step(self.batch(number))
-        self.methods.after_step(self.model, run.position.step + 1)
+        self.methods.after_step(self.model)
         run.step_done(4, loss)
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -1,0 +1,121 @@
+"""A short training run that calls the methods at every place, and a working example of each method."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from image_classification.model import ModelConfig, build_model
+from timedrun.methods import EMA, REGISTRY, Method, ProgressiveResizing, SequenceLengthWarmup, stack
+
+STEPS = 6
+EXAMPLES: dict[str, Method] = {
+    "ema": EMA(half_life=2, update_interval=2),
+    "progressive_resizing": ProgressiveResizing(delay=0.2, finetune=0.2, increment=1),
+    "sequence_length_warmup": SequenceLengthWarmup(steps=STEPS, duration=1.0, min_length=4, max_length=16, step_size=4),
+}
+"""Settings that act within STEPS steps of `SmallRun`, where the defaults do not."""
+TOKENS = ("alibi", "sequence_length_warmup")
+"""Methods for sequences of tokens, on which `TokenRun` trains."""
+
+
+def example(name: str) -> Method:
+    return EXAMPLES.get(name) or REGISTRY[name]()
+
+
+def small_model() -> nn.Module:
+    """Return a residual network with a layer of every kind that methods change."""
+    model = build_model(
+        ModelConfig(block="bottleneck", layers=(1, 2), widths=(4, 8), stem="imagenet", channels=3, classes=4), seed=1
+    )
+    model.fc = nn.Sequential(nn.LayerNorm(32), nn.GroupNorm(2, 32), nn.Dropout(0.1), nn.Linear(32, 4))  # type: ignore[assignment]
+    return model
+
+
+class SmallRun:
+    """Six steps of SGD on noise that depends on the step alone."""
+
+    def __init__(self, *methods: Method) -> None:
+        self.speed = stack(*methods, seed=3)
+        self.model = self.speed.model(small_model())
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.speed.require_in(self.optimizer)
+        torch.manual_seed(0)
+
+    def losses(self, images: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            return F.cross_entropy(self.model(images), labels, reduction="none")
+
+    def data(self, step: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(step)
+        size = self.speed.input_size(32, step / STEPS)
+        return torch.randint(256, (4, 3, size, size), dtype=torch.uint8, generator=generator), torch.arange(4)
+
+    def step(self, step: int) -> Tensor:
+        """Take step `step` (from 0) and return its loss."""
+        images, labels = self.data(step)
+        images = self.speed.augment(images, torch.arange(4 * step, 4 * step + 4).numpy(), epoch=1).float() / 128 - 1
+        self.speed.before_step(self.model, step, step / STEPS)
+        images, labels = self.speed.select(images, labels, self.losses)
+        inputs, targets = self.speed.batch(images, labels, 4)
+
+        def compute(reduced: bool) -> Tensor:
+            loss = F.cross_entropy(self.model(inputs), targets)
+            loss.backward()
+            return loss.detach()
+
+        loss = self.speed.backward(compute, self.model)
+        self.speed.gradients(self.model)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.speed.after_step(self.model)
+        return loss
+
+    def steps(self, first: int, end: int) -> None:
+        for step in range(first, end):
+            assert self.step(step).isfinite()
+
+    def state(self) -> dict[str, Any]:
+        model = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        optimizer, methods = self.optimizer.state_dict(), self.speed.state_dict()
+        return {"model": model, "optimizer": optimizer, "methods": methods, "random": torch.get_rng_state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.speed.load_state_dict(state["methods"])
+        torch.set_rng_state(state["random"])
+
+    def evaluated(self) -> list[Tensor]:
+        """Return all training tensors, and the output that an evaluation sees."""
+        images = torch.linspace(-1, 1, 3072).reshape(1, 3, 32, 32)
+        with self.speed.evaluation(self.model), torch.no_grad():
+            output = self.model.eval()(images)
+        self.model.train()
+        return [output, *self.model.state_dict().values()]
+
+
+class TokenRun(SmallRun):
+    """Six steps of an embedding on tokens, without the methods' surgery, which changes GPT-2 models: its result is
+    weights, which any state dict holds."""
+
+    def __init__(self, *methods: Method) -> None:
+        self.speed = stack(*methods, seed=3)
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Embedding(11, 8), nn.Dropout(0.5), nn.Linear(8, 11))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(self, step: int) -> Tensor:
+        tokens = torch.randint(11, (2, 17), generator=torch.Generator().manual_seed(step))
+        self.speed.before_step(self.model, step, step / STEPS)
+        inputs, targets = self.speed.batch(tokens[:, :-1], tokens[:, 1:], 11)
+        loss = F.cross_entropy(self.model(inputs).flatten(0, 1), targets.flatten())
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.speed.after_step(self.model)
+        return loss.detach()
+
+    def evaluated(self) -> list[Tensor]:
+        return list(self.model.state_dict().values())
