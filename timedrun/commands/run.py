@@ -22,6 +22,8 @@ from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.rank_process import module_command
 from timedrun.errors import ExitCode, UsageError
 from timedrun.preflight import checks
+from timedrun.race.race_file import Race, Turn, paths_of
+from timedrun.race.schedule import run_all
 from timedrun.run import launch
 from timedrun.run.rank import run_rank
 from timedrun.run.result_set import next_seed, recorded_configs, repeated_seed
@@ -119,13 +121,25 @@ def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
 def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, as_json: bool) -> ExitCode:
     """Run the command line `argv` in `runs` processes, one after another, with the next free numbers and seeds; print
     the verdicts of all, also after a failed one and after SIGINT, which ends the current one; return the worst code."""
+    exits: list[int] = []
+
+    def take_next(turn: Turn) -> None:  # not earlier: other processes may write to the folder
+        if turn.status == "running":
+            turn.number, turn.seed = result_files.next_number(folder), next_seed(config, folder)
+
+    def start(turn: Turn, label: str) -> tuple[int, bool]:
+        own = ["--results", str(folder), "--number", str(turn.number), "--seed", str(turn.seed), "--runs", "1"]
+        code, _, interrupted = run_child([*module_command("timedrun", *argv), *own, f"--label={label}"])
+        exits.append(code)
+        return code, interrupted
+
+    turns = [Turn(side=folder.name, number=0, seed=0) for _ in range(runs)]
+    sides = {folder.name: config.name}
+    race = Race(benchmark=config.benchmark, runs=runs, options={}, sides=sides, comparisons=[], turns=turns)
+    run_all(race, folder.parent, start, take_next, verb="run")
     rows, found, codes = [], [], []
-    for turn in range(runs):
-        paths = result_files.ResultPaths(folder, result_files.next_number(folder))
-        seed = next_seed(config, folder)
-        own = ["--results", str(folder), "--number", str(paths.number), "--seed", str(seed), "--runs", "1"]
-        own += [f"--label={config.name} {turn + 1}/{runs}"]
-        code, _, interrupted = run_child([*module_command("timedrun", *argv), *own])
+    for turn, code in zip(turns, exits, strict=False):  # the others were not started
+        paths = paths_of(folder.parent, turn)
         codes.append(ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR)
         if paths.log.is_file():
             verdict = launch.verdict(paths)
@@ -139,9 +153,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         quality = verdict.run.final_quality if verdict.run is not None else None
         outcome = "target reached" if reached else verdict.words.removesuffix(f": {paths.log}")
         shown = "-" if quality is None else f"{quality:.4f}"
-        rows.append([str(paths.number), str(seed), seconds, shown, outcome])
-        if interrupted:
-            break
+        rows.append([str(turn.number), str(turn.seed), seconds, shown, outcome])
     if as_json:
         stdio.write(json.dumps({"results": str(folder), "runs": found}, indent=2) + "\n", sys.stdout)
     else:
