@@ -60,7 +60,8 @@ def run_all(
         label = race.sides[turn.side]
         turn.status, turn.session = "running", race.session
         note(turn)
-        stdio.message(f"timedrun {verb}: run {place}/{len(race.turns)}, {label}, seed {turn.seed}{_left(race)}")
+        said = f"timedrun {verb}: run {place}/{len(race.turns)}, {label}"
+        stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
         began = clock()
         of_side = sum(one.side == turn.side for one in race.turns[:place])
         code, interrupted = start(turn, f"{label} {of_side}/{race.runs}")
@@ -68,7 +69,7 @@ def run_all(
         turn.status, turn.why = _outcome(paths_of(folder, turn), code, interrupted)
         note(turn)
         if turn.why:
-            stdio.message(f"timedrun {verb}: run {turn.number} of {label} {turn.status}: {turn.why}")
+            stdio.message(f"{said}, {turn.status}: {turn.why}")
         if interrupted:
             return True
     return False
