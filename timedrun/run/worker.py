@@ -74,8 +74,8 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     if unsupported := benchmark.spec.unsupported(settings, ranks.world_size):  # another launcher's ranks: no preflight
         raise UsageError(" ".join(unsupported))
     stop = ShutdownRequest()
-    stop.install(second_ends=LAUNCHED not in os.environ)  # the launcher ends its ranks itself
     ending = Ending(ranks)
+    stop.install(ending, launched=LAUNCHED in os.environ, speaks=ranks.is_first)
     watch = Watchdog(ranks, ending).start()
     try:
         fault = Fault.from_environment(ranks.world_size)
@@ -145,7 +145,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
 
 @dataclass
 class Ending:
-    """Exit of this process by the watchdog, while the main thread may hang in a collective."""
+    """Exit of this process by a second signal, or by the watchdog while the main thread may hang in a collective."""
 
     ranks: ProcessGroup
     log: RunLog | None = None
@@ -162,12 +162,13 @@ class Ending:
     def __call__(self, reason: str, code: ExitCode) -> NoReturn:
         """Close the log with `reason` and exit."""
         try:
-            self.close(reason)
-        except Exception as error:  # a full or hanging disk must not keep a lost run alive
-            stdio.write(printable(f"timedrun run: the log has no run_stop: {error}") + "\n")
-        finally:
+            try:
+                self.close(reason)
+            except Exception as error:  # a full or hanging disk must not keep a lost run alive
+                stdio.say(printable(f"the log has no run_stop: {error}"))
             if speaks(self.ranks):
-                stdio.write(printable(f"timedrun run: {reason}") + "\n")
+                stdio.say(printable(reason))
+        finally:  # also if the main thread is in the middle of a line, where Python forbids another
             os._exit(int(code))
 
 
