@@ -134,26 +134,20 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         return code, interrupted
 
     turns = [Turn(side=folder.name, number=0, seed=0) for _ in range(runs)]
-    sides = {folder.name: config.name}
-    race = Race(benchmark=config.benchmark, runs=runs, options={}, sides=sides, comparisons=[], turns=turns)
+    race = Race(benchmark=config.benchmark, runs=runs, sides={folder.name: config.name}, turns=turns)
     run_all(race, folder.parent, start, take_next, verb="run")
-    rows, found, codes = [], [], []
+    rows, found = [], []
     for turn, code in zip(turns, exits, strict=False):  # the others were not started
         paths = paths_of(folder.parent, turn)
-        codes.append(ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR)
+        words = f"ended with exit code {code} before it opened a log"
+        values: dict[str, Any] = {"result": None, "exit_code": code, "words": words}
         if paths.log.is_file():
-            verdict = launch.verdict(paths)
-            found.append(verdict_values(paths, verdict))
-        else:
-            words = f"ended with exit code {code} before it opened a log"
-            verdict = launch.Verdict(codes[-1], words)
-            found.append({"result": None, "exit_code": int(code), "words": words})
-        reached = verdict.run is not None and verdict.code == ExitCode.OK and verdict.run.minutes is not None
-        seconds = f"{(verdict.run.minutes or 0) * 60:.2f} s" if verdict.run is not None and reached else "-"
-        quality = verdict.run.final_quality if verdict.run is not None else None
-        outcome = "target reached" if reached else verdict.words.removesuffix(f": {paths.log}")
-        shown = "-" if quality is None else f"{quality:.4f}"
-        rows.append([str(turn.number), str(turn.seed), seconds, shown, outcome])
+            values = verdict_values(paths, launch.verdict(paths))
+        found.append(values)
+        minutes, quality = values.get("minutes"), values.get("quality")
+        seconds = "-" if minutes is None else f"{minutes * 60:.2f} s"
+        outcome = values["words"].removesuffix(f": {paths.log}") if minutes is None else "target reached"
+        rows.append([str(turn.number), str(turn.seed), seconds, "-" if quality is None else f"{quality:.4f}", outcome])
     if as_json:
         stdio.write(json.dumps({"results": str(folder), "runs": found}, indent=2) + "\n", sys.stdout)
     else:
@@ -162,6 +156,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         done = sum(row[2] != "-" for row in rows)
         rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
         stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))
+    codes = [ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR for code in exits]
     severity = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED, ExitCode.STOPPED_RESUMABLE)
     return max(codes, key=lambda code: severity.index(code) if code in severity else len(severity))
 
