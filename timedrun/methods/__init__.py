@@ -3,10 +3,12 @@
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
+from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
+from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.stack import Stack, stack
@@ -22,6 +24,8 @@ REGISTRY: dict[str, type[Method]] = {
         ProgressiveResizing,
         ALiBi,
         SequenceLengthWarmup,
+        MixUp,
+        CutMix,
         EMA,
     )
 }
@@ -34,10 +38,12 @@ __all__ = [
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
+    "CutMix",
     "Hooks",
     "LabelSmoothing",
     "LogBias",
     "Method",
+    "MixUp",
     "NoEffect",
     "ProgressiveResizing",
     "SequenceLengthWarmup",
@@ -46,8 +52,10 @@ __all__ = [
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "cutmix",
     "ema_update",
     "linear_log_constant_bias",
+    "mixup",
     "stack",
     "whiten",
     "whitening_weights",
