@@ -70,7 +70,7 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             for what, why in missing.items():
                 stdio.message(f"timedrun race: no {what}: {why}")
             plan_again(planned, folder)
-            interrupted = run_all(planned, folder, start)
+            interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder))
         no_package = "the race was interrupted" if interrupted else missing.get("package", "")
         report = Report(planned, folder)
         if not arguments.json:  # the checks, the package and the figure take seconds

@@ -54,11 +54,11 @@ class Race:
     benchmark: str
     runs: int
     """Runs of each side."""
-    options: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
     """Launch options of each run."""
     sides: dict[str, str]
     """Label of each side by its folder."""
-    comparisons: list[Comparison]
+    comparisons: list[Comparison] = field(default_factory=list)
     ablation: bool = False
     no_package: str = ""
     """Why the sides make no package, "" if they make one."""
