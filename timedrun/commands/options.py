@@ -282,9 +282,7 @@ def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> 
     often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
     minutes = at_least(0, float)
     parser.add_argument("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
-    again = (
-        "restart from the last checkpoint when a rank fails, up to K times (default 0; not in the closed division)"
-    )
+    again = "restart from the last checkpoint when a rank fails, up to K times (default 0; not in the closed division)"
     parser.add_argument("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
 
 
