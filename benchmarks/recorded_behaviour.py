@@ -33,9 +33,12 @@ from typing import Any
 TIMEDRUN = str(Path(sys.executable).parent / "timedrun")
 PREFIX = ":::MLLOG "
 
-MEASURED = {"throughput", "first_throughput", "later_throughput", "bytes_per_second", "seconds", "share", "elapsed_ms"}
+MEASURED = {
+    *("throughput", "first_throughput", "later_throughput", "bytes_per_second", "seconds", "share", "elapsed_ms"),
+    "ledger_head",
+}
 """Fields of an event's value and metadata, and of what `prepare` says, that are measured and differ from run to run:
-`share` is that of the cold start in a run's time."""
+`share` is that of the cold start in a run's time, and the ledger's digest covers times."""
 PLACES = {"file", "lineno"}
 """Metadata that says which source line logged an event: not behaviour."""
 MEASURED_EVENTS = {"page_cache_resident", "machine_load", "ledger_entry"}
@@ -107,6 +110,8 @@ def events(log: Path) -> list[list[Any]]:
     read = [json.loads(line.removeprefix(PREFIX)) for line in log.read_text().splitlines() if line.startswith(PREFIX)]
     found = []
     for event in read:
+        if event["key"] == "tracked_stats":  # as often as the clock says
+            continue
         value = None if event["key"] in MEASURED_EVENTS else without_measured(event["value"])
         found.append([event["event_type"], event["key"], value, without_measured(event["metadata"])])
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timedrun.benchmark import Benchmark
-from timedrun.config import Config, RunConfig, digest, load, method_of, override
+from timedrun.config import Config, RunConfig, SubmissionConfig, digest, load, method_of, override
 from timedrun.errors import TimedrunError, UsageError, nearest
 from timedrun.methods import REGISTRY, Method
 from timedrun.storage.result_files import read_json, read_text
@@ -42,8 +42,8 @@ def config_of(
 ) -> RunConfig:
     """Return the config that `text` names, with its changes.
 
-    A config whose settings, the seed apart, differ from those of the config or file that `text` names is called
-    `<name>-<8 hexadecimal digits>` of the settings' digest, unless `name` is given.
+    A config whose settings, seed and submission apart, differ from those of the config or file that `text` names is
+    called `<name>-<8 hexadecimal digits>` of the settings' digest, unless `name` is given.
 
     Args:
         data: dataset of a config that is given without it, such as "digits"; default: the benchmark's.
@@ -68,8 +68,9 @@ def config_of(
     for method in without:
         changed = with_change(changed, ("-", method, {}))
     changed = override(changed, overrides, prog=prog)
-    if name is None and changed.name == base.name and digest(changed) != digest(base):
-        shipped = replace(changed, name=re.sub(r"-[0-9a-f]{8}$", "", base.name))  # equal settings have one name
+    own, theirs = (replace(one, submission=SubmissionConfig()) for one in (changed, base))  # changes no run
+    if name is None and own.name == theirs.name and digest(own) != digest(theirs):
+        shipped = replace(own, name=re.sub(r"-[0-9a-f]{8}$", "", base.name))  # equal settings have one name
         name = f"{shipped.name}-{digest(shipped)[:8]}"
     changed = replace(changed, name=changed.name if name is None else name)
     if not NAME.fullmatch(changed.name):

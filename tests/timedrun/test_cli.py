@@ -217,18 +217,18 @@ def test_sigterm_to_one_rank_stops_all_at_the_same_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_second_sigterm_ends_a_run_at_once_and_leaves_no_process(tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_run_at_once_with_a_whole_log_and_leaves_no_process(tmp_path: Path) -> None:
     with started(tmp_path) as process:
         wait_for(lambda: trains(tmp_path), process)
         ranks = family(process)
-        for rank in ranks_of(process).values():
-            rank.suspend()  # so that the first signal cannot do it
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGTERM)
+        # Suspended, it gets both before the first can stop the run.
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(number)
         _, errors = process.communicate(timeout=20)
-        assert process.returncode == 143, errors
-        assert "ended at once by a signal; the log has no run_stop" in errors
+        assert process.returncode == 130, errors
+        assert "run aborted: ended by a second signal" in errors
+        stopped = result(tmp_path).stopped
+        assert stopped is not None and stopped.metadata["reason"] == "ended by a second signal"
         until(lambda: not any(map(alive, ranks)), 5)
 
 

@@ -94,7 +94,10 @@ def test_equal_settings_have_equal_names_and_only_changed_ones_have_a_digest(tmp
 
     assert name("methods") == name("methods", "--seed", "7") == "digits_methods"
     assert name("methods-ema+ema(half_life=6,update_interval=1)") == "digits_methods"
+    assert name("methods", "--submission.organization", "Lab", "--submission.division", "closed") == "digits_methods"
     changed = config_of(BENCHMARK, "digits_methods-blurpool")
+    assert name("methods-blurpool", "--submission.organization", "Lab") == changed.name
+    assert name("methods", "--clear-cache") != "digits_methods"
     assert changed.name.startswith("digits_methods-") and len(changed.name) == len("digits_methods-") + 8
     assert config_of(BENCHMARK, "methods", without=["blurpool"]) == changed
     assert name("methods-ema+ema-blurpool", "--methods.ema.half-life", "6", "--methods.ema.update-interval", "1") == (

@@ -38,6 +38,11 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
     On SIGINT the current run ends as `timedrun run` does, and the report is made of the runs that finished.
     """
+    options = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
+    arguments.configs, rest = (
+        [*arguments.configs, *rest[:options]],
+        rest[options:],
+    )  # argparse takes none after an option
     known = arguments.resume or arguments.report
     if not known and not (arguments.benchmark and arguments.configs):
         raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
@@ -65,7 +70,7 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             for what, why in missing.items():
                 stdio.message(f"timedrun race: no {what}: {why}")
             plan_again(planned, folder)
-            interrupted = run_all(planned, folder, start)
+            interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder))
         no_package = "the race was interrupted" if interrupted else missing.get("package", "")
         report = Report(planned, folder)
         if not arguments.json:  # the checks, the package and the figure take seconds

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mlevents.machine_load import disturbances
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import Benchmark, find
@@ -22,6 +23,8 @@ from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.rank_process import module_command
 from timedrun.errors import ExitCode, UsageError
 from timedrun.preflight import checks
+from timedrun.race.race_file import Race, Turn, paths_of
+from timedrun.race.schedule import run_all
 from timedrun.run import launch
 from timedrun.run.rank import run_rank
 from timedrun.run.result_set import next_seed, recorded_configs, repeated_seed
@@ -119,29 +122,33 @@ def launch_env(arguments: argparse.Namespace) -> tuple[LaunchEnv, bool]:
 def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, as_json: bool) -> ExitCode:
     """Run the command line `argv` in `runs` processes, one after another, with the next free numbers and seeds; print
     the verdicts of all, also after a failed one and after SIGINT, which ends the current one; return the worst code."""
-    rows, found, codes = [], [], []
-    for turn in range(runs):
-        paths = result_files.ResultPaths(folder, result_files.next_number(folder))
-        seed = next_seed(config, folder)
-        own = ["--results", str(folder), "--number", str(paths.number), "--seed", str(seed), "--runs", "1"]
-        own += [f"--label={config.name} {turn + 1}/{runs}"]
-        code, _, interrupted = run_child([*module_command("timedrun", *argv), *own])
-        codes.append(ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR)
+    exits: list[int] = []
+
+    def take_next(turn: Turn) -> None:  # not earlier: other processes may write to the folder
+        if turn.status == "running":
+            turn.number, turn.seed = result_files.next_number(folder), next_seed(config, folder)
+
+    def start(turn: Turn, label: str) -> tuple[int, bool]:
+        own = ["--results", str(folder), "--number", str(turn.number), "--seed", str(turn.seed), "--runs", "1"]
+        code, _, interrupted = run_child([*module_command("timedrun", *argv), *own, f"--label={label}"])
+        exits.append(code)
+        return code, interrupted
+
+    turns = [Turn(side=folder.name, number=0, seed=0) for _ in range(runs)]
+    race = Race(benchmark=config.benchmark, runs=runs, sides={folder.name: config.name}, turns=turns)
+    run_all(race, folder.parent, start, take_next, verb="run")
+    rows, found = [], []
+    for turn, code in zip(turns, exits, strict=False):  # the others were not started
+        paths = paths_of(folder.parent, turn)
+        words = f"ended with exit code {code} before it opened a log"
+        values: dict[str, Any] = {"result": None, "exit_code": code, "words": words}
         if paths.log.is_file():
-            verdict = launch.verdict(paths)
-            found.append(verdict_values(paths, verdict))
-        else:
-            words = f"ended with exit code {code} before it opened a log"
-            verdict = launch.Verdict(codes[-1], words)
-            found.append({"result": None, "exit_code": int(code), "words": words})
-        reached = verdict.run is not None and verdict.code == ExitCode.OK and verdict.run.minutes is not None
-        seconds = f"{(verdict.run.minutes or 0) * 60:.2f} s" if verdict.run is not None and reached else "-"
-        quality = verdict.run.final_quality if verdict.run is not None else None
-        outcome = "target reached" if reached else verdict.words.removesuffix(f": {paths.log}")
-        shown = "-" if quality is None else f"{quality:.4f}"
-        rows.append([str(paths.number), str(seed), seconds, shown, outcome])
-        if interrupted:
-            break
+            values = verdict_values(paths, launch.verdict(paths))
+        found.append(values)
+        minutes, quality = values.get("minutes"), values.get("quality")
+        seconds = "-" if minutes is None else f"{minutes * 60:.2f} s"
+        outcome = values["words"].removesuffix(f": {paths.log}") if minutes is None else "target reached"
+        rows.append([str(turn.number), str(turn.seed), seconds, "-" if quality is None else f"{quality:.4f}", outcome])
     if as_json:
         stdio.write(json.dumps({"results": str(folder), "runs": found}, indent=2) + "\n", sys.stdout)
     else:
@@ -150,6 +157,7 @@ def run_several(config: RunConfig, folder: Path, argv: list[str], runs: int, *, 
         done = sum(row[2] != "-" for row in rows)
         rest = f"; {runs - len(rows)} not started" if len(rows) < runs else ""
         stdio.show(printable(f"{done} of {len(rows)} runs reached the target{rest}: {folder}"))
+    codes = [ExitCode(code) if code in set(ExitCode) else ExitCode.ERROR for code in exits]
     severity = (ExitCode.OK, ExitCode.TARGET_NOT_REACHED, ExitCode.STOPPED_RESUMABLE)
     return max(codes, key=lambda code: severity.index(code) if code in severity else len(severity))
 
@@ -164,6 +172,7 @@ def verdict_values(paths: result_files.ResultPaths, verdict: launch.Verdict) -> 
         "minutes": run.minutes if run and code == ExitCode.OK else None,
         "quality": run.final_quality if run else None,
         "demonstration": run.is_demonstration if run else None,
+        "disturbances": disturbances(run) if run else (),
         "ledger_head": ledger.parse(announced.read_bytes()).head if announced else None,
         "verified": False,
         "exit_code": int(code),
@@ -178,9 +187,10 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
         stdio.stage("")
         stdio.write(json.dumps(values, indent=2) + "\n", sys.stdout)
     else:
-        lines = [verdict.words, *([f"ledger head {values['ledger_head']}: {announced}"] if announced else [])]
+        lines = [verdict.words, *(f"disturbed: {load}" for load in values["disturbances"])]
+        lines += [f"ledger head {values['ledger_head']}: {announced}"] if announced else []
         for line in map(printable, lines):
-            (stdio.message if verdict.code else stdio.show)(line)
+            stdio.message(line) if verdict.code else stdio.show(stdio.fitted(line, 4))
     return verdict.code
 
 

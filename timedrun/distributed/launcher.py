@@ -38,6 +38,8 @@ REFUSED_SECONDS: Final = 5.0
 SUSPENDED_SECONDS: Final = 20.0
 """Ranks of a node are lost if all are suspended for this long, or any before the log is open, when no watchdog may be
 running yet. Longer than the heartbeat timeout of other nodes."""
+ABORT_SECONDS: Final = 2.0
+"""Time that ranks have to write the log after a second signal."""
 MAX_POLL_SECONDS: Final = 0.5
 """Limit of what one poll counts as suspended time: a job that was suspended as a whole and continues was not polled."""
 FAILED: Final = (ExitCode.ERROR, ExitCode.USAGE, ExitCode.RANK_LOST)
@@ -54,7 +56,7 @@ class End:
     """Message about the rank that was lost first; empty if none was."""
     signal: signal.Signals | None = None
     at_once: bool = False
-    """True if ranks were killed after a second signal, or after one that came before every rank could save."""
+    """True if a second signal, or one that came before every rank could save, ended ranks."""
     begun: bool = False
     """True if these ranks opened the run's log."""
     errors: tuple[tuple[ExitCode, str], ...] = ()
@@ -128,7 +130,7 @@ class Launcher:
                     for rank in self._running:
                         rank.terminate()  # SIGINT's default would be a traceback
                 if asked_twice(self._signals):
-                    self._end_within(0.0, give_up=True)
+                    self._abort()
                 exited = [rank for rank in self._running if rank.poll()]
                 self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):
@@ -161,7 +163,7 @@ class Launcher:
                 messages += filter(None, reasons)
             lost = messages[0] if messages else "a rank was lost"
         asked = self._signals[0] if self._signals else None
-        at_once = asked is not None and min(codes) < 0
+        at_once = asked is not None and (min(codes) < 0 or ExitCode.INTERRUPTED in codes)
         reports = [self._status.read(rank, "number") for rank in self._rank_numbers]
         number = next((report["number"] for report in reports if report), None)
         return End(codes, lost, asked, at_once, self._begun, errors, self._over, number)
@@ -180,6 +182,12 @@ class Launcher:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(signal.Signals(number))
+
+    def _abort(self) -> None:
+        if self._begun:
+            for rank in self._running:
+                rank.abort()
+        self._end_within(ABORT_SECONDS if self._begun else 0.0, give_up=True)
 
     def _start(self) -> None:
         for local, number in enumerate(self._rank_numbers):

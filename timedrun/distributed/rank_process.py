@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from timedrun import stdio
+from timedrun.distributed.stop_signals import ABORT
 
 
 class RankProcess:
@@ -60,6 +61,12 @@ class RankProcess:
         if self.sent is None:
             self.sent = signal.SIGTERM
             os.kill(self.process.pid, signal.SIGTERM)  # Popen.send_signal would read the exit code
+
+    def abort(self) -> None:
+        """Send ABORT, once, after SIGTERM."""
+        if self.sent == signal.SIGTERM:
+            self.sent = ABORT
+            os.kill(self.process.pid, ABORT)
 
     def kill(self) -> None:
         """Send SIGKILL to its process group."""

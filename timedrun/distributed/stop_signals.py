@@ -1,4 +1,5 @@
-"""Signals that stop a run: the handler sets a flag, and all ranks act on it at the same step of the training loop."""
+"""Signals that stop a run: the handler sets a flag, and all ranks act on it at the same step of the training loop. A
+second signal aborts the run at once."""
 
 from __future__ import annotations
 
@@ -6,12 +7,19 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Final
 
+from timedrun import stdio
+from timedrun.errors import ExitCode
+
 STOPPING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals on which a run saves its state and stops."""
+ABORT: Final = signal.SIGQUIT
+"""Signal by which timedrun's launcher aborts its ranks, which may get each of STOPPING from a scheduler, too."""
+ABORTED: Final = "ended by a second signal"
+"""Reason of run_stop."""
 
 
 def handled() -> tuple[signal.Signals, ...]:
@@ -30,19 +38,22 @@ class ShutdownRequest:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self.when = "after the first step"
+        """When a run that gets a signal now acts on it; empty if it does at once."""
         self._received: list[signal.Signals] = []
-        self._second_ends = True
         self._before: dict[signal.Signals, Any] = {}
 
-    def install(self, *, second_ends: bool = True) -> None:
+    def install(self, abort: Callable[[str, ExitCode], object], *, launched: bool, speaks: bool) -> None:
         """Handle STOPPING from now on; outside the main thread the handlers of the host program stay.
 
-        second_ends: end the process at once on a second signal. False for a rank of timedrun's launcher, which ends it
-        itself: a rank may get each signal from a scheduler and again from the launcher.
+        Args:
+            abort: ends the process with a reason and an exit code; called on a second signal, or on ABORT if this
+                process is `launched`, a rank of timedrun's launcher.
+            speaks: print when the run acts on the first signal, unless it does at once.
         """
-        self._second_ends = second_ends
+        self._abort, self._launched, self._speaks = abort, launched, speaks
         if threading.current_thread() is threading.main_thread():
-            for number in handled():
+            for number in (*handled(), *([ABORT] if launched else [])):
                 self._before[number] = signal.signal(number, self._receive)
 
     def uninstall(self) -> None:
@@ -51,14 +62,15 @@ class ShutdownRequest:
             signal.signal(*self._before.popitem())
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
+        if number == ABORT:
+            self._abort(ABORTED, ExitCode.INTERRUPTED)
         received = signal.Signals(number)
         self._received.append(received)
         self.signal = self.signal or received
-        if self._second_ends and asked_twice(self._received):
-            message = (
-                f"timedrun run: ended at once by a second signal ({received.name}); nothing was saved since the first,"
-                " and the log may have no run_stop\n"
-            )
+        if asked_twice(self._received) and not self._launched:
+            self._abort(ABORTED, ExitCode(128 + number))
+        elif len(self._received) == 1 and self.when and self._speaks:
+            start = stdio.REMOVE_LINE if os.isatty(2) else ""
+            text = f"{start}timedrun run: stops {self.when}; press Ctrl-C again to abort now\n"
             with contextlib.suppress(OSError):
-                os.write(2, message.encode())  # sys.stderr may be in the middle of a line
-            os._exit(128 + number)
+                os.write(2, text.encode())  # sys.stderr may be in the middle of a line

@@ -1,4 +1,4 @@
-"""The interleaved runs of a race: their order, their outcomes, and the continuation of a stopped race."""
+"""Runs one after another, in processes of their own: the order of a race, outcomes, continuation of a stopped race."""
 
 from __future__ import annotations
 
@@ -36,10 +36,18 @@ def schedule(sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds
     return turns
 
 
-def run_all(race: Race, folder: Path, start: Start, clock: Callable[[], float] = time.monotonic) -> bool:
-    """Run every planned turn and write race.json before and after each; return True if SIGINT interrupted the race.
+def run_all(
+    race: Race,
+    folder: Path,
+    start: Start,
+    note: Callable[[Turn], object],
+    *,
+    verb: str = "race",
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Run every planned turn, with a call of `note` before and after each; return True if SIGINT interrupted the runs.
 
-    A run that fails is noted, and the race goes on; the rest of a side is left out after `MOST_FAILURES` in a row.
+    A run that fails is noted, and the others go on; the rest of a side is left out after `MOST_FAILURES` in a row.
     """
     for place, turn in enumerate(race.turns, 1):
         if turn.status != "planned":
@@ -47,19 +55,21 @@ def run_all(race: Race, folder: Path, start: Start, clock: Callable[[], float] =
         done = [one for one in race.turns if one.side == turn.side and one.status in ("finished", "failed")]
         if [one.status for one in done[-MOST_FAILURES:]] == ["failed"] * MOST_FAILURES:
             turn.status, turn.why = "left out", f"{MOST_FAILURES} runs in a row failed"
-            race.save(folder)
+            note(turn)
             continue
         label = race.sides[turn.side]
-        stdio.message(f"timedrun race: run {place}/{len(race.turns)}, {label}, seed {turn.seed}{_left(race)}")
         turn.status, turn.session = "running", race.session
-        race.save(folder)
+        note(turn)
+        said = f"timedrun {verb}: run {place}/{len(race.turns)}, {label}"
+        stdio.message(f"{said}, seed {turn.seed}{_left(race)}")
         began = clock()
-        code, interrupted = start(turn, f"{label} {turn.number + 1}/{race.runs}")
+        of_side = sum(one.side == turn.side for one in race.turns[:place])
+        code, interrupted = start(turn, f"{label} {of_side}/{race.runs}")
         turn.seconds = clock() - began
         turn.status, turn.why = _outcome(paths_of(folder, turn), code, interrupted)
-        race.save(folder)
+        note(turn)
         if turn.why:
-            stdio.message(f"timedrun race: run {turn.number} of {label} {turn.status}: {turn.why}")
+            stdio.message(f"{said}, {turn.status}: {turn.why}")
         if interrupted:
             return True
     return False
@@ -83,7 +93,7 @@ def _left(race: Race) -> str:
     everything = [seconds for times in known.values() for seconds in times]
     if not everything:
         return ""
-    left = sum(fmean(known[one.side] or everything) for one in race.turns if one.status == "planned")
+    left = sum(fmean(known[one.side] or everything) for one in race.turns if one.status in ("planned", "running"))
     return f", about {duration(left)} left"
 
 

@@ -40,12 +40,16 @@ class Outcome(Enum):
     NOT_REACHED = "target not reached"
     BUDGET_SPENT = "budget spent"
     STOPPED = "stopped by signal"
+    STOPPED_CLOSED = "stopped by signal; the closed division allows no resumed run, so start it again"
 
     @property
     def exit_code(self) -> ExitCode:
-        if self is Outcome.REACHED:
-            return ExitCode.OK
-        return ExitCode.STOPPED_RESUMABLE if self is Outcome.STOPPED else ExitCode.TARGET_NOT_REACHED
+        codes = {
+            Outcome.REACHED: ExitCode.OK,
+            Outcome.STOPPED: ExitCode.STOPPED_RESUMABLE,
+            Outcome.STOPPED_CLOSED: ExitCode.ERROR,
+        }
+        return codes.get(self, ExitCode.TARGET_NOT_REACHED)
 
 
 @dataclass

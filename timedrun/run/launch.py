@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from mlevents import keys, record
 from mlevents.event import is_number
-from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
@@ -126,22 +125,19 @@ def verdict(
     run = record.read(paths.log)
     if run.status == keys.SUCCESS and run.minutes is not None:
         minutes = f"{run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified)"
-        noise = "; ".join(disturbances(run))
-        load = f" on a machine with other load ({noise})" if noise else ""
-        return Verdict(ExitCode.OK, f"target reached in {minutes}{load}: {paths.log}", run)
+        return Verdict(ExitCode.OK, f"target reached in {minutes}: {paths.log}", run)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
-        advice = "resume with the same command and --resume"
-        if run.division == keys.CLOSED:
-            advice = "the closed division allows no resumed run: start it again"
-        return Verdict(ExitCode.STOPPED_RESUMABLE, f"{reason}; {advice}: {paths.log}", run)
+        words = f"{reason}; resume with the same command and --resume: {paths.log}"
+        return Verdict(ExitCode.STOPPED_RESUMABLE, words, run)
     if reason in {Outcome.NOT_REACHED.value, Outcome.BUDGET_SPENT.value}:
         return Verdict(ExitCode.TARGET_NOT_REACHED, f"{reason}: {_qualities(run)}: {paths.log}", run)
     if lost:
         logged = f"the log has: {reason}" if run.stopped else "the log has no run_stop, since rank 0 could not write it"
         return Verdict(ExitCode.RANK_LOST, f"run aborted: {lost}; {logged}{resume}: {paths.log}", run)
     if end is not None and end.at_once and end.signal:
-        words = f"ended at once by a signal; the log has no run_stop{resume}: {paths.log}"
+        how = reason if run.stopped else "ended at once by a signal; the log has no run_stop"
+        words = f"run aborted: {how}{resume}: {paths.log}"
         return Verdict(ExitCode(128 + end.signal), words, run)
     if not run.stopped:
         reason = f"the log has no run_stop: the process was killed{resume}"

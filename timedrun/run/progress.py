@@ -75,7 +75,7 @@ class Progress:
         """Print a line that stays."""
         if self.shown:
             text = f"{time.monotonic() - self.began:7.1f} s  {text}"
-            line = f"{self._label(text)}  {text}"
+            line = stdio.fitted(f"{self._label(text)}  {text}", 4, self.stream)
             stdio.write(
                 f"{stdio.REMOVE_LINE}{stdio.coloured(line, self.stream)}\n" if self.live else f"{line}\n", self.stream
             )

@@ -12,7 +12,7 @@ from timedrun import config
 from timedrun.config import RunConfig
 from timedrun.errors import TimedrunError
 from timedrun.run.blocks import Outcome
-from timedrun.storage.config_values import flatten
+from timedrun.storage.config_values import differing, flatten
 from timedrun.storage.result_files import ResultPaths, read_json
 
 ORIGIN: Final = {
@@ -78,15 +78,14 @@ def changed(
     log, origin_was, system_was = read(paths.log), _recorded(paths.provenance), _recorded(paths.system)
     # The log has precedence over config.json: it is the result.
     logged = {"seed": log.seed, "submission.division": log.division}
-    settings_changed = _differing(flatten(_recorded(paths.config)) | logged, flatten(config.dump(settings)))
-    found = list(settings_changed.values())
+    found = differing(flatten(_recorded(paths.config)) | logged, config.dump(settings), leave_out=())
     digest_was, digest = log.value(keys.CONFIG_DIGEST), config.digest(settings)
-    if digest_was != digest and not settings_changed.keys() - {"seed"}:  # config.json was changed after the run
-        found.append(f"the digest of the settings in the log was {digest_was} and is now {digest}")
+    if digest_was != digest and not {name for name, *_ in found} - {"seed"}:  # config.json was changed after the run
+        found.append(("the digest of the settings in the log", digest_was, digest))
     was = {"the system": log.text(keys.SUBMISSION_PLATFORM)} | _named(origin_was, system_was)
     now = {"the system": system["system_name"]} | _named(origin, system)
-    found += _differing(was, now).values()
-    return found
+    found += differing(was, now, leave_out=())
+    return [f"{name} was {before} and is now {here}" for name, before, here in found]
 
 
 def _named(origin: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, object]:
@@ -98,16 +97,6 @@ def _named(origin: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, ob
         **{name: system.get(key, "not recorded") for key, name in SYSTEM.items()},
         **{f"the version of {name}": version for name, version in software.items()},
     }
-
-
-def _differing(was: Mapping[str, object], now: Mapping[str, object]) -> dict[str, str]:
-    """Return a message for each name whose value differs."""
-    found = {}
-    for name in dict.fromkeys([*was, *now]):
-        before, here = was.get(name, "-"), now.get(name, "-")
-        if before != here:
-            found[name] = f"{name} was {before} and is now {here}"
-    return found
 
 
 def _recorded(path: Path) -> dict[str, Any]:

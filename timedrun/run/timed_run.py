@@ -313,8 +313,10 @@ class TimedRun:
         self.state.replicas.require_same(self.position.step)
         self.log.start(keys.EVAL_START, **self._at(block.last))
         self.progress.evaluating()
+        self.stop.when = "after this evaluation"
         measurement = Measurement()
         yield measurement
+        self.stop.when = ""
         load = self._load.block() if self._load is not None else None
         # Rank 0's value counts; the loads of all ranks travel with it, so that they need no collective of their own.
         (value, _), *_ = reports = self.ranks.all_gather((measurement.value, load))
@@ -365,7 +367,7 @@ class TimedRun:
             raise TrainingLoopError(f"the loop counts {unit}, but the rules count {self.spec.unit}: use {use}(block)")
 
     def _begin_training(self) -> None:
-        now = self._monotonic()
+        now, self.stop.when = self._monotonic(), ""
         self.state.stats.begin(self.position.samples, now)
         self._interval.begin(self.position.step, now)
 
@@ -407,7 +409,9 @@ class TimedRun:
             raise ResultFileGone(self.ranks.broadcast(self.log.path))
         # Before a checkpoint, which holds the log up to here.
         self.state.log_loss([one for one in losses if one > -math.inf], self._at(self._progress))
-        if stopping:
+        if stopping and self.config.submission.division == keys.CLOSED:
+            self.outcome = Outcome.STOPPED_CLOSED
+        elif stopping:
             self.state.save_to_stop()
             self.outcome = Outcome.STOPPED
         elif spent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 
@@ -30,9 +30,10 @@ def flatten(values: object, prefix: str = "") -> dict[str, object]:
     return flat
 
 
-def differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str, object, object]]:
-    """Return the settings in which two dumps differ as (name, value in a, value in b), "-" for a missing one. Names and
-    notes are left out."""
+def differing(
+    a: Mapping[str, object], b: Mapping[str, object], leave_out: Collection[str] = ("name", "notes")
+) -> list[tuple[str, object, object]]:
+    """Return the settings in which two dumps differ as (name, value in a, value in b), "-" for a missing one."""
     left, right = flatten(a), flatten(b)
-    names = [name for name in left | right if name not in ("name", "notes")]
+    names = [name for name in left | right if name not in leave_out]
     return [(k, left.get(k, "-"), right.get(k, "-")) for k in names if left.get(k, "-") != right.get(k, "-")]

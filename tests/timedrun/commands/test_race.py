@@ -64,7 +64,7 @@ def test_an_interrupted_race_reports_the_finished_runs_and_is_continued(
     assert printed.err.index("no figure: matplotlib is missing") < printed.err.index("run 1/2")
     assert "no package: MLPerf requires 5 runs per set, this race has 2 (use --runs 5)" in printed.err
     assert re.search(r"synthetic_smoke +-.* 1 of 1", printed.out)
-    assert "run 1 of synthetic_smoke interrupted: exit code 75" in printed.err
+    assert "run 2/2, synthetic_smoke, interrupted: exit code 75" in printed.err
     assert f"continue with `timedrun race image_classification --resume {tmp_path / 'race'}`" in printed.err
     assert "package     skipped: the race was interrupted" in printed.out
     written = json.loads((tmp_path / "race" / "race.json").read_text())

@@ -119,6 +119,20 @@ ENDS: dict[str, tuple[str, End, dict[str, Any]]] = {
         End((-9, -9), signal=signal.SIGTERM, at_once=True),
         {"log_seconds": 30.0},
     ),
+    "a second signal comes, and the ranks close the log": (
+        """
+        signal.signal(signal.SIGQUIT, lambda *_: os._exit(130))
+        on_sigterm(stop)
+        begin()
+        all_started()
+        rank or interrupt()
+        wait()
+        rank or interrupt()
+        time.sleep(60)
+        """,
+        End((130, 130), signal=signal.SIGTERM, at_once=True, begun=True),
+        {"log_seconds": 30.0},
+    ),
     "a closed terminal sends SIGHUP twice": (
         """
         on_sigterm(stop)

@@ -2,13 +2,15 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from timedrun.distributed.stop_signals import STOPPING, ShutdownRequest, asked_twice
+from timedrun.distributed.stop_signals import ABORT, ABORTED, STOPPING, ShutdownRequest, asked_twice
+from timedrun.errors import ExitCode
+
+Aborts = list[tuple[str, ExitCode]]
 
 
 @pytest.mark.parametrize(("number", "ignored"), [*((number, False) for number in STOPPING), (signal.SIGHUP, True)])
@@ -17,7 +19,7 @@ def test_each_signal_asks_a_run_to_stop_but_sighup_if_nohup_ignores_it(number: s
     original = signal.signal(number, before)
     stop = ShutdownRequest()
     try:
-        stop.install()
+        stop.install(lambda reason, code: None, launched=False, speaks=False)
         assert stop.signal is None
         os.kill(os.getpid(), number)
         time.sleep(0)  # Python runs the handler between two instructions
@@ -42,12 +44,40 @@ def test_a_closed_terminal_is_not_a_second_request(received: list[signal.Signals
     assert asked_twice(received) is twice
 
 
-def test_a_second_ctrl_c_ends_the_process_at_once_with_a_message() -> None:
-    code = (
-        "import os, signal\nfrom timedrun.distributed.stop_signals import ShutdownRequest\n"
-        "ShutdownRequest().install()\n"
-        "for _ in 'ab': os.kill(os.getpid(), signal.SIGINT)\nprint('went on')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (130, "")
-    assert "ended at once by a second signal (SIGINT)" in done.stderr
+@pytest.fixture
+def aborts(stop: ShutdownRequest, request: pytest.FixtureRequest) -> Iterator[Aborts]:
+    found: Aborts = []
+    stop.install(lambda *how: found.append(how), launched=getattr(request, "param", False), speaks=True)
+    yield found
+    stop.uninstall()
+
+
+@pytest.fixture
+def stop() -> ShutdownRequest:
+    return ShutdownRequest()
+
+
+def test_a_second_ctrl_c_aborts(aborts: Aborts) -> None:
+    signal.raise_signal(signal.SIGINT)
+    assert not aborts
+    signal.raise_signal(signal.SIGINT)
+    assert aborts == [(ABORTED, ExitCode.INTERRUPTED)]
+
+
+@pytest.mark.parametrize("aborts", [True], indirect=True)
+def test_a_rank_of_the_launcher_aborts_on_its_word_alone(aborts: Aborts) -> None:
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    assert not aborts
+    signal.raise_signal(ABORT)
+    assert aborts == [(ABORTED, ExitCode.INTERRUPTED)]
+
+
+@pytest.mark.parametrize("when", ["after this evaluation", ""])
+def test_the_first_signal_says_when_the_run_stops_unless_it_does_at_once(
+    when: str, stop: ShutdownRequest, aborts: Aborts, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stop.when = when
+    signal.raise_signal(signal.SIGINT)
+    said = "timedrun run: stops after this evaluation; press Ctrl-C again to abort now\n"
+    assert capfd.readouterr().err == (said if when else "")

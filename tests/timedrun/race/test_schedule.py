@@ -13,6 +13,10 @@ Plan = Callable[..., Race]
 WriteRun = Callable[..., Path]
 
 
+def saving(race: Race, folder: Path) -> Callable[[Turn], None]:
+    return lambda turn: race.save(folder)
+
+
 class Killed(BaseException):
     """Stands for SIGKILL: nothing after it runs."""
 
@@ -47,13 +51,13 @@ def test_a_failed_run_is_noted_and_three_in_a_row_end_their_side(
 
     times = iter(range(0, 1000, 30))
     race = plan(runs=5)
-    assert not run_all(race, tmp_path, start, clock=lambda: next(times))
+    assert not run_all(race, tmp_path, start, saving(race, tmp_path), clock=lambda: next(times))
     assert started == ["a0", "b0", "b1", "a1", "a2", "b2", "a3", "a4"]
     assert len(race.of_side("a", "finished")) == 5 and race.complete("a") and not race.complete("b")
     assert [turn.why for turn in race.of_side("b", "left out")] == ["3 runs in a row failed"] * 2
     said = capsys.readouterr().err
     assert "run 1/10, config a, seed 1\n" in said and "run 2/10, config b, seed 1, about 4 min left\n" in said
-    assert f"run 0 of config b failed: exit code 1; it wrote no log, see {tmp_path / 'b'}" in said
+    assert f"run 2/10, config b, failed: exit code 1; it wrote no log, see {tmp_path / 'b'}" in said
 
 
 def test_a_run_that_ended_in_its_log_counts_however_its_process_ended(
@@ -64,7 +68,7 @@ def test_a_run_that_ended_in_its_log_counts_however_its_process_ended(
         return -9, False
 
     race = plan(runs=2)
-    run_all(race, tmp_path, start)
+    run_all(race, tmp_path, start, saving(race, tmp_path))
     assert [turn.status for turn in race.turns] == ["finished", "finished", "failed", "failed"]
 
 
@@ -82,12 +86,12 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_ru
         return 0, False
 
     with pytest.raises(Killed):
-        run_all(plan(), tmp_path, start)
+        run_all(race := plan(), tmp_path, start, saving(race, tmp_path))
     race = race_file.load(tmp_path)
     settle(race, tmp_path)
     assert [turn.status for turn in race.turns].count("finished") == (4 if ended else 3)
     plan_again(race, tmp_path)
-    assert not run_all(race, tmp_path, start)
+    assert not run_all(race, tmp_path, start, saving(race, tmp_path))
     assert [turn.status for turn in race_file.load(tmp_path).turns] == ["finished"] * 6
     repeated = ("a", 1, 2)
     assert started.count(repeated) == (1 if ended else 2) and len(started) == (6 if ended else 7)

@@ -14,13 +14,16 @@ from timedrun.benchmark import find
 from timedrun.distributed import fault_injection
 from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
 from timedrun.distributed.launcher import End
+from timedrun.distributed.stop_signals import ABORTED
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.run import launch
+from timedrun.run.blocks import Outcome
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage.result_files import ResultPaths
 
 KILLED = End((-9, 4), lost="rank 0 was killed by SIGKILL (last step 12)", begun=True)
 EXITED = End((0, 0), begun=True)
+SECOND = End((-15, -9), signal=signal.SIGINT, at_once=True, begun=True)
 RESUME = "resume from step 10 with the same command and --resume"
 
 
@@ -52,7 +55,9 @@ def result(folder: Path, log: str | None = None, ranks: tuple[int, ...] = (), nu
         ("stopped by signal", KILLED, None, ExitCode.STOPPED_RESUMABLE, ["stopped by signal", "--resume"]),
         ("DataError: gone", KILLED, None, ExitCode.RANK_LOST, [KILLED.lost, "the log has: DataError: gone"]),
         ("", KILLED, 10, ExitCode.RANK_LOST, [KILLED.lost, "no run_stop", RESUME]),
-        ("", End((-15, -9), signal=signal.SIGINT, at_once=True, begun=True), None, ExitCode.INTERRUPTED, ["a signal"]),
+        ("", SECOND, None, ExitCode.INTERRUPTED, ["a signal", "no run_stop"]),
+        (ABORTED, SECOND, 10, ExitCode.INTERRUPTED, [f"run aborted: {ABORTED}; {RESUME}"]),
+        (Outcome.STOPPED_CLOSED.value, EXITED, None, ExitCode.ERROR, ["closed division", "start it again"]),
     ],
 )
 def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none(
@@ -62,16 +67,6 @@ def test_the_verdict_is_the_logs_whatever_became_of_the_ranks_unless_it_has_none
     assert verdict.code == code
     assert all(text in verdict.words for text in words)
     assert ("--resume" in verdict.words) == (step is not None or code == ExitCode.STOPPED_RESUMABLE)
-
-
-def test_a_stopped_run_of_the_closed_division_is_to_be_started_again(tmp_path: Path) -> None:
-    paths = result(tmp_path, ranks=(0,))
-    with RunLog(paths.log) as writer:
-        writer.event(keys.SUBMISSION_DIVISION, keys.CLOSED)
-        writer.start(keys.RUN_START)
-        writer.close(keys.ABORTED, "stopped by signal")
-    words = launch.verdict(paths, KILLED).words
-    assert "start it again" in words and "--resume" not in words
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch import nn
 from mlevents import keys, record
 from mlevents.runlog import ResultFileGone, RunLog
 from tests.timedrun.run.killed_run import MakeRun, Program
-from timedrun.config import RunConfig
+from timedrun.config import RunConfig, SubmissionConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import ExitCode, NonFiniteLoss, TrainingLoopError
@@ -126,6 +126,29 @@ def test_a_spent_budget_ends_the_run_between_evaluations(
     assert run.outcome is Outcome.BUDGET_SPENT
     assert run.position.step == 1
     assert record.read(tmp_path / "result_0.txt").status == keys.ABORTED
+
+
+@pytest.mark.parametrize(("division", "code"), [("open", ExitCode.STOPPED_RESUMABLE), ("closed", ExitCode.ERROR)])
+def test_a_signal_during_an_evaluation_stops_the_run_after_it_and_a_closed_run_is_not_saved(
+    make_run: MakeRun, toy_config: Callable[..., RunConfig], tmp_path: Path, division: Any, code: ExitCode
+) -> None:
+    stop = ShutdownRequest()
+    answers = [stop.when]
+
+    class Stopped(Toy):
+        def quality(self, is_last: bool) -> float:
+            answers.append(stop.when)
+            stop.signal = signal.SIGINT
+            return super().quality(is_last)
+
+    config = toy_config(submission=SubmissionConfig(division=division))
+    with make_run(config, stop=stop, checkpoints=tmp_path / "checkpoint") as run:
+        Stopped([0.1, 0.2]).train(run, on_batch=lambda step: answers.append(stop.when))
+    assert run.outcome is not None and run.outcome.exit_code == code
+    assert answers[0] == "after the first step" and answers[-1] == "after this evaluation" and {*answers[1:-1]} == {""}
+    assert (tmp_path / "checkpoint").exists() == (division == "open")
+    log = record.read(tmp_path / "result_0.txt")
+    assert len(log.quality) == 1 and run.outcome.value in str(log.stopped)
 
 
 def test_the_gap_of_a_resumed_run_counts(make_run: MakeRun, tmp_path: Path) -> None:
