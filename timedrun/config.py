@@ -14,7 +14,7 @@ import tyro
 
 from timedrun.errors import TimedrunError, UsageError
 from timedrun.methods import REGISTRY, Method
-from timedrun.storage.config_values import differing, digest_of
+from timedrun.storage.config_values import differing, digest_of, flatten
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,8 @@ class OptimizerConfig:
     nesterov: bool = False
     weight_decay: float = 0.0
     """Decoupled kinds: shrinkage per step at peak rate. Others: as in torch."""
+    decay_norms_and_biases: bool = True
+    """Decay the parameters of one dimension, too: scales and biases of norms, biases of layers. lamb never does."""
     beta2: float = 0.999
     epsilon: float = 1e-8
     other_lr: float = 0.0
@@ -179,6 +181,14 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
     """
     if not arguments:
         return config
+    flags = {f"--{name}".replace("_", "-") for name, one in flatten(plain(config)).items() if isinstance(one, bool)}
+    words: list[str] = []
+    for word in arguments:  # "--compile false", as `show` prints it, is tyro's "--no-compile"
+        if word in ("true", "false") and words and words[-1].replace("_", "-") in flags:
+            head, dot, name = words[-1][2:].rpartition(".")
+            words[-1] = words[-1] if word == "true" else f"--{head}{dot}no-{name}"
+        else:
+            words.append(word)
     # One flag group for each method by name: tyro would address members of a tuple by position.
     methods = make_dataclass("methods", [(m.name, type(m), field(default=m)) for m in config.methods], frozen=True)
     rest = replace(config, methods=())
@@ -192,7 +202,7 @@ def override(config: Config, arguments: Sequence[str], *, prog: str = "") -> Con
     )
     about = f"Settings of {config.name}; `timedrun {' '.join(prog.split()[1:2])} --help` lists the other options."
     parsed: Any = tyro.cli(
-        everything, args=list(arguments), prog=prog or None, description=about, config=(tyro.conf.SuppressFixed,)
+        everything, args=words, prog=prog or None, description=about, config=(tyro.conf.SuppressFixed,)
     )
     chosen = tuple(getattr(parsed.methods, m.name) for m in config.methods)
     changed: Config = replace(parsed.config, methods=chosen)

@@ -64,7 +64,7 @@ speed = stack(BlurPool(), EMA(half_life=1000, update_interval=1))
 model = torch.compile(speed.model(network().bfloat16()), backend="eager")
 for step in range(1, 1002):
     nn.init.constant_(model.get_parameter("4.bias"), float(step > 1))
-    speed.after_step(model, step)
+    speed.after_step(model)
 with speed.evaluation(model):
     print("one half-life in bfloat16:", model.get_parameter("4.bias")[0].item(), model(images.bfloat16()).dtype)
 PYTHON
@@ -91,7 +91,7 @@ for step in range(1, 9):
     model(torch.randn(8, 4)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
-    speed.after_step(model, step)
+    speed.after_step(model)
 with speed.evaluation(model):
     averages = [torch.zeros(3, 4) for _ in range(2)]
     dist.all_gather(averages, model.module.weight.detach())

@@ -44,6 +44,8 @@ def test_overrides_reach_nested_settings_and_methods_by_name() -> None:
     assert config.compile
     assert next(m for m in config.methods if m.name == "ema").half_life == 50  # type: ignore[attr-defined]
     assert [m.name for m in config.methods] == [m.name for m in imagenet_methods().methods]
+    config = override(config, ["--compile", "false", "--optimizer.nesterov", "true", "--notes", "true"])
+    assert (config.compile, config.optimizer.nesterov, config.notes) == (False, True, "true")
 
 
 def test_a_misspelt_option_ends_with_usage_and_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
@@ -114,14 +115,8 @@ def add_run(parser: ArgumentParser) -> None:
     parser.add_argument("--nodes", type=positive, metavar="M", help="number of nodes, each started with --ranks ranks")
     parser.add_argument("--node-rank", type=not_negative_int, metavar="K", help="rank of this node, from 0")
     parser.add_argument("--master", metavar="HOST:PORT", help="rendezvous address on node 0")
-    parser.add_argument(
-        "--launcher",
-        type=_launcher,
-        choices=LAUNCHERS,
-        default="auto",
-        help="launcher whose environment variables identify this rank (default: detected; none: ignore them, run"
-        " standalone)",
-    )
+    which = "launcher whose variables identify this rank (default: detected; none: ignore them, run standalone)"
+    parser.add_argument("--launcher", type=_launcher, choices=LAUNCHERS, default="auto", help=which)
 
 
 def _launcher(name: str) -> str:
@@ -150,10 +145,7 @@ def add_race(parser: ArgumentParser) -> None:
     _add_launch(parser, "runs/<benchmark>/race_N")
     parser.add_argument("--runs", type=positive, default=5, help="runs of each config (default 5)")
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
-    unpaired = (
-        "give every run a seed of its own (default: run N of every config has the same seed, so that a config raced"
-        " against itself shows the noise of the machine alone)"
-    )
+    unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
     parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
     parser.add_argument("--ablate", action="store_true", help="leave out each method of CONFIG in turn; add each alone")
     parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
@@ -204,13 +196,8 @@ def add_compare(parser: ArgumentParser) -> None:
     paired = "pair result_N with result_N of interleaved runs (default for two sides of one race)"
     pairing.add_argument("--paired", action="store_true", default=None, help=paired)
     pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
-    parser.add_argument(
-        "--allow",
-        nargs="+",
-        default=[],
-        metavar="KIND",
-        help="compare despite differences of this kind: hardware, data, target",
-    )
+    kinds = "compare despite differences of this kind: hardware, data, target"
+    parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
 
 
 def add_system(parser: ArgumentParser) -> None:
@@ -270,52 +257,33 @@ def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool
     if several:
         parser.add_argument("configs", nargs="*", metavar="CONFIG")
     else:
-        nargs = "?" if optional else None
-        parser.add_argument(
-            "config", nargs=nargs, default="baseline", help="baseline, methods, FILE.json, 'methods-blurpool', ..."
-        )
+        nargs, shown = "?" if optional else None, "baseline, methods, FILE.json, 'methods-blurpool', ..."
+        parser.add_argument("config", nargs=nargs, default="baseline", help=shown)
     parser.set_defaults(add=[], only=[], without=[], name=None)
     parser.add_argument("--data", help="dataset: the first part of a config's name")
 
 
 def _add_methods(parser: ArgumentParser) -> None:
     parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, CONFIG_HELP
-    parser.add_argument("--only", nargs="+", default=[], metavar="METHOD", help="keep only these methods")
-    parser.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="leave these methods out")
-    parser.add_argument(
-        "--with",
-        nargs="+",
-        default=[],
-        dest="add",
-        metavar="METHOD",
-        help="add these methods, as ema or 'ema(half_life=8)'",
-    )
+    several: dict[str, Any] = {"nargs": "+", "default": [], "metavar": "METHOD"}
+    parser.add_argument("--only", **several, help="keep only these methods")
+    parser.add_argument("--without", **several, help="leave these methods out")
+    parser.add_argument("--with", **several, dest="add", help="add these methods, as ema or 'ema(half_life=8)'")
     parser.add_argument("--name", help="name of the config (default: its own; with changes, <config>-<digest>)")
 
 
 def _add_launch(parser: ArgumentParser, results: str, ranks: int | None = 1) -> None:
     parser.add_argument("--results", help=f"folder for result_N.txt and run_N/ (default: {results})")
-    default = ranks or "those of the original run"
-    threads = "torch's choice" if ranks else "those of the original run"
-    parser.add_argument("--ranks", type=positive, default=ranks, help=f"processes on this node (default: {default})")
-    _add_threads(parser, threads)
+    original = "those of the original run"
+    processes = f"processes on this node (default: {ranks or original})"
+    parser.add_argument("--ranks", type=positive, default=ranks, help=processes)
+    _add_threads(parser, "torch's choice" if ranks else original)
     _add_data_folder(parser)
-    parser.add_argument(
-        "--checkpoint-minutes",
-        type=at_least(0, float),
-        default=0.0,
-        metavar="MINUTES",
-        help="write a checkpoint every MINUTES minutes, in addition to the one written when a signal stops the run"
-        " (default: only then)",
-    )
-    parser.add_argument(
-        "--restarts",
-        type=not_negative_int,
-        default=0,
-        metavar="K",
-        help="on rank failure, restart from the last checkpoint, at most K times (default 0; not allowed in the closed"
-        " division)",
-    )
+    often = "also write a checkpoint every MINUTES minutes (default: only when a signal stops the run)"
+    minutes = at_least(0, float)
+    parser.add_argument("--checkpoint-minutes", type=minutes, default=0.0, metavar="MINUTES", help=often)
+    again = "restart from the last checkpoint when a rank fails, up to K times (default 0; not in the closed division)"
+    parser.add_argument("--restarts", type=not_negative_int, default=0, metavar="K", help=again)
 
 
 def _add_threads(parser: ArgumentParser, default: str) -> None:
@@ -331,12 +299,10 @@ def _add_paths(parser: ArgumentParser, name: str, text: str) -> None:
 
 
 def _add_data_folder(parser: ArgumentParser, text: str = "folder of the dataset") -> None:
-    parser.add_argument(
-        "--data-folder", type=path, default=os.environ.get("TIMEDRUN_DATA"), help=f"{text} (default: $TIMEDRUN_DATA)"
-    )
+    default = os.environ.get("TIMEDRUN_DATA")
+    parser.add_argument("--data-folder", type=path, default=default, help=f"{text} (default: $TIMEDRUN_DATA)")
 
 
 def _add_workers(parser: ArgumentParser, text: str) -> None:
-    parser.add_argument(
-        "--workers", type=positive, default=os.cpu_count() or 1, help=f"{text} (default: one per processor)"
-    )
+    count = os.cpu_count() or 1
+    parser.add_argument("--workers", type=positive, default=count, help=f"{text} (default: one per processor)")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mlevents.summary import RunSummary
 from timedrun.errors import ExitCode, UsageError
+from timedrun.race.race_file import labels_at
 from timedrun.submission import plot as plots
 from timedrun.submission.scoring.run_set import is_packaged, sets_at
 
@@ -24,9 +25,8 @@ def plot(arguments: argparse.Namespace) -> ExitCode:
             if content not in seen:
                 seen.add(content)
                 folder = records[0].path.parent
-                label = records[0].config_name or (
-                    system if is_packaged(folder.resolve(), [benchmark]) else folder.name
-                )
+                label = labels_at(folder).get(folder.name) or records[0].config_name
+                label = label or (system if is_packaged(folder.resolve(), [benchmark]) else folder.name)
                 sets[f"{label} ({folder})" if label in sets else label] = records
     out = Path(arguments.out) if arguments.out else default_out(arguments.sets, arguments.what)
     plots.plot_quality(sets, out, arguments.what)

@@ -38,6 +38,11 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
     On SIGINT the current run ends as `timedrun run` does, and the report is made of the runs that finished.
     """
+    options = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
+    arguments.configs, rest = (
+        [*arguments.configs, *rest[:options]],
+        rest[options:],
+    )  # argparse takes none after an option
     known = arguments.resume or arguments.report
     if not known and not (arguments.benchmark and arguments.configs):
         raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")

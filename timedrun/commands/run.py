@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mlevents.machine_load import disturbances
 from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import Benchmark, find
@@ -171,6 +172,7 @@ def verdict_values(paths: result_files.ResultPaths, verdict: launch.Verdict) -> 
         "minutes": run.minutes if run and code == ExitCode.OK else None,
         "quality": run.final_quality if run else None,
         "demonstration": run.is_demonstration if run else None,
+        "disturbances": disturbances(run) if run else (),
         "ledger_head": ledger.parse(announced.read_bytes()).head if announced else None,
         "verified": False,
         "exit_code": int(code),
@@ -185,9 +187,10 @@ def print_verdict(paths: result_files.ResultPaths, verdict: launch.Verdict, *, a
         stdio.stage("")
         stdio.write(json.dumps(values, indent=2) + "\n", sys.stdout)
     else:
-        lines = [verdict.words, *([f"ledger head {values['ledger_head']}: {announced}"] if announced else [])]
+        lines = [verdict.words, *(f"disturbed: {load}" for load in values["disturbances"])]
+        lines += [f"ledger head {values['ledger_head']}: {announced}"] if announced else []
         for line in map(printable, lines):
-            (stdio.message if verdict.code else stdio.show)(line)
+            stdio.message(line) if verdict.code else stdio.show(stdio.fitted(line, 4))
     return verdict.code
 
 

@@ -20,10 +20,10 @@ from timedrun.config import RunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.preflight.hints import hint
 from timedrun.preflight.plan import Plan
+from timedrun.run import run_files
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
-from timedrun.run.worker import write_beside
 from timedrun.storage.result_files import ResultPaths, write_json
 
 FIRST_START: Final = 1_640_995_200.0  # 2022-01-01, seconds since 1970: constant, so that dry runs are repeatable
@@ -68,7 +68,7 @@ def write_set(
     clock = SimulatedClock()
     spec = benchmark.spec
     first = ResultPaths(folder, 0)
-    write_beside(settings, first, ranks, platform, f"timedrun preflight {benchmark.name} {settings.name}")
+    run_files.write(settings, first, ranks, platform, f"timedrun preflight {benchmark.name} {settings.name}")
     for number in range(runs):
         paths = ResultPaths(folder, number)
         if number:

@@ -20,7 +20,7 @@ from timedrun.errors import TimedrunError, UsageError
 from timedrun.preflight.dry_run import write_set
 from timedrun.preflight.plan import Plan
 from timedrun.provenance.system_answers import Answers
-from timedrun.run.worker import platform_name
+from timedrun.run.run_files import platform_name
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.result_files import ResultPaths, read_json
 from timedrun.submission.packaging import package as packages
@@ -57,7 +57,7 @@ def report(
 ) -> DryRunReport:
     """Write a set of `runs` logs of `plan` and its package into a temporary folder, and return every checker's verdict.
     Raise TimedrunError or ValueError if no run can be planned with these settings."""
-    platform = config.submission.platform or platform_name(config, ranks)
+    platform = platform_name(config, ranks)
     named, findings = nameable(config, platform, rules)
     stated = config
     try:

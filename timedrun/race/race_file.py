@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,13 +115,16 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def raced_together(first: Path, second: Path) -> bool:
-    """Return True if two folders of logs are sides of one race, by the race.json beside them."""
+    """Return True if two folders of logs are sides of one race."""
     first, second = first.absolute(), second.absolute()
-    if first.parent != second.parent or first == second or not (first.parent / RACE_FILE).is_file():
-        return False
+    return first.parent == second.parent and first != second and {first.name, second.name} <= labels_at(first).keys()
+
+
+def labels_at(side: Path) -> dict[str, str]:
+    """Return the labels of the race whose race.json is next to the folder `side`, by folder; empty if there is none."""
     try:
-        values = json.loads((first.parent / RACE_FILE).read_text())
-        sides: Sequence[str] = values["race"]["sides"] if "race" in values else values["runs_seconds"]
-        return {first.name, second.name} <= {*sides}
-    except (OSError, ValueError, LookupError, TypeError):
-        return False
+        values = json.loads((side.absolute().parent / RACE_FILE).read_text())
+        sides = values["race"]["sides"] if "race" in values else {name: name for name in values["runs_seconds"]}
+        return {name: str(label) for name, label in sides.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}

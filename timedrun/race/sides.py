@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from string import ascii_lowercase
 
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig, digest
-from timedrun.config_choice import config_of, with_change
+from timedrun.config_choice import FILES, config_of, with_change
 from timedrun.errors import UsageError
 from timedrun.race.race_file import ALONE, Comparison
 
@@ -25,18 +26,20 @@ class Side:
 
 def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overrides: Sequence[str]) -> list[Side]:
     """Return the sides that a command line names: `texts` as `config_of` reads them, each with the overrides for its
-    letter (`--a.optimizer.peak-lr 0.1` for the first) after those for all sides. A config that is named twice, as a
-    control, gets the label "... (again)" and a folder of its own."""
+    letter (`--a.optimizer.peak-lr 0.1` for the first) after those for all sides. A file and a changed config are
+    labelled as typed; a config that is named twice, as a control, gets the label "... (again)" and a folder of its
+    own."""
     if len(texts) > len(ascii_lowercase):
         raise UsageError(f"a race has at most {len(ascii_lowercase)} configs, not {len(texts)}.")
     letters = ascii_lowercase[: len(texts)]
     given = split_overrides(overrides, letters, texts)
     sides: list[Side] = []
     for letter, text in zip(letters, texts, strict=True):
-        prog = f"timedrun race {benchmark.name} (side {letter}: {text})"
+        prog = f"timedrun run {benchmark.name} {shlex.quote(text)}"  # whose --help lists the settings
         config = config_of(benchmark, text, data, [*given[""], *given[letter]], prog=prog)
         own = " ".join(word.removeprefix("--") for word in given[letter])
-        label = f"{text} {own}".strip() if own or re.search(r"[+-]", text) else config.name
+        typed = given[""] or own or re.search(r"[+-]", text) or text.endswith(FILES)
+        label = f"{text} {own}".strip() if typed else config.name
         for name in (config.name, *(f"{config.name}_{number}" for number in range(2, len(texts) + 1))):
             if name not in [side.config.name for side in sides]:
                 break

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from mlevents import keys, record
 from mlevents.event import is_number
-from mlevents.machine_load import disturbances
 from mlevents.record import RunRecord
 from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
@@ -126,9 +125,7 @@ def verdict(
     run = record.read(paths.log)
     if run.status == keys.SUCCESS and run.minutes is not None:
         minutes = f"{run.minutes * 60:.2f} s ({run.minutes:.3f} min, unverified)"
-        noise = "; ".join(disturbances(run))
-        load = f" on a machine with other load ({noise})" if noise else ""
-        return Verdict(ExitCode.OK, f"target reached in {minutes}{load}: {paths.log}", run)
+        return Verdict(ExitCode.OK, f"target reached in {minutes}: {paths.log}", run)
     reason = str(run.stopped.metadata.get("reason", "")) if run.stopped else ""
     if reason == Outcome.STOPPED.value and paths.checkpoints.is_dir():
         words = f"{reason}; resume with the same command and --resume: {paths.log}"

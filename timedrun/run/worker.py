@@ -28,6 +28,7 @@ from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.distributed.watchdog import Watchdog
 from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
 from timedrun.provenance import origin, system
+from timedrun.run import run_files
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import discard_newer, newest_on_all
 from timedrun.run.load_counters import LoadCounters
@@ -37,7 +38,7 @@ from timedrun.run.resume_checks import require_resumable
 from timedrun.run.timed_run import TimedRun
 from timedrun.storage import ledger, result_files
 from timedrun.storage.benchmark_folders import ROOT
-from timedrun.storage.result_files import ResultPaths, write_json
+from timedrun.storage.result_files import ResultPaths
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
         # since nodes number the results of their own folders.
         number = ranks.all_gather(options.paths.number)[0]
         options = replace(options, paths=replace(options.paths, number=number))
-        platform = settings.submission.platform or platform_name(settings, ranks)
+        platform = run_files.platform_name(settings, ranks)
         # Before the log is changed: without a checkpoint it must keep its run_stop.
         resume_from = load_checkpoint(settings, options, ranks, platform) if options.resume else None
         log = open_log(settings, options, ranks, platform, resume_from)
@@ -255,36 +256,13 @@ def claim(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, plat
     status_files.report_begun(paths.number)
     try:
         log.event(keys.LEDGER_ENTRY, entry)
-        write_beside(settings, paths, ranks, platform, options.command)
+        run_files.write(settings, paths, ranks, platform, options.command)
         result_files.hold(paths)
     except BaseException:
         log.close(reason="the run's files next to the log could not be written")
         ledger.close(paths.log)
         raise
     return log
-
-
-def write_beside(settings: RunConfig, paths: ResultPaths, ranks: ProcessGroup, platform: str, command: str) -> None:
-    """Write the files next to a run's log: its config, and the system, environment and source that it ran on."""
-    paths.side.mkdir(exist_ok=True)
-    write_json(paths.config, config.dump(settings))
-    write_json(paths.system, description(settings, ranks, platform))
-    paths.environment.write_text(system.environment())
-    source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
-    write_json(paths.provenance, source | {"command": command, "data": None, "final_state": None})
-
-
-def description(settings: RunConfig, ranks: ProcessGroup, platform: str) -> system.Description:
-    """Describe the system of `ranks` under the name `platform`."""
-    submission = settings.submission
-    return system.describe(
-        submission.organization,
-        platform,
-        division=submission.division,
-        status=submission.status,
-        ranks=ranks.world_size,
-        device=ranks.device.type,
-    )
 
 
 def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessGroup, platform: str) -> dict[str, Any]:
@@ -296,16 +274,7 @@ def load_checkpoint(settings: RunConfig, options: LaunchOptions, ranks: ProcessG
 
     def require() -> None:
         source = origin.at_start(ROOT, ranks.world_size, ranks.device.type)
-        require_resumable(settings, options.paths, origin=source, system=description(settings, ranks, platform))
+        require_resumable(settings, options.paths, origin=source, system=run_files.describe(settings, ranks, platform))
 
     on_first(ranks, require)
     return newest_on_all(options.paths.checkpoints, ranks)
-
-
-def platform_name(settings: RunConfig, ranks: ProcessGroup) -> str:
-    """Return the system id for this config: the number and kind of its devices, and the config's name."""
-    if ranks.device.type == "cuda":
-        kind = torch.cuda.get_device_name(ranks.device).replace("NVIDIA", "").strip().replace(" ", "_")
-    else:
-        kind = "CPU"
-    return f"{ranks.world_size}x{kind}-{settings.name}"

@@ -83,7 +83,8 @@ def result_lines(result: CheckResult, root: Path) -> list[str]:
     official = f"{result.official}{checker}{own}"
     if result.ruleset == BEYOND_MLPERF:
         official = NOT_APPLICABLE
-    verdicts = f"strict {strict}, official {official}, ruleset {result.ruleset}{kind}"
+    by_official = "" if result.kind == "set" else f", official {official}"  # MLCommons checks logs and packages
+    verdicts = f"strict {strict}{by_official}, ruleset {result.ruleset}{kind}"
     lines = [stdio.fitted(printable(f"{below(root, result.path)}: {verdicts}"), 4)]
     for finding in result.findings:
         elsewhere = below(root, finding.path) if finding.path and finding.path != result.path else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -84,7 +84,8 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
         raise PlotError(f"no run of {', '.join(sets) or 'no set'} logged {logged}; nothing was plotted.")
     axis = _Axis(60.0, "seconds") if max(ends) < SHORT_MINUTES else _Axis(1.0, "minutes")
     curves = {n: [([t * axis.scale for t in x], y) for x, y in found] for n, found in minutes.items()}
-    colours = colours_of(sets)
+    configs = {name: next((run.config_name for run in runs if run.config_name), name) for name, runs in sets.items()}
+    colours = colours_of(configs)
     with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
         figure = Figure(figsize=(8.0, 4.8), dpi=160, layout="constrained")
         if what == "quality":
@@ -106,14 +107,14 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
         _save(figure, out)
 
 
-def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour per name, whatever the order of `names`: the baseline has the first and methods the second, any
-    other the one that its hash picks, or the next free one."""
+def colours_of(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return a colour per set, by the name of its config and in any order: the baseline has the first and methods the
+    second, any other the one that the name's hash picks, or the next free one."""
     found: dict[str, str] = {}
     roles = {"baseline": 0, "methods": 1}
-    for name in sorted(names, key=lambda one: (one.rpartition("_")[2] not in roles, one)):
-        role = roles.get(name.rpartition("_")[2])
-        first = role if role is not None else 2 + zlib.crc32(name.encode()) % (len(COLOURS) - 2)
+    for name, config in sorted(configs.items(), key=lambda one: (one[1].rpartition("_")[2] not in roles, *one[::-1])):
+        role = roles.get(config.rpartition("_")[2])
+        first = role if role is not None else 2 + zlib.crc32(config.encode()) % (len(COLOURS) - 2)
         order = [*COLOURS[first:], *COLOURS[2:first], *COLOURS[:first]]
         found[name] = next(colour for colour in order if colour not in found.values())
     return found

@@ -80,7 +80,7 @@ class Ratio:
     def verdict(self) -> str:
         """Verdict on the fast set: "faster", "slower", "no difference shown" or "too few ..."."""
         if self.bounds is None and self.paired:
-            return f"too few pairs ({self.runs_slow}; {LEAST_PAIRS} are needed)"
+            return f"too few pairs ({self.runs_slow} < {LEAST_PAIRS})"
         if self.bounds is None:
             return f"too few runs ({self.runs_slow} and {self.runs_fast}; 2 of each are needed)"
         return "faster" if self.bounds[0] > 1 else "slower" if self.bounds[1] < 1 else "no difference shown"

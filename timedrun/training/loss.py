@@ -18,7 +18,11 @@ def dense_targets(targets: Tensor, classes: int) -> Tensor:
     if targets.is_floating_point() and targets.dim() == 2 and targets.shape[1] == classes:
         return targets
     if not targets.is_floating_point() and targets.dim() == 1:
-        return F.one_hot(targets.long(), classes).float()
+        try:
+            return F.one_hot(targets.long(), classes).float()
+        except RuntimeError as error:  # on a GPU an assertion of the kernel, which a check would have to wait for
+            seen = f"{int(targets.min())} to {int(targets.max())}"
+            raise ValueError(f"targets must be class indices from 0 to {classes - 1}, not {seen}: {error}") from None
     raise ValueError(
         f"targets must be class indices [batch] or floating-point targets [batch, {classes}], "
         f"not {targets.dtype} {list(targets.shape)}"
@@ -48,3 +52,7 @@ def binary_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reductio
     if reduction == "none":
         return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="none").sum(dim=1)
     return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="sum") / len(logits)
+
+
+LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
+"""Losses by the names that configs give them."""

@@ -26,7 +26,7 @@ COSINE: Final = "cosine with linear warmup"
 BERT: Final = BenchmarkRules(
     name=keys.BERT,
     dataset="wikipedia",
-    metric="masked language model accuracy",
+    metric="Mask-LM accuracy",
     target=0.720,  # training_rules.adoc, table of benchmarks: 0.720 Mask-LM accuracy
     direction=">=",
     runs=10,

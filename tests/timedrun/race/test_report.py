@@ -47,7 +47,7 @@ def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race: Race, tmp_p
 def test_too_few_pairs_have_no_interval_and_a_failed_run_no_partner(race: Race, tmp_path: Path) -> None:
     race.turns[1].status, race.turns[1].why = "failed", "exit code 1"
     report, text = made(race, tmp_path)
-    assert "too few pairs (2; 3 are needed)" in text and "[1" not in text
+    assert "too few pairs (2 < 3)" in text and "[1" not in text
     assert "2 of 3, 1 failed" in text and "failed      config b, run 0: exit code 1" in text
     assert report.failed
 
@@ -85,4 +85,4 @@ def test_a_race_stopped_within_a_round_says_so_and_names_disturbed_runs(race: Ra
     text = "\n".join(report.details(tmp_path))
     assert "the race was stopped within round 2" in text
     assert "disturbed   b/result_1.txt: other processes used 61%; x 7%" in text
-    assert "undisturbed config a / config b: " in text and "too few pairs (2; 3 are needed)" in text
+    assert "undisturbed config a / config b: " in text and "too few pairs (2 < 3)" in text

@@ -1,8 +1,12 @@
 """Sides of a race as a command line names them, and the sides of an ablation."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from timedrun.benchmark import find
+from timedrun.config import dump
 from timedrun.errors import UsageError
 from timedrun.race.sides import Side, ablation, sides_of
 
@@ -13,11 +17,13 @@ def named(*texts: str, overrides: str = "") -> list[Side]:
     return sides_of(IMAGES, texts, "digits", overrides.split())
 
 
-def test_a_config_against_itself_is_two_sides_with_equal_settings() -> None:
+def test_a_config_against_itself_is_two_sides_with_equal_settings(tmp_path: Path) -> None:
     sides = named("methods", "digits_methods")
     assert [side.label for side in sides] == ["digits_methods", "digits_methods (again)"]
     assert [side.config.name for side in sides] == ["digits_methods", "digits_methods_2"]
     assert sides[0].config.methods == sides[1].config.methods
+    (file := tmp_path / "mine.json").write_text(json.dumps(dump(sides[0].config)))
+    assert [side.label for side in named("methods", str(file))] == ["digits_methods", str(file)]
 
 
 def test_overrides_are_for_all_sides_or_for_that_of_a_letter() -> None:

@@ -59,7 +59,7 @@ def ratio(low: float | None, high: float | None, pairs: int = 0, value: float = 
         (ratio(1.5, 2.5), "faster", "b is faster: 2.0x as fast as a (95 % CI 1.5 to 2.5, 5 and 4 runs; "),
         (ratio(0.5, 0.9, value=0.7), "slower", "b is slower: 0.70x as fast as a (95 % CI 0.50 to 0.90, "),
         (ratio(0.9, 2.5, 5), "no difference shown", "No significant difference: b is 2.0x as fast as a (95 % CI 0.90 "),
-        (ratio(0.01, 400.0, 2), "too few pairs (2; 3 are needed)", "Too few pairs (2; 3 are needed): b is 2.00x as "),
+        (ratio(0.01, 400.0, 2), "too few pairs (2 < 3)", "Too few pairs (2 < 3): b is 2.00x as "),
         (ratio(None, None), "too few runs (5 and 4; 2 of each are needed)", "Too few runs (5 and 4; 2 of each "),
     ],
 )

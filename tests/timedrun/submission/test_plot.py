@@ -92,11 +92,11 @@ def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path: Path, write_run: W
 
 def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one() -> None:
     names = ["digits_methods", "digits_ema", "digits_baseline", "digits_baseline_2022", "a", "b", "c"]
-    colours = colours_of(names)
-    assert colours == colours_of(reversed(names)) and len(set(colours.values())) == len(names)
+    colours = colours_of({name: name for name in names})
+    assert colours == colours_of({name: name for name in reversed(names)}) and len(set(colours.values())) == len(names)
     assert (colours["digits_baseline"], colours["digits_methods"]) == COLOURS[:2]
-    assert colours_of(["digits_ema"])["digits_ema"] == colours_of(["digits_ema", "x_methods"])["digits_ema"]
-    assert len(set(colours_of([f"baseline_{n}" for n in range(7)]).values())) == 7
+    assert colours["digits_ema"] == colours_of({"baseline+ema": "digits_ema", "methods": "a"})["baseline+ema"]
+    assert len(set(colours_of({str(n): "baseline" for n in range(7)}).values())) == 7
 
 
 def test_a_run_that_ends_at_its_first_evaluation_is_visible(

@@ -60,3 +60,8 @@ def test_half_precision_logits_are_summed_in_float32(loss: object) -> None:
 def test_targets_of_another_shape_are_refused(targets: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="class indices"):
         dense_targets(targets, 3)
+
+
+def test_a_class_beyond_the_last_is_named() -> None:
+    with pytest.raises(ValueError, match="class indices from 0 to 2, not 1 to 3"):
+        dense_targets(torch.tensor([1, 3]), 3)

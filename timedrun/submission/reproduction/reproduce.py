@@ -281,9 +281,8 @@ def _row(figure: Figure) -> list[str]:
         kind = f"{UNVERIFIED}, demonstration" if figure.demonstration else UNVERIFIED
         digits = 5 if figure.what == "quality" or figure.recomputed < 0.1 else 3
         value = f"{figure.recomputed:.{digits}f}{unit}" + (f" ({kind})" if figure.what != "quality" else "")
-    claimed = (
-        "-" if figure.claimed is None else figure.claimed if len(figure.claimed) < 12 else figure.claimed[:9] + "..."
-    )
+    claimed = figure.claimed or "-"
+    claimed = claimed if len(claimed) < 12 else f"{Decimal(claimed):.6g}"
     short = figure.words if figure.verdict in ("reproduced", "differs") else figure.verdict
     names = [printable(name) for name in (figure.submitter, figure.system, figure.benchmark, figure.what)]
     return [*names, value, printable(claimed), short]
