@@ -49,7 +49,7 @@ class _CutMixHooks(Hooks):
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
         require_images(self._method.name, inputs)
         random, alpha = at.random(self._method.name), self._method.alpha
-        box = random_box(random, *inputs.shape[2:], 1 - float(random.beta(alpha, alpha)))
+        box = random_box(random, inputs.shape[2], inputs.shape[3], 1 - float(random.beta(alpha, alpha)))
         partners = torch.from_numpy(random.permutation(len(inputs))).to(inputs.device, non_blocking=True)
         self.batches += len(inputs) > 1 and box[0] < box[1] and box[2] < box[3]
         return cutmix(inputs, dense_targets(targets, classes), partners, box)
