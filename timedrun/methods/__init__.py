@@ -3,7 +3,9 @@
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
+from timedrun.methods.colout import ColOut, colout
 from timedrun.methods.cutmix import CutMix, cutmix
+from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
@@ -22,6 +24,8 @@ REGISTRY: dict[str, type[Method]] = {
         ChannelsLast,
         LabelSmoothing,
         ProgressiveResizing,
+        ColOut,
+        CutOut,
         ALiBi,
         SequenceLengthWarmup,
         MixUp,
@@ -38,7 +42,9 @@ __all__ = [
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
+    "ColOut",
     "CutMix",
+    "CutOut",
     "Hooks",
     "LabelSmoothing",
     "LogBias",
@@ -52,7 +58,9 @@ __all__ = [
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "colout",
     "cutmix",
+    "cutout",
     "ema_update",
     "linear_log_constant_bias",
     "mixup",
