@@ -5,11 +5,15 @@ from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.label_smoothing import LabelSmoothing
+from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.progressive_resizing import ProgressiveResizing
+from timedrun.methods.sam import SAM
+from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.stack import Stack, stack
+from timedrun.methods.swa import SWA
 from timedrun.methods.whitening import whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
@@ -22,7 +26,11 @@ REGISTRY: dict[str, type[Method]] = {
         ProgressiveResizing,
         ALiBi,
         SequenceLengthWarmup,
+        SelectiveBackprop,
+        SAM,
+        LayerFreezing,
         EMA,
+        SWA,
     )
 }
 """Every method by its name, in the order in which the published configs stack them; a method that is added to a config
@@ -31,15 +39,19 @@ takes its place in this order."""
 __all__ = [
     "EMA",
     "REGISTRY",
+    "SAM",
+    "SWA",
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
     "Hooks",
     "LabelSmoothing",
+    "LayerFreezing",
     "LogBias",
     "Method",
     "NoEffect",
     "ProgressiveResizing",
+    "SelectiveBackprop",
     "SequenceLengthWarmup",
     "Stack",
     "alibi",
