@@ -50,8 +50,9 @@ class _SelectiveBackpropHooks(Hooks):
 @dataclass(frozen=True, kw_only=True)
 class SelectiveBackprop(Method):
     """Training on a part of each batch between `start` and `end` of the run: a forward pass without gradients scores
-    the samples, and `keep` of them are drawn without replacement by the rank of their loss (Jiang et al. 2019, arXiv 1910.00762, in the form of
-    MosaicML Composer). The scoring pass runs in training mode: batch norm's running statistics see it."""
+    the samples, and `keep` of them are drawn without replacement by the rank of their loss
+    (Jiang et al. 2019, arXiv 1910.00762, in the form of MosaicML Composer). The scoring pass runs in training mode:
+    batch norm's running statistics see it."""
 
     name: ClassVar[str] = "selective_backprop"
     stage: ClassVar[Stage] = Stage.STEP

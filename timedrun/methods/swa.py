@@ -30,9 +30,8 @@ class _SWAHooks(Hooks):
         weights = {name: parameter.detach() for name, parameter in unwrapped(model).named_parameters()}
         if at.progress >= method.end:
             if self.taken:
-                torch._foreach_copy_(
-                    list(weights.values()), [self.mean[name].to(w.device) for name, w in weights.items()]
-                )
+                for name, weight in weights.items():
+                    weight.copy_(self.mean[name])
                 self.replaced, self.mean = True, {}
         elif self.last < 0 or at.progress >= self.last + method.interval - 1e-9:
             if not self.taken:
@@ -49,8 +48,8 @@ class _SWAHooks(Hooks):
 
 @dataclass(frozen=True, kw_only=True)
 class SWA(Method):
-    """Stochastic weight averaging (Izmailov et al. 2018, arXiv 1803.05407): from `end` on, training goes on from the mean
-    of the parameters at points between `start` and `end`, all fractions of the run.
+    """Stochastic weight averaging (Izmailov et al. 2018, arXiv 1803.05407): at `end`, the mean of the parameters at
+    points from `start` on replaces them, and training continues from there. Both are fractions of the run.
 
     The rest of the run refreshes batch norm's statistics, which are not averaged, as in MosaicML Composer; so leave it
     an epoch. The paper's constant or cyclic learning rate is the schedule's matter.
@@ -62,7 +61,7 @@ class SWA(Method):
     start: float = 0.7
     end: float = 0.97
     interval: float = 0.01
-    """Least distance of two points as a fraction of the run; a loop whose progress changes by epochs gives one an epoch."""
+    """Least distance of two points, a fraction of the run; a loop whose progress changes by epochs takes one an epoch."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end < 1:
