@@ -61,7 +61,7 @@ class SWA(Method):
     start: float = 0.7
     end: float = 0.97
     interval: float = 0.01
-    """Least distance of two points, a fraction of the run; a loop whose progress changes by epochs takes one an epoch."""
+    """Least distance of two points, a fraction of the run; if progress changes by epochs, there is one an epoch."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.end < 1:
