@@ -80,7 +80,7 @@ def declared(config: DataConfig) -> DataFacts:
 def preflight(config: ImageRunConfig, folder: Path | None, ranks: int) -> list[str]:
     """Return the faults of `config` and its data, without reading an image."""
     data, model = config.data, config.model
-    found = unused_settings(data)
+    found = [*unused_settings(data), *config.problems()]
     if data.source == "image_folder":
         found += LOADERS[data.loader].problems(data, folder)
     else:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timedrun.run.train_state import seed_everything
+from timedrun.training.initialisation import Initialisation, initialize
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +27,13 @@ class ModelConfig:
     classes: int = 1000
     batch_norm_momentum: float = 0.1
     """Weight of each batch's statistics in the running ones that evaluation uses; a short run needs a larger one."""
-    initialisation: Literal["torch", "kaiming", "kaiming_bn_uniform"] = "kaiming_bn_uniform"
+    initialisation: Initialisation = "kaiming_bn_uniform"
     """torch: the layers' own; kaiming: normal, fan-in, for convolutions and classifier; kaiming_bn_uniform: batch norm
     scales uniform in [0, 1) as well, as in MosaicML's 2022 runs."""
 
 
 RESNET50 = ModelConfig(block="bottleneck", layers=(3, 4, 6, 3))
+RESNET101 = ModelConfig(block="bottleneck", layers=(3, 4, 23, 3))
 
 
 class BasicBlock(nn.Module):
@@ -133,12 +135,5 @@ def build_model(config: ModelConfig, seed: int) -> ResNet:
         raise ValueError(f"model has {len(config.layers)} stages in layers but {len(config.widths)} in widths")
     seed_everything(seed)
     model = ResNet(config)
-    if config.initialisation != "torch":  # torchvision's ResNet uses fan_out for convolutions, another rule for Linear
-        for layer in model.modules():
-            if isinstance(layer, (nn.Conv2d, nn.Linear)):
-                nn.init.kaiming_normal_(layer.weight)  # N(0, 2 / fan_in), He et al. 2015
-    if config.initialisation == "kaiming_bn_uniform":
-        for layer in model.modules():
-            if isinstance(layer, nn.BatchNorm2d):
-                nn.init.uniform_(layer.weight)
+    initialize(model, config.initialisation)
     return model

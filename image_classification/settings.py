@@ -1,4 +1,4 @@
-"""Settings of the image data of a run."""
+"""Settings of a run of image classification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from image_classification.loaders.loader import LoaderName
+from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
+from timedrun.config import RunConfig
+from timedrun.methods import ProgressiveResizing
+from timedrun.recipes import RECIPES, budget_problem
+from timedrun.training.schedule import Schedule
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -51,3 +56,47 @@ class DataConfig:
     synthetic_train: int = 0
     synthetic_eval: int = 0
     synthetic_classes: int = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRunConfig(RunConfig):
+    """A run of image classification."""
+
+    model: ModelConfig
+    data: DataConfig
+    schedule: Schedule
+    loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
+    progress_unit: Literal["epoch", "step"] = "epoch"
+    """Unit in which methods see the progress of the run. epoch: as in the 2022 runs, input sizes change between epochs
+    only; step: a ramp moves at every step."""
+    recipe: str = "none"
+    """Recipe whose range of budgets a run must keep to (timedrun.recipes); none: any budget."""
+    max_epochs: int = 0
+    """Maximum length of the run; 0: that of its schedule. After the schedule the rate stays at its final factor."""
+
+    @property
+    def total_epochs(self) -> int:
+        return self.max_epochs or self.schedule.epochs_scaled
+
+    def problems(self) -> list[str]:
+        """Return the settings that contradict each other or the recipe, as messages."""
+        found = []
+        if self.recipe != "none" and self.recipe not in RECIPES:
+            found.append(f"recipe {self.recipe} does not exist; recipes: {', '.join(RECIPES)}, or none.")
+        elif self.recipe != "none" and (problem := budget_problem(self.recipe, self.schedule.epochs_scaled)):
+            found.append(
+                f"{problem}. Set --schedule.scale (epochs / {self.schedule.epochs}), run the config of another recipe,"
+                " or lift the limit with --recipe none."
+            )
+        loader = [m for m in self.methods if isinstance(m, ProgressiveResizing) and m.where == "loader"]
+        if loader and self.progress_unit == "step":
+            found.append(
+                "progress_unit step: a loader decodes all images of an epoch at one size; set --progress-unit epoch or"
+                " --methods.progressive-resizing.where batch."
+            )
+        return found
+
+    def progress(self, epoch: int, done: float = 0.0) -> float:
+        """Return the elapsed fraction of the schedule, for methods, when the fraction `done` of `epoch` is over."""
+        elapsed = epoch - 1 + (done if self.progress_unit == "step" else 0.0)
+        return min(1.0, elapsed / self.schedule.epochs_scaled)

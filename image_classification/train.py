@@ -18,10 +18,8 @@ from timedrun.distributed.process_group import ProcessGroup
 from timedrun.run.timed_run import TimedRun
 from timedrun.run.train_state import seed_everything
 from timedrun.training import sampling
-from timedrun.training.loss import binary_cross_entropy, cross_entropy
+from timedrun.training.loss import LOSSES
 from timedrun.training.precision import Precision
-
-LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
 
 
 def train(config: ImageRunConfig, run: TimedRun) -> None:
@@ -54,7 +52,8 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
         elapsed = epoch - 1 + step_in_epoch / batches_per_epoch  # epochs
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * config.schedule.factor(elapsed)
-        methods.before_step(model, (epoch - 1) * batches_per_epoch + step_in_epoch, config.progress(epoch))
+        progress = config.progress(epoch, step_in_epoch / batches_per_epoch)
+        methods.before_step(model, (epoch - 1) * batches_per_epoch + step_in_epoch, progress)
         images, labels = methods.select(batch.images, batch.labels, losses)
         trained = len(batch.images) / len(images)
         images, targets = methods.batch(images, labels, parts.facts.classes)

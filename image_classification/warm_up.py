@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -20,15 +21,19 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
     local, size = parts.batch.local, config.data.train_size
     whole, labels = _noise(ranks, local, parts.facts.channels, size)
     seen: set[int] = set()
-    for epoch in range(1, config.total_epochs + 1):
-        methods, progress = stack(*config.methods), config.progress(epoch)
+    by_step = config.progress_unit == "step"
+    per_epoch = max(1, parts.facts.train_samples // config.global_batch) if by_step else 1
+    methods = stack(*config.methods)
+    for epoch, done in product(range(1, config.total_epochs + 1), range(per_epoch)):
+        progress = config.progress(epoch, done / per_epoch)
         methods.enter(0, progress)
         loaded = methods.input_size(size, progress)
         images = whole if loaded == size else whole[:, :, :loaded, :loaded].contiguous()
         inputs, _ = methods.batch(images[:1], labels[:1], config.model.classes)
         if inputs.shape[-1] not in seen:
             seen.add(inputs.shape[-1])
-            for step in range(1, config.warm_up_steps + 1):
+            first = done if by_step else 1
+            for step in range(first, first + config.warm_up_steps):
                 yield epoch, step, Batch(images, labels, local * ranks.world_size)
 
 

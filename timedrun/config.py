@@ -28,6 +28,8 @@ class OptimizerConfig:
     nesterov: bool = False
     weight_decay: float = 0.0
     """Decoupled kinds: shrinkage per step at peak rate. Others: as in torch."""
+    decay_norms_and_biases: bool = True
+    """Decay the parameters of one dimension, too: scales and biases of norms, biases of layers. lamb never does."""
     beta2: float = 0.999
     epsilon: float = 1e-8
     other_lr: float = 0.0

@@ -5,6 +5,7 @@ import shlex
 import tomllib
 from dataclasses import MISSING, fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -90,13 +91,20 @@ def test_every_page_of_docs_is_in_the_index() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/own_model.md"])
 def test_methods_on_an_own_model_work_as_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"```python\n(.*?)```", page_text(page), flags=re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", page_text(page), flags=re.DOTALL)[0]
     names: dict[str, object] = {}
     exec(code, names)
     speed = names["speed"]
     assert any("1 convolution" in line for line in speed.report)  # type: ignore[attr-defined]
     speed.verify()  # type: ignore[attr-defined]
     assert list(tmp_path.glob("*.pt"))
+
+
+def test_a_recipe_on_an_own_model_works_as_printed(torchvision: ModuleType) -> None:
+    code = re.findall(r"```python\n(.*?)```", page_text("docs/own_model.md"), flags=re.DOTALL)[1]
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert "ema: 2 updates of the moving average" in names["speed"].report  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("method", REGISTRY)

@@ -153,11 +153,8 @@ def device_findings(config: RunConfig, ranks: int) -> list[Finding]:
         return findings_of("error", "device", problems)
     if not problems and ranks == 1:
         return []  # runs on this CPU
-    message = (
-        f"{UNCHECKED}: torch sees no CUDA device, so it is not known if each rank (--ranks {ranks}) has one that"
-        f" supports {config.precision}"
-    )
-    return findings_of("note", "device", [message])
+    unknown = f"it is not known if each rank (--ranks {ranks}) has one that supports {config.precision}"
+    return findings_of("note", "device", [f"{UNCHECKED}: torch sees no CUDA device, so {unknown}"])
 
 
 def data_findings(
@@ -212,27 +209,22 @@ def ranks_of(config: RunConfig, ranks: int) -> ProcessGroup:
 
 def schedule_findings(config: RunConfig, plan: Plan, rules: Ruleset, benchmark: str) -> list[Finding]:
     """Return the faults of the evaluation schedule, and the limits of the division that only a run can check."""
-    every, first, found = config.evaluation.every, config.evaluation.first, []
+    every, first, found = config.evaluation.every, config.evaluation.first, list[Finding]()
     if first > plan.total:
         message = f"evaluation.first {first} is after the end of the run, {plan.total}: use --evaluation.first"
-        found.append(Finding(level="error", rule="evaluation-end", message=message))
+        found += findings_of("error", "evaluation-end", [message])
     elif every >= 1 and (plan.total - first) % every:
-        message = (
-            f"evaluations every {every} from {first} do not include the end, {plan.total}, which is evaluated as well"
-        )
-        found.append(Finding(level="note", rule="evaluation-interval", message=message))
+        end = f"do not include the end, {plan.total}, which is evaluated as well"
+        found += findings_of("note", "evaluation-interval", [f"evaluations every {every} from {first} {end}"])
     if config.submission.division == keys.CLOSED:
         own = rules.benchmarks.get(benchmark)
         asked = own.evaluation_interval.at(config.global_batch) if own and own.evaluation_interval else None
         slack = config.global_batch if own and own.unit == "samples" else 0
         if asked is not None and abs(asked - every) > slack:
-            message = (
-                f"evaluation.every is {every}; the closed division requires {asked}: use --evaluation.every {asked}"
-            )
-            found.append(Finding(level="error", rule="evaluation-interval", message=message))
-        limit = rules.init_minutes[keys.CLOSED]
-        message = f"{UNCHECKED}: the closed division's limit of {limit:g} minutes from init_start to init_stop"
-        found.append(Finding(level="note", rule="init-limit", message=message))
+            said = f"evaluation.every is {every}; the closed division requires {asked}: use --evaluation.every {asked}"
+            found += findings_of("error", "evaluation-interval", [said])
+        limit = f"limit of {rules.init_minutes[keys.CLOSED]:g} minutes from init_start to init_stop"
+        found += findings_of("note", "init-limit", [f"{UNCHECKED}: the closed division's {limit}"])
     return found
 
 

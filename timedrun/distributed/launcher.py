@@ -130,7 +130,9 @@ class Launcher:
                     for rank in self._running:
                         rank.terminate()  # SIGINT's default would be a traceback
                 if asked_twice(self._signals):
-                    self._abort()
+                    for rank in self._running if self._begun else ():
+                        rank.abort()
+                    self._end_within(ABORT_SECONDS if self._begun else 0.0, give_up=True)
                 exited = [rank for rank in self._running if rank.poll()]
                 self._notify_guard(exited)
                 for rank in sorted(exited, key=lambda rank: rank.exit_code != -signal.SIGTERM):
@@ -182,12 +184,6 @@ class Launcher:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._signals.append(signal.Signals(number))
-
-    def _abort(self) -> None:
-        if self._begun:
-            for rank in self._running:
-                rank.abort()
-        self._end_within(ABORT_SECONDS if self._begun else 0.0, give_up=True)
 
     def _start(self) -> None:
         for local, number in enumerate(self._rank_numbers):

@@ -3,11 +3,13 @@
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
+from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
+from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
@@ -26,6 +28,8 @@ REGISTRY: dict[str, type[Method]] = {
         ProgressiveResizing,
         ALiBi,
         SequenceLengthWarmup,
+        MixUp,
+        CutMix,
         SelectiveBackprop,
         SAM,
         LayerFreezing,
@@ -44,11 +48,13 @@ __all__ = [
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
+    "CutMix",
     "Hooks",
     "LabelSmoothing",
     "LayerFreezing",
     "LogBias",
     "Method",
+    "MixUp",
     "NoEffect",
     "ProgressiveResizing",
     "SelectiveBackprop",
@@ -58,8 +64,10 @@ __all__ = [
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "cutmix",
     "ema_update",
     "linear_log_constant_bias",
+    "mixup",
     "stack",
     "whiten",
     "whitening_weights",

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
 
 Interpolation = Literal["nearest", "bilinear"]
 Where = Literal["batch", "loader"]
@@ -42,13 +42,14 @@ def resized(size: int, progress: float, start: float, delay: float, finetune: fl
 
 
 def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor:
-    """Scale the images `inputs` [N, C, H, W] to floor(H * scale) x floor(W * scale) pixels.
+    """Scale the images `inputs` [N, C, H, W] to H * scale x W * scale pixels.
 
-    "nearest" steps by exactly 1 / scale (the published behaviour); "bilinear" filters against aliasing.
+    "nearest" steps by exactly 1 / scale and rounds sizes down (the published behaviour); "bilinear" filters against
+    aliasing and rounds to the nearest size, so that a batch has the nominal one.
     """
     if interpolation == "nearest":
         return F.interpolate(inputs, scale_factor=scale, mode="nearest")
-    size = [int(float(side) * scale) for side in inputs.shape[2:]]
+    size = [round(float(side) * scale) for side in inputs.shape[2:]]
     return F.interpolate(inputs, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
@@ -78,11 +79,7 @@ class _ProgressiveResizingHooks(Hooks):
         return self._method.sizes(size, [progress])[0]
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
-        if inputs.dim() != 4:
-            raise ValueError(
-                f"progressive resizing needs images [batch, channels, height, width], got {list(inputs.shape)}; "
-                "remove it from the methods of this model"
-            )
+        require_images(self._method.name, inputs)
         method, width = self._method, inputs.shape[3]
         if method.where == "loader":
             if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect
@@ -117,7 +114,7 @@ class ProgressiveResizing(Method):
     finetune: float = 0.2
     increment: int = 4
     interpolation: Interpolation = "nearest"
-    """Interpolation of a batch; loaders always antialias."""
+    """Interpolation of a batch; loaders always antialias. bilinear: sizes are whole multiples of `increment`."""
     where: Where = "batch"
     """batch: whole images are loaded, and resized on the device (published). loader: images are decoded and cropped at
     the size of their epoch, for less work; images held in memory are not."""
@@ -154,4 +151,5 @@ class ProgressiveResizing(Method):
 
     def sizes(self, size: int, progress: Iterable[float]) -> list[int]:
         """Return the side in pixels at each value of `progress`: the shapes to compile for before the clock starts."""
-        return [resized(size, at, self.start, self.delay, self.finetune, self.increment) for at in progress]
+        side = resized if self.interpolation == "nearest" else scaled_width
+        return [side(size, at, self.start, self.delay, self.finetune, self.increment) for at in progress]

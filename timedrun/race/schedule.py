@@ -21,6 +21,8 @@ MOST_FAILURES: Final = 3
 Start = Callable[[Turn, str], tuple[int, bool]]
 """Runs a turn, with its label for progress lines, to its end; returns the exit code, and True if SIGINT came."""
 
+Note = Callable[[Turn], object]
+
 
 def schedule(sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds: bool = False) -> list[Turn]:
     """Return all runs in order: every side once a round, in an order that is reversed every other round (A B, B A,
@@ -37,13 +39,7 @@ def schedule(sides: Sequence[str], runs: int, first_seed: int, *, unpaired_seeds
 
 
 def run_all(
-    race: Race,
-    folder: Path,
-    start: Start,
-    note: Callable[[Turn], object],
-    *,
-    verb: str = "race",
-    clock: Callable[[], float] = time.monotonic,
+    race: Race, folder: Path, start: Start, note: Note, verb: str = "race", clock: Callable[[], float] = time.monotonic
 ) -> bool:
     """Run every planned turn, with a call of `note` before and after each; return True if SIGINT interrupted the runs.
 

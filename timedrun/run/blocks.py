@@ -44,11 +44,9 @@ class Outcome(Enum):
 
     @property
     def exit_code(self) -> ExitCode:
-        codes = {
-            Outcome.REACHED: ExitCode.OK,
-            Outcome.STOPPED: ExitCode.STOPPED_RESUMABLE,
-            Outcome.STOPPED_CLOSED: ExitCode.ERROR,
-        }
+        if self is Outcome.STOPPED:
+            return ExitCode.STOPPED_RESUMABLE
+        codes = {Outcome.REACHED: ExitCode.OK, Outcome.STOPPED_CLOSED: ExitCode.ERROR}
         return codes.get(self, ExitCode.TARGET_NOT_REACHED)
 
 

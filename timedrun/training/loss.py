@@ -52,3 +52,7 @@ def binary_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reductio
     if reduction == "none":
         return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="none").sum(dim=1)
     return F.binary_cross_entropy_with_logits(logits.float(), dense, reduction="sum") / len(logits)
+
+
+LOSSES = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy}
+"""Losses by the names that configs give them."""

@@ -186,6 +186,14 @@ def hidden_matrices(model: nn.Module) -> list[Tensor]:
     return [layer.weight for layer in layers[1:-1] if layer.weight.requires_grad]
 
 
+def _groups(params: list[Tensor], *, decay_vectors: bool = True) -> list[Group]:
+    """Return `params` as one group; with `decay_vectors` False those of one dimension as a second, without decay."""
+    whole: list[Group] = [{"params": params}]
+    matrices, vectors = ([param for param in params if (param.dim() > 1) is wanted] for wanted in (True, False))
+    apart: list[Group] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    return [group for group in (whole if decay_vectors else apart) if group["params"]]
+
+
 def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = False) -> Optimizer:
     """Build the optimizer that `config` names, over trainable parameters; a group keeps its peak rate as "initial_lr".
 
@@ -195,10 +203,11 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     """
     if fused and config.kind not in ("adamw", "decoupled_adamw"):
         raise ValueError(f"optimizer {config.kind} has no fused form; only adamw and decoupled_adamw do")
-    params = [param for param in model.parameters() if param.requires_grad]
+    trainable: list[Tensor] = [param for param in model.parameters() if param.requires_grad]
+    params = _groups(trainable, decay_vectors=config.decay_norms_and_biases)
     lr, momentum, decay = config.peak_lr, config.momentum, config.weight_decay
     betas = (momentum, config.beta2)
-    on_cuda = all(param.is_cuda for param in params)
+    on_cuda = all(param.is_cuda for param in trainable)
     optimizer: Optimizer
     if config.kind == "decoupled_sgd":
         optimizer = DecoupledSGD(params, lr, momentum, nesterov=config.nesterov, weight_decay=decay)
@@ -209,18 +218,18 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
     elif config.kind == "decoupled_adamw":
         optimizer = DecoupledAdamW(params, lr, betas, config.epsilon, decay)
     elif config.kind == "lamb":
-        matrices, others = ([p for p in params if (p.dim() > 1) is wanted] for wanted in (True, False))
-        kinds: list[Group] = [{"params": matrices}, {"params": others, "weight_decay": 0.0}]  # as in MLPerf's BERT
-        optimizer = Lamb([kind for kind in kinds if kind["params"]], lr, betas, config.epsilon, decay)
+        kinds = _groups(trainable, decay_vectors=False)  # as in MLPerf's BERT
+        optimizer = Lamb(kinds, lr, betas, config.epsilon, decay)
     elif config.kind == "adamw":
         optimizer = torch.optim.AdamW(params, lr, betas, config.epsilon, decay, fused=fused or on_cuda)
     else:
         hidden = hidden_matrices(model)
         chosen = {id(param) for param in hidden}
-        rest = [param for param in params if id(param) not in chosen]
-        groups: list[Group] = [{"params": hidden}, {"params": rest, "rule": "sgd", "lr": config.other_lr}]
+        rest: list[Tensor] = [param for param in trainable if id(param) not in chosen]
+        others = _groups(rest, decay_vectors=config.decay_norms_and_biases)
+        sgd: list[Group] = [{**group, "rule": "sgd", "lr": config.other_lr} for group in others]
         optimizer = Muon(
-            [group for group in groups if group["params"]],
+            [*_groups(hidden), *sgd],
             lr,
             momentum,
             weight_decay=decay,

@@ -250,3 +250,18 @@ def test_a_sparse_gradient_is_refused_before_any_group_is_changed() -> None:
     with pytest.raises(RuntimeError, match="nothing was changed"):
         DecoupledSGD([{"params": [dense]}, {"params": [sparse]}], lr=0.1).step()
     assert torch.equal(dense, torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("kind", ["sgd", "decoupled_sgd", "adamw", "decoupled_adamw", "lamb", "muon"])
+def test_norms_and_biases_need_not_decay(kind: Any) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(4, 2))
+    config = OptimizerConfig(kind=kind, peak_lr=0.1, other_lr=0.1, weight_decay=0.5, decay_norms_and_biases=False)
+    optimizer = build_optimizer(config, model)
+    decayed = {id(p): group["weight_decay"] > 0 for group in optimizer.param_groups for p in group["params"]}
+    assert [decayed[id(p)] for p in model.parameters()] == [p.dim() > 1 for p in model.parameters()]
+    before = [p.detach().clone() for p in model.parameters()]
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    moved = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
+    assert [p.dim() > 1 for p in model.parameters()] == moved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any, Literal
 
@@ -44,11 +45,11 @@ def compare_runs(
         unit = unit or (rules.unit if rules else "")
         intervals.append(_interval(old))
         then = run_result(old)
-        now, course, words = None, "unknown", ""
+        one = Repeat(number=original.number, seed=old.seed, original=then, problem=problem)
         if not problem:
             new = summarize(read(again.log))
-            now = run_result(new)
             course, words = compared_courses(old, new, unit)
+            one = replace(one, again=run_result(new), course=course, words=words)
             for groups in (differences(original, again), _not_recorded(original)):
                 for kind, names in groups.items():
                     differs[kind] |= names
@@ -56,17 +57,7 @@ def compare_runs(
                 differs["origin"].setdefault("config_digest", [old.config_digest, new.config_digest])
         if then.progress is not None and then.reached:
             points.append(then.progress)
-        runs.append(
-            Repeat(
-                number=original.number,
-                seed=old.seed,
-                original=then,
-                again=now,
-                course=course,  # type: ignore[arg-type]
-                words=words,
-                problem=problem,
-            )
-        )
+        runs.append(one)
     return _verdict(name, unit, runs, differs, points, min(intervals, default=0.0), given or {})
 
 

@@ -35,9 +35,9 @@ class Repeat:
     number: int
     seed: int | None
     original: RunResult
-    again: RunResult | None
-    course: Literal["equal", "differs", "unknown"]
-    words: str
+    again: RunResult | None = None
+    course: Literal["equal", "differs", "unknown"] = "unknown"
+    words: str = ""
     problem: str
 
 

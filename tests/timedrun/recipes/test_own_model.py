@@ -1,0 +1,107 @@
+"""Recipes on models of torchvision and timm: what is changed, scaled and refused."""
+
+import copy
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from timedrun.config import OptimizerConfig
+from timedrun.recipes import RECIPES, Training, recipe
+
+
+def trained(parts: Training, steps: int, size: int = 32) -> list[float]:
+    """Return the losses of a plain loop over one batch."""
+    model, optimizer, schedule, speed, loss_function = parts
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule.factor(step / steps * schedule.epochs))
+    images, labels = torch.randn(4, 3, size, size), torch.arange(4)
+    losses = []
+    for step in range(steps):
+        speed.before_step(model, step, step / steps)
+        inputs, targets = speed.batch(images, labels, 10)
+
+        def compute(reduced: bool) -> torch.Tensor:
+            loss = loss_function(model(inputs), targets)  # noqa: B023
+            loss.backward()
+            return loss.detach()
+
+        losses.append(speed.backward(compute, model).item())
+        speed.gradients(model)
+        optimizer.step()
+        optimizer.zero_grad()
+        speed.after_step(model)
+        rate.step()
+    return losses
+
+
+def resnets(torchvision: ModuleType) -> list[nn.Module]:
+    timm = pytest.importorskip("timm")
+    return [
+        torchvision.models.resnet18(num_classes=10),
+        timm.create_model("test_resnet", num_classes=10),
+    ]
+
+
+def test_mild_trains_resnets_of_torchvision_and_timm(torchvision: ModuleType) -> None:
+    for model in resnets(torchvision):
+        parts = recipe("mild", model, epochs=10, batch=4)
+        assert parts.model is model
+        speed = parts.methods
+        losses = trained(parts, 8)
+        assert all(loss > 0 for loss in losses)
+        done = dict(line.split(": ", 1) for line in speed.report)
+        assert "convolution" in done["blurpool"] and "ln(10)" in done["log_bias"]
+        assert done["progressive_resizing"].endswith("16..24 px") and done["ema"] == "nothing yet"
+
+
+def test_a_vision_transformer_is_refused_with_every_method_that_does_not_fit_and_the_way_on() -> None:
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("test_vit", num_classes=10, dynamic_img_size=False)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"(?s)blurpool: .*_resizing: .*without=\('blurpool', 'prog") as error:
+        recipe("mild", model, epochs=30)
+    assert "VisionTransformer, which was not changed" in str(error.value)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    adamw = OptimizerConfig(kind="adamw", peak_lr=1e-3, weight_decay=0.05)
+    parts = recipe("mild", model, epochs=30, optimizer=adamw, without=("blurpool", "progressive_resizing"))
+    assert isinstance(parts.optimizer, torch.optim.AdamW) and parts.optimizer.param_groups[0]["lr"] == 1e-3
+    assert trained(parts, 3, size=160)[-1] > 0
+
+
+def test_rate_and_decay_follow_the_batch_and_methods_do_not(torchvision: ModuleType) -> None:
+    for batch, rate, decay in ((0, 2.048, 5e-4), (2048, 2.048, 5e-4), (256, 0.256, 5e-4 / 8)):
+        parts = recipe("mild", torchvision.models.resnet18(), epochs=30, batch=batch)
+        group = parts.optimizer.param_groups[0]
+        assert (group["lr"], group["weight_decay"]) == (rate, decay)
+        assert {*parts.methods.methods} == {*RECIPES["mild"].methods}
+
+
+def test_the_schedule_has_the_length_asked_for_and_the_recipes_warm_up(torchvision: ModuleType) -> None:
+    model = torchvision.models.resnet18
+    assert recipe("mild", model(), epochs=30).schedule.epochs_scaled == 30
+    assert recipe("mild", model(), epochs=30).schedule.warmup_epochs_scaled == 8
+    assert recipe("mild_2026", model(), epochs=30).schedule.warmup_epochs_scaled == pytest.approx(8 / 3)
+
+
+def test_own_weights_are_kept_unless_new_ones_are_wanted(torchvision: ModuleType) -> None:
+    model = torchvision.models.resnet18()
+    before = model.conv1.weight.clone()
+    assert torch.equal(recipe("mild", model, epochs=30).model.get_submodule("conv1").weight, before)
+    new = torchvision.models.resnet18()
+    recipe("mild", new, epochs=30, initialize=True)
+    assert new.bn1.weight.min() >= 0 and new.bn1.weight.std() > 0.2
+    assert torch.equal(new.fc.bias, torch.full((1000,), -6.907755374908447))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("mlid", {}, "no recipe 'mlid'; did you mean mild"),
+        ("mild", {"epochs": 90}, "mild is meant for 9 to 66 epochs, not for 90"),
+        ("mild", {"without": ("sam",)}, "has no sam to leave out; it has log_bias, blurpool"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(name: str, given: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        recipe(name, nn.Linear(1, 1), **{"epochs": 30, **given})  # type: ignore[arg-type]

@@ -1,0 +1,44 @@
+"""The published recipes, number for number, and their ranges of budgets."""
+
+from dataclasses import fields
+
+import pytest
+
+from timedrun.recipes import RECIPES, budget_problem
+
+COMMON = {
+    "log_bias": {},
+    "channels_last": {},
+    "ema": {"half_life": 100, "update_interval": 20},
+    "blurpool": {"replace_convs": True, "replace_maxpools": True, "blur_first": True, "min_channels": 16},
+}
+RESIZING = {"start": 0.5, "delay": 0.4, "finetune": 0.2, "increment": 4, "interpolation": "nearest", "where": "batch"}
+METHODS = {
+    "mild": {**COMMON, "label_smoothing": {"smoothing": 0.08}, "progressive_resizing": RESIZING},
+}
+"""Of MosaicML's files of 2022."""
+DECAY = {"mild": 5e-4}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_and_numbers_are_the_published_ones(name: str) -> None:
+    recipe = RECIPES[name]
+    given = {m.name: {field.name: getattr(m, field.name) for field in fields(m)} for m in recipe.methods}
+    assert given == METHODS[name]
+    optimizer, schedule = recipe.optimizer, recipe.schedule
+    assert (optimizer.kind, optimizer.nesterov, optimizer.decay_norms_and_biases) == ("decoupled_sgd", False, True)
+    assert (optimizer.peak_lr, optimizer.momentum, optimizer.weight_decay) == (2.048, 0.875, DECAY[name])
+    assert (schedule.kind, schedule.epochs, schedule.warmup_epochs, schedule.scale_warmup) == ("cosine", 90, 8, False)
+    assert (recipe.train_size, recipe.eval_resize, recipe.eval_size, recipe.global_batch) == (176, 232, 224, 2048)
+    assert (recipe.loss, recipe.initialisation) == ("binary_cross_entropy", "kaiming_bn_uniform")
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_the_schedule_of_a_recipe_is_within_its_range(recipe: object) -> None:
+    assert not budget_problem(recipe.name, recipe.schedule.epochs_scaled)  # type: ignore[attr-defined]
+
+
+def test_a_budget_out_of_range_is_refused_with_the_range() -> None:
+    assert not budget_problem("mild", 66)
+    assert budget_problem("mild", 67).startswith("recipe mild is meant for 9 to 66 epochs, not for 67; ")
+    assert budget_problem("mild", 8).endswith("no recipe is meant for this budget")
