@@ -4,6 +4,7 @@ from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
 from timedrun.methods.ema import EMA, ema_update
+from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
@@ -22,6 +23,7 @@ REGISTRY: dict[str, type[Method]] = {
         ProgressiveResizing,
         ALiBi,
         SequenceLengthWarmup,
+        GradientClipping,
         EMA,
     )
 }
@@ -34,6 +36,7 @@ __all__ = [
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
+    "GradientClipping",
     "Hooks",
     "LabelSmoothing",
     "LogBias",
@@ -46,6 +49,7 @@ __all__ = [
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "clip_adaptive",
     "ema_update",
     "linear_log_constant_bias",
     "stack",
