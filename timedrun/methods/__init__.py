@@ -5,6 +5,7 @@ from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
 from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.ema import EMA, ema_update
+from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
@@ -33,6 +34,7 @@ REGISTRY: dict[str, type[Method]] = {
         SelectiveBackprop,
         SAM,
         LayerFreezing,
+        GradientClipping,
         EMA,
         SWA,
     )
@@ -49,6 +51,7 @@ __all__ = [
     "BlurPool",
     "ChannelsLast",
     "CutMix",
+    "GradientClipping",
     "Hooks",
     "LabelSmoothing",
     "LayerFreezing",
@@ -65,6 +68,7 @@ __all__ = [
     "blurpool",
     "channels_last",
     "cutmix",
+    "clip_adaptive",
     "ema_update",
     "linear_log_constant_bias",
     "mixup",

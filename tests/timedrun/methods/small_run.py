@@ -19,6 +19,7 @@ from timedrun.methods import (
     SequenceLengthWarmup,
     stack,
 )
+from timedrun.methods import EMA, REGISTRY, GradientClipping, Method, ProgressiveResizing, SequenceLengthWarmup, stack
 
 STEPS = 6
 EXAMPLES: dict[str, Method] = {
@@ -27,6 +28,7 @@ EXAMPLES: dict[str, Method] = {
     "sam": SAM(interval=2),
     "selective_backprop": SelectiveBackprop(start=0.0, interrupt=3),
     "swa": SWA(start=0.2, end=0.6),
+    "gradient_clipping": GradientClipping(by="adaptive", threshold=0.01),
     "progressive_resizing": ProgressiveResizing(delay=0.2, finetune=0.2, increment=1),
     "sequence_length_warmup": SequenceLengthWarmup(steps=STEPS, duration=1.0, min_length=4, max_length=16, step_size=4),
 }
