@@ -12,6 +12,7 @@ from timedrun.methods import (
     REGISTRY,
     SAM,
     SWA,
+    GradientClipping,
     LayerFreezing,
     Method,
     ProgressiveResizing,
@@ -19,7 +20,6 @@ from timedrun.methods import (
     SequenceLengthWarmup,
     stack,
 )
-from timedrun.methods import EMA, REGISTRY, GradientClipping, Method, ProgressiveResizing, SequenceLengthWarmup, stack
 
 STEPS = 6
 EXAMPLES: dict[str, Method] = {
