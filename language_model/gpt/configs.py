@@ -8,7 +8,7 @@ import torch
 
 from language_model.gpt.settings import GPT2_125M, GptConfig, GptDataConfig
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
-from timedrun.methods import ALiBi, SequenceLengthWarmup, stack
+from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup, stack
 from timedrun.training.schedule import StepSchedule
 
 OPENWEBTEXT_TARGET = 3.1826
@@ -56,6 +56,8 @@ class GptRunConfig(RunConfig):
             found.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
         if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
             found.append("method alibi needs --model.implementation gpt2; leave it out.")
+        if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):
+            found.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out.")
         if self.data.eval_sequences < 0:
             found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
         whole = torch.zeros(1, model.context, dtype=torch.uint8)

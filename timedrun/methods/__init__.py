@@ -3,10 +3,13 @@
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
+from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.ema import EMA, ema_update
+from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
+from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.stack import Stack, stack
@@ -22,6 +25,9 @@ REGISTRY: dict[str, type[Method]] = {
         ProgressiveResizing,
         ALiBi,
         SequenceLengthWarmup,
+        MixUp,
+        CutMix,
+        GradientClipping,
         EMA,
     )
 }
@@ -34,10 +40,13 @@ __all__ = [
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
+    "CutMix",
+    "GradientClipping",
     "Hooks",
     "LabelSmoothing",
     "LogBias",
     "Method",
+    "MixUp",
     "NoEffect",
     "ProgressiveResizing",
     "SequenceLengthWarmup",
@@ -46,8 +55,11 @@ __all__ = [
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "cutmix",
+    "clip_adaptive",
     "ema_update",
     "linear_log_constant_bias",
+    "mixup",
     "stack",
     "whiten",
     "whitening_weights",

@@ -39,13 +39,15 @@ class Stage(IntEnum):
     SAMPLES = 2
     """Each training image on its own, in the loader."""
     SIZE = 3
-    """Size of the inputs: resolution, rows and columns, sequence length."""
-    TARGETS = 4
-    MIXING = 5
+    """Size of the inputs: resolution, sequence length."""
+    REMOVAL = 4
+    """Rows, columns and regions left out of images of that size."""
+    TARGETS = 5
+    MIXING = 6
     """Combination of samples, after their targets are dense."""
-    STEP = 6
+    STEP = 7
     """Forward and backward passes, gradients, and which parameters train."""
-    WEIGHTS = 7
+    WEIGHTS = 8
     """Weights after the optimizer step."""
 
 
@@ -164,6 +166,15 @@ class Method:
 
     def hooks(self) -> Hooks:
         return Hooks()
+
+
+def require_images(name: str, inputs: Tensor) -> None:
+    """Raise ValueError unless `inputs`, of the method `name`, are images [N, C, H, W]."""
+    if inputs.dim() != 4:
+        raise ValueError(
+            f"{name} needs images [batch, channels, height, width], got {list(inputs.shape)}; remove it from the "
+            "methods of this model"
+        )
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Position, Stage
+from timedrun.methods.method import Hooks, Method, Position, Stage, require_images
 
 Interpolation = Literal["nearest", "bilinear"]
 Where = Literal["batch", "loader"]
@@ -79,11 +79,7 @@ class _ProgressiveResizingHooks(Hooks):
         return self._method.sizes(size, [progress])[0]
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
-        if inputs.dim() != 4:
-            raise ValueError(
-                f"progressive resizing needs images [batch, channels, height, width], got {list(inputs.shape)}; "
-                "remove it from the methods of this model"
-            )
+        require_images(self._method.name, inputs)
         method, width = self._method, inputs.shape[3]
         if method.where == "loader":
             if width < self._whole:  # a loop that never asks for `input_size` leaves this at 0: reported as no effect

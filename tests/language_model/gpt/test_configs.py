@@ -16,7 +16,7 @@ from language_model.gpt.model import build_model
 from timedrun.benchmark import find
 from timedrun.config_choice import read_config
 from timedrun.errors import UsageError
-from timedrun.methods import ALiBi, SequenceLengthWarmup
+from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup
 from timedrun.training.batch_plan import BatchPlan
 
 ALL = [
@@ -101,12 +101,14 @@ def test_shakespeare_has_nanogpts_settings_for_a_cpu() -> None:
 def test_contradicting_settings_and_settings_without_effect_are_reported() -> None:
     gpt2, modern = configs.shakespeare_baseline(), configs.shakespeare_modern()
     assert not any(function().problems() for function in ALL)
+    assert not replace(gpt2, methods=(GradientClipping(),), clip_norm=0.0).problems()
     for config, words in (
         (replace(gpt2, model=replace(gpt2.model, logit_softcap=15.0)), "model.logit_softcap has no effect"),
         (replace(modern, model=replace(modern.model, attention="eager")), "model.attention has no effect"),
         (replace(gpt2, data=replace(gpt2.data, eval_sequences=-1)), "data.eval_sequences is negative"),
         (replace(gpt2, optimizer=modern.optimizer), "optimizer muon needs --model.implementation modern"),
         (replace(modern, methods=(ALiBi(),)), "method alibi needs --model.implementation gpt2"),
+        (replace(gpt2, methods=(GradientClipping(),)), "add --clip-norm 0"),
         (replace(gpt2, methods=(ALiBi(train_sequence_length_scaling=0.2),)), "64"),
     ):
         assert any(words in problem for problem in config.problems()), words
