@@ -8,7 +8,7 @@ import torch
 
 from language_model.gpt.settings import GPT2_125M, GptConfig, GptDataConfig
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
-from timedrun.methods import ALiBi, SequenceLengthWarmup, stack
+from timedrun.methods import ALiBi, GradientClipping, SequenceLengthWarmup, stack
 from timedrun.training.schedule import StepSchedule
 
 OPENWEBTEXT_TARGET = 3.1826
@@ -56,6 +56,8 @@ class GptRunConfig(RunConfig):
             found.append("optimizer muon needs --model.implementation modern: GPT-2 fuses three matrices into one.")
         if self.methods and not gpt2 and any(isinstance(method, ALiBi) for method in self.methods):
             found.append("method alibi needs --model.implementation gpt2; leave it out.")
+        if self.clip_norm and any(isinstance(method, GradientClipping) for method in self.methods):
+            found.append("clip_norm would clip what gradient_clipping left; add --clip-norm 0 or leave the method out.")
         if self.data.eval_sequences < 0:
             found.append("data.eval_sequences is negative; --data.eval-sequences 0 evaluates the whole split.")
         whole = torch.zeros(1, model.context, dtype=torch.uint8)
@@ -119,6 +121,36 @@ def openwebtext_modern() -> GptRunConfig:
         schedule=StepSchedule(kind="trapezoid", steps=5_600, warmup_steps=100, cooldown_steps=2_400),
         optimizer=MUON,
         evaluation=EvaluationConfig(target=OPENWEBTEXT_TARGET, every=250 * 512, first=3_000 * 512),
+    )
+
+
+def openwebtext_52m() -> GptRunConfig:
+    """The baseline at 52 million parameters, the smallest of MosaicML's sizes of 2022: 4.7 billion tokens."""
+    baseline = openwebtext_baseline()
+    return replace(
+        baseline,
+        name="openwebtext_52m",
+        notes="MosaicML's gpt2_52m settings of 2022, with the own choices of openwebtext_baseline; the target is the"
+        " logarithm of the perplexity 30.88 stated for it. The schedule has not been run.",
+        model=replace(GPT2_125M, layers=8, hidden=512, heads=8),
+        schedule=StepSchedule(kind="cosine", steps=9_000, warmup_steps=90),
+        optimizer=replace(baseline.optimizer, peak_lr=1.5e-3),
+        evaluation=EvaluationConfig(target=3.4301, every=250 * 512, first=5_000 * 512),
+    )
+
+
+def openwebtext_83m() -> GptRunConfig:
+    """The baseline at 83 million parameters: 5.8 billion tokens."""
+    baseline = openwebtext_baseline()
+    return replace(
+        baseline,
+        name="openwebtext_83m",
+        notes="MosaicML's gpt2_83m settings of 2022, with the own choices of openwebtext_baseline; the target is the"
+        " logarithm of the perplexity 26.57 stated for it. The schedule has not been run.",
+        model=replace(GPT2_125M, layers=10, hidden=640, heads=10),
+        schedule=StepSchedule(kind="cosine", steps=11_000, warmup_steps=110),
+        optimizer=replace(baseline.optimizer, peak_lr=1e-3),
+        evaluation=EvaluationConfig(target=3.2798, every=250 * 512, first=6_500 * 512),
     )
 
 
