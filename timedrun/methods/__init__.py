@@ -10,6 +10,7 @@ from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
+from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.stack import Stack, stack
@@ -29,6 +30,7 @@ REGISTRY: dict[str, type[Method]] = {
         CutMix,
         GradientClipping,
         EMA,
+        NoOpModel,
     )
 }
 """Every method by its name, in the order in which the published configs stack them; a method that is added to a config
@@ -48,6 +50,7 @@ __all__ = [
     "Method",
     "MixUp",
     "NoEffect",
+    "NoOpModel",
     "ProgressiveResizing",
     "SequenceLengthWarmup",
     "Stack",
