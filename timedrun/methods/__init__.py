@@ -7,13 +7,17 @@ from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
+from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
+from timedrun.methods.sam import SAM
+from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.stack import Stack, stack
+from timedrun.methods.swa import SWA
 from timedrun.methods.whitening import whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
@@ -28,9 +32,13 @@ REGISTRY: dict[str, type[Method]] = {
         SequenceLengthWarmup,
         MixUp,
         CutMix,
+        SelectiveBackprop,
+        SAM,
+        LayerFreezing,
         GradientClipping,
         EMA,
         NoOpModel,
+        SWA,
     )
 }
 """Every method by its name, in the order in which the published configs stack them; a method that is added to a config
@@ -39,6 +47,8 @@ takes its place in this order."""
 __all__ = [
     "EMA",
     "REGISTRY",
+    "SAM",
+    "SWA",
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
@@ -46,12 +56,14 @@ __all__ = [
     "GradientClipping",
     "Hooks",
     "LabelSmoothing",
+    "LayerFreezing",
     "LogBias",
     "Method",
     "MixUp",
     "NoEffect",
     "NoOpModel",
     "ProgressiveResizing",
+    "SelectiveBackprop",
     "SequenceLengthWarmup",
     "Stack",
     "alibi",
