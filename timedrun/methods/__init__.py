@@ -13,6 +13,7 @@ from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
+from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
@@ -40,6 +41,7 @@ REGISTRY: dict[str, type[Method]] = {
         LayerFreezing,
         GradientClipping,
         EMA,
+        NoOpModel,
         SWA,
     )
 }
@@ -65,6 +67,7 @@ __all__ = [
     "Method",
     "MixUp",
     "NoEffect",
+    "NoOpModel",
     "ProgressiveResizing",
     "SelectiveBackprop",
     "SequenceLengthWarmup",
