@@ -11,6 +11,7 @@ from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
+from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
@@ -36,6 +37,7 @@ REGISTRY: dict[str, type[Method]] = {
         LayerFreezing,
         GradientClipping,
         EMA,
+        NoOpModel,
         SWA,
     )
 }
@@ -59,6 +61,7 @@ __all__ = [
     "Method",
     "MixUp",
     "NoEffect",
+    "NoOpModel",
     "ProgressiveResizing",
     "SelectiveBackprop",
     "SequenceLengthWarmup",
