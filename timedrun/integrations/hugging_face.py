@@ -48,8 +48,8 @@ class MethodsTrainer(Trainer):
     """Trainer that passes training batches through `speed`, whose `model` was already applied, and evaluates in
     `speed.evaluation`. Checkpoints hold the training weights and, in methods.pt, the methods' state for a resumption.
 
-    Raises ValueError for methods that repeat a step's passes (`backward`) if gradients are accumulated: the Trainer runs
-    each of its batches on its own.
+    Raises ValueError for methods that repeat a step's passes (`backward`) if gradients are accumulated: the Trainer
+    runs each of its batches on its own.
     """
 
     def __init__(self, speed: Stack, *args: Any, **kwargs: Any) -> None:
