@@ -3,7 +3,9 @@
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
+from timedrun.methods.colout import ColOut, colout
 from timedrun.methods.cutmix import CutMix, cutmix
+from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
@@ -28,6 +30,8 @@ REGISTRY: dict[str, type[Method]] = {
         ChannelsLast,
         LabelSmoothing,
         ProgressiveResizing,
+        ColOut,
+        CutOut,
         ALiBi,
         SequenceLengthWarmup,
         MixUp,
@@ -52,7 +56,9 @@ __all__ = [
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
+    "ColOut",
     "CutMix",
+    "CutOut",
     "GradientClipping",
     "Hooks",
     "LabelSmoothing",
@@ -70,7 +76,9 @@ __all__ = [
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "colout",
     "cutmix",
+    "cutout",
     "clip_adaptive",
     "ema_update",
     "linear_log_constant_bias",
