@@ -49,8 +49,8 @@ MEDIUM = replace(
     MILD,
     name="medium",
     source="MosaicML's Medium recipe of 2022 for ResNet-50 (Composer 0.7.1), schedules of 0.75 to 2.6 of 90 epochs, for"
-    " which MosaicML reports 78.1 to 79.5 %. Own choices: 135 epochs, as MosaicML's later repository fixes, and the target, the lower"
-    " end of what is reported.",
+    " which MosaicML reports 78.1 to 79.5 %. Own choices: 135 epochs, as MosaicML's later repository fixes, and the"
+    " target, the lower end of what is reported.",
     methods=(
         LogBias(),
         BlurPool(),
