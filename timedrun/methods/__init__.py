@@ -20,12 +20,13 @@ from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.stack import Stack, stack
 from timedrun.methods.swa import SWA
-from timedrun.methods.whitening import whiten, whitening_weights
+from timedrun.methods.whitening import Whitening, whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
     method.name: method
     for method in (
         LogBias,
+        Whitening,
         BlurPool,
         ChannelsLast,
         LabelSmoothing,
@@ -72,6 +73,7 @@ __all__ = [
     "SelectiveBackprop",
     "SequenceLengthWarmup",
     "Stack",
+    "Whitening",
     "alibi",
     "alibi_slopes",
     "blurpool",
