@@ -124,6 +124,36 @@ def openwebtext_modern() -> GptRunConfig:
     )
 
 
+def openwebtext_52m() -> GptRunConfig:
+    """The baseline at 52 million parameters, the smallest of MosaicML's sizes of 2022: 4.7 billion tokens."""
+    baseline = openwebtext_baseline()
+    return replace(
+        baseline,
+        name="openwebtext_52m",
+        notes="MosaicML's gpt2_52m settings of 2022, with the own choices of openwebtext_baseline; the target is the"
+        " logarithm of the perplexity 30.88 stated for it. The schedule has not been run.",
+        model=replace(GPT2_125M, layers=8, hidden=512, heads=8),
+        schedule=StepSchedule(kind="cosine", steps=9_000, warmup_steps=90),
+        optimizer=replace(baseline.optimizer, peak_lr=1.5e-3),
+        evaluation=EvaluationConfig(target=3.4301, every=250 * 512, first=5_000 * 512),
+    )
+
+
+def openwebtext_83m() -> GptRunConfig:
+    """The baseline at 83 million parameters: 5.8 billion tokens."""
+    baseline = openwebtext_baseline()
+    return replace(
+        baseline,
+        name="openwebtext_83m",
+        notes="MosaicML's gpt2_83m settings of 2022, with the own choices of openwebtext_baseline; the target is the"
+        " logarithm of the perplexity 26.57 stated for it. The schedule has not been run.",
+        model=replace(GPT2_125M, layers=10, hidden=640, heads=10),
+        schedule=StepSchedule(kind="cosine", steps=11_000, warmup_steps=110),
+        optimizer=replace(baseline.optimizer, peak_lr=1e-3),
+        evaluation=EvaluationConfig(target=3.2798, every=250 * 512, first=6_500 * 512),
+    )
+
+
 def shakespeare_nanogpt() -> GptRunConfig:
     """nanoGPT's CPU settings for characters of Shakespeare: 0.8 million parameters, 2,000 steps."""
     return GptRunConfig(

@@ -3,32 +3,47 @@
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
+from timedrun.methods.colout import ColOut, colout
 from timedrun.methods.cutmix import CutMix, cutmix
+from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
+from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
+from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
+from timedrun.methods.sam import SAM
+from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.stack import Stack, stack
-from timedrun.methods.whitening import whiten, whitening_weights
+from timedrun.methods.swa import SWA
+from timedrun.methods.whitening import Whitening, whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
     method.name: method
     for method in (
         LogBias,
+        Whitening,
         BlurPool,
         ChannelsLast,
         LabelSmoothing,
         ProgressiveResizing,
+        ColOut,
+        CutOut,
         ALiBi,
         SequenceLengthWarmup,
         MixUp,
         CutMix,
+        SelectiveBackprop,
+        SAM,
+        LayerFreezing,
         GradientClipping,
         EMA,
+        NoOpModel,
+        SWA,
     )
 }
 """Every method by its name, in the order in which the published configs stack them; a method that is added to a config
@@ -37,25 +52,35 @@ takes its place in this order."""
 __all__ = [
     "EMA",
     "REGISTRY",
+    "SAM",
+    "SWA",
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
+    "ColOut",
     "CutMix",
+    "CutOut",
     "GradientClipping",
     "Hooks",
     "LabelSmoothing",
+    "LayerFreezing",
     "LogBias",
     "Method",
     "MixUp",
     "NoEffect",
+    "NoOpModel",
     "ProgressiveResizing",
+    "SelectiveBackprop",
     "SequenceLengthWarmup",
     "Stack",
+    "Whitening",
     "alibi",
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "colout",
     "cutmix",
+    "cutout",
     "clip_adaptive",
     "ema_update",
     "linear_log_constant_bias",

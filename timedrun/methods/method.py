@@ -156,6 +156,8 @@ class Method:
     """Methods that cannot be combined with this one, by name, and the reason."""
     skips_parameters: ClassVar[bool] = False
     """Some trainable parameters get no gradient in some steps, which DistributedDataParallel must search for."""
+    profiling: ClassVar[bool] = False
+    """For measuring times alone: no result of a run with this method counts."""
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).

@@ -16,6 +16,8 @@ class Recipe:
     """Methods and hyper-parameters of a run on ImageNet-1k, as published or as chosen here; `source` says which."""
 
     name: str
+    series: str
+    """Recipes of one series divide the budgets among them."""
     source: str
     methods: tuple[Method, ...]
     optimizer: OptimizerConfig

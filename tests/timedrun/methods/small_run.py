@@ -7,11 +7,27 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from image_classification.model import ModelConfig, build_model
-from timedrun.methods import EMA, REGISTRY, GradientClipping, Method, ProgressiveResizing, SequenceLengthWarmup, stack
+from timedrun.methods import (
+    EMA,
+    REGISTRY,
+    SAM,
+    SWA,
+    GradientClipping,
+    LayerFreezing,
+    Method,
+    ProgressiveResizing,
+    SelectiveBackprop,
+    SequenceLengthWarmup,
+    stack,
+)
 
 STEPS = 6
 EXAMPLES: dict[str, Method] = {
     "ema": EMA(half_life=2, update_interval=2),
+    "layer_freezing": LayerFreezing(start=0.2, level=0.5),
+    "sam": SAM(interval=2),
+    "selective_backprop": SelectiveBackprop(start=0.0, interrupt=3),
+    "swa": SWA(start=0.2, end=0.6),
     "gradient_clipping": GradientClipping(by="adaptive", threshold=0.01),
     "progressive_resizing": ProgressiveResizing(delay=0.2, finetune=0.2, increment=1),
     "sequence_length_warmup": SequenceLengthWarmup(steps=STEPS, duration=1.0, min_length=4, max_length=16, step_size=4),
@@ -30,6 +46,8 @@ def small_model() -> nn.Module:
     model = build_model(
         ModelConfig(block="bottleneck", layers=(1, 2), widths=(4, 8), stem="imagenet", channels=3, classes=4), seed=1
     )
+    patches = nn.Conv2d(3, 24, 2)  # of a shape that can whiten
+    model.conv1 = nn.Sequential(patches, nn.Conv2d(24, 4, 7, 2, padding=3, bias=False))  # type: ignore[assignment]
     model.fc = nn.Sequential(nn.LayerNorm(32), nn.GroupNorm(2, 32), nn.Dropout(0.1), nn.Linear(32, 4))  # type: ignore[assignment]
     return model
 

@@ -1,0 +1,69 @@
+"""SAM: gradients taken at the worst point near the weights, so that training ends in a flat minimum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from timedrun.methods.method import Compute, Hooks, Method, Position, Stage
+
+
+class _SAMHooks(Hooks):
+    saved = ("steps",)
+
+    def __init__(self, method: SAM) -> None:
+        self._method = method
+        self.steps = 0
+
+    def backward(self, compute: Compute, model: nn.Module, at: Position) -> Tensor:
+        if (at.step + 1) % self._method.interval:
+            return compute(True)
+        loss = compute(False)  # each rank perturbs by the gradient of its own samples
+        weights = [parameter for parameter in model.parameters() if parameter.grad is not None]
+        kept = [weight.detach().clone() for weight in weights]
+        with torch.no_grad():
+            gradients = [weight.grad for weight in weights if weight.grad is not None]
+            norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(gradients))))
+            torch._foreach_mul_(gradients, self._method.rho / (norm + self._method.epsilon))
+            torch._foreach_add_([weight.detach() for weight in weights], gradients)
+        for weight in weights:
+            weight.grad = None
+        try:
+            compute(True)
+        finally:  # exactly: subtracting the perturbation would round
+            torch._foreach_copy_([weight.detach() for weight in weights], kept)
+        self.steps += 1
+        return loss
+
+    def effect(self) -> str | None:
+        return f"{self.steps} steps with the gradient of perturbed weights" if self.steps else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SAM(Method):
+    """Sharpness-aware minimization (Foret et al. 2020, arXiv 2010.01412) in every `interval`-th step.
+
+    Such a step runs forward and backward twice: at w, without a reduction over ranks, and at w + rho * g / (|g| + eps).
+    The optimizer steps from w with the second gradient; the loss reported is that at w. Whatever the forward pass draws
+    is drawn again, and batch norm's running statistics are updated by both, as in MosaicML Composer. With fp16, a
+    gradient that overflows makes the second one invalid, too, and the loss scaler skips the step.
+    """
+
+    name: ClassVar[str] = "sam"
+    stage: ClassVar[Stage] = Stage.STEP
+    rho: float = 0.05
+    """Norm of the perturbation; larger with a longer interval (0.5 at 10)."""
+    epsilon: float = 1e-12
+    interval: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.rho > 0 or self.epsilon < 0:
+            raise ValueError(f"sam needs rho above 0 and epsilon of 0 or more, not {self.rho} and {self.epsilon}")
+        if self.interval < 1:
+            raise ValueError(f"sam.interval is 1 step or more, not {self.interval}")
+
+    def hooks(self) -> Hooks:
+        return _SAMHooks(self)
