@@ -138,8 +138,9 @@ def imagenet_baseline() -> ImageRunConfig:
         benchmark="image_classification",
         name="imagenet_baseline",
         notes="Hyper-parameters of MosaicML's MLPerf Training v2.0 open submission, ResNet-50 baseline."
-        " Images are read from shards of their JPEG files, with pixels within rounding of the reference loader's"
-        " (--data.loader pillow).",
+        " Images are read from shards of their JPEG files. Evaluation images have the reference loader's pixels"
+        " (--data.loader pillow) within rounding, and so have training crops less than twice as large as the output;"
+        " larger ones are decoded at 1/2, 1/4 or 1/8, which is another filter.",
         dataset="imagenet",
         global_batch=2048,
         micro_batch=256,
