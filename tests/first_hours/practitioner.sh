@@ -63,6 +63,7 @@ with speed.evaluation(model):
 speed = stack(BlurPool(), EMA(half_life=1000, update_interval=1))
 model = torch.compile(speed.model(network().bfloat16()), backend="eager")
 for step in range(1, 1002):
+    speed.before_step(model, step - 1, step / 1002)
     nn.init.constant_(model.get_parameter("4.bias"), float(step > 1))
     speed.after_step(model)
 with speed.evaluation(model):
@@ -87,7 +88,8 @@ torch.manual_seed(dist.get_rank())
 speed = stack(LogBias(), EMA(half_life=4, update_interval=1))
 model = nn.parallel.DistributedDataParallel(speed.model(nn.Linear(4, 3)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(1, 9):
+for step in range(8):
+    speed.before_step(model, step, step / 8)
     model(torch.randn(8, 4)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()

@@ -22,12 +22,13 @@ from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.methods.stack import Stack, stack
 from timedrun.methods.swa import SWA
-from timedrun.methods.whitening import whiten, whitening_weights
+from timedrun.methods.whitening import Whitening, whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
     method.name: method
     for method in (
         LogBias,
+        Whitening,
         BlurPool,
         ChannelsLast,
         RandAugment,
@@ -78,6 +79,7 @@ __all__ = [
     "RandAugment",
     "SequenceLengthWarmup",
     "Stack",
+    "Whitening",
     "alibi",
     "alibi_slopes",
     "blurpool",
