@@ -207,9 +207,10 @@ def imagenet_methods() -> ImageRunConfig:
     )
 
 
-def _of_recipe(name: str, model: ModelConfig = RESNET50) -> ImageRunConfig:
-    """Return the config imagenet_NAME of the recipe `name`: its numbers, with the data of imagenet_baseline."""
-    recipe, baseline = RECIPES[name], imagenet_baseline()
+def _of_recipe(name: str, baseline: ImageRunConfig | None = None) -> ImageRunConfig:
+    """Return the config imagenet_NAME of the recipe `name`: its numbers, with the model and data of `baseline`, by
+    default imagenet_baseline."""
+    recipe, baseline = RECIPES[name], baseline or imagenet_baseline()
     return replace(
         baseline,
         name=f"imagenet_{name}",
@@ -217,7 +218,7 @@ def _of_recipe(name: str, model: ModelConfig = RESNET50) -> ImageRunConfig:
         recipe=name,
         global_batch=recipe.global_batch,
         loss=recipe.loss,
-        model=replace(model, initialisation=recipe.initialisation),
+        model=replace(baseline.model, initialisation=recipe.initialisation),
         data=replace(
             baseline.data,
             train_size=recipe.train_size,
@@ -250,6 +251,11 @@ def imagenet_mild_2026() -> ImageRunConfig:
 def imagenet_medium_2026() -> ImageRunConfig:
     """Medium with the same choices."""
     return _of_recipe("medium_2026")
+
+
+def imagenet_resnet101_2021() -> ImageRunConfig:
+    """MosaicML's composition of 2021 for ResNet-101 with numbers of our own, which are not published."""
+    return _of_recipe("resnet101_2021", imagenet_baseline_resnet101())
 
 
 def synthetic_smoke() -> ImageRunConfig:

@@ -41,10 +41,10 @@ for wrong in (
     lambda: stack(BlurPool()).model(transformer),
     lambda: stack(EMA()).verify(),
     lambda: stack([EMA()]),
-    lambda: stack(ProgressiveResizing()).batch(torch.ones(4, 16), labels, 0.0, 10),
-    lambda: stack(ProgressiveResizing()).batch(images, labels, 3, 10),
-    lambda: stack(ProgressiveResizing()).batch({"pixel_values": images}, labels, 0.0, 10),
-    lambda: stack(LabelSmoothing()).batch_dict({"pixel_values": images, "labels": labels}, 0.0),
+    lambda: stack(ProgressiveResizing()).batch(torch.ones(4, 16), labels, 10),
+    lambda: stack(ProgressiveResizing()).before_step(network(), 0, 3),
+    lambda: stack(ProgressiveResizing()).batch({"pixel_values": images}, labels, 10),
+    lambda: stack(LabelSmoothing()).batch_dict({"pixel_values": images, "labels": labels}),
     lambda: stack(BlurPool(), EMA()).load_state_dict(torch.load("resume.pt")["methods"]),
 ):
     try:
