@@ -28,9 +28,8 @@ class Trainer:
             EMA(half_life=5, update_interval=1),
         )
         shape = {"vocab_size": 256, "n_positions": LENGTH, "n_embd": 64, "n_layer": 2, "n_head": 4}
-        self.model = self.methods.model(
-            GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=None, eos_token_id=None))
-        )  # before it is sharded
+        network = GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=None, eos_token_id=None))
+        self.model = self.methods.model(network)  # before it is sharded
         for block in self.model.transformer.h:
             fully_shard(block)
         fully_shard(self.model)

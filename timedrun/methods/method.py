@@ -193,6 +193,6 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return this rank's part of each DTensor, such as fully_shard makes, and the other tensors as they are. Parts share
-    memory with their DTensors; operators on lists take no mixture of the two kinds."""
+    """Return this rank's part of each DTensor, such as fully_shard makes, and the other tensors as they are. A part
+    shares the memory of its DTensor; operators on lists take no mixture of the two kinds."""
     return [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]  # import: half a second
