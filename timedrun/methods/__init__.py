@@ -5,6 +5,8 @@ from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
 from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.ema import EMA, ema_update
+from timedrun.methods.factorize import Factorize
+from timedrun.methods.ghost_batch_norm import GhostBatchNorm
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.layer_freezing import LayerFreezing
@@ -15,8 +17,11 @@ from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
+from timedrun.methods.squeeze_excite import SqueezeExcite
 from timedrun.methods.stack import Stack, stack
+from timedrun.methods.stochastic_depth import StochasticDepth
 from timedrun.methods.swa import SWA
+from timedrun.methods.weight_standardization import WeightStandardization
 from timedrun.methods.whitening import whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
@@ -24,6 +29,11 @@ REGISTRY: dict[str, type[Method]] = {
     for method in (
         LogBias,
         BlurPool,
+        Factorize,
+        SqueezeExcite,
+        GhostBatchNorm,
+        WeightStandardization,
+        StochasticDepth,
         ChannelsLast,
         LabelSmoothing,
         ProgressiveResizing,
@@ -51,7 +61,12 @@ __all__ = [
     "BlurPool",
     "ChannelsLast",
     "CutMix",
+    "Factorize",
+    "GhostBatchNorm",
     "GradientClipping",
+    "SqueezeExcite",
+    "StochasticDepth",
+    "WeightStandardization",
     "Hooks",
     "LabelSmoothing",
     "LayerFreezing",
