@@ -12,9 +12,9 @@ def resized(height: int, width: int, short_side: int) -> tuple[int, int]:
 
 
 def central(side: int, size: int) -> int:
-    """Return the offset of the central `size` pixels of `side`, rounded as in torchvision's CenterCrop; negative if
-    `side` is shorter."""
-    return round((side - size) / 2)
+    """Return the offset of the central `size` pixels of `side`, as in torchvision's CenterCrop; negative if `side` is
+    shorter: CenterCrop then pads, with the odd pixel at the end, instead of rounding half to even."""
+    return round((side - size) / 2) if side >= size else -((size - side) // 2)
 
 
 def centre_windows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from image_classification.model import RESNET50, RESNET101, ModelConfig
+from image_classification.model import CIFAR10_MODEL, DIGITS_MODEL, RESNET50, RESNET101, ModelConfig
 from image_classification.settings import IMAGENET_MEAN, IMAGENET_STD, DataConfig
 from image_classification.settings import ImageRunConfig as ImageRunConfig
 from image_classification.stores.manifest import StoreConfig
@@ -16,16 +16,8 @@ from timedrun.training.schedule import Schedule
 DIGITS_TARGET = 0.991
 """892 of the 900 held-out images; a long run ends at 892 to 898. 0.993 was tried first: 1 in 10 long runs missed it."""
 
-DIGITS_MODEL = ModelConfig(
-    block="basic", layers=(1, 1, 1), widths=(16, 32, 64), stem="small", channels=1, classes=10, initialisation="kaiming"
-)
-
 DIGITS_DATA = DataConfig(source="digits", train_size=8, eval_size=8, eval_batch=900, mean=(0.305,), std=(0.376,))
 
-
-CIFAR10_MODEL = ModelConfig(
-    block="basic", layers=(3, 3, 3), widths=(16, 32, 64), stem="small", classes=10, initialisation="kaiming"
-)
 
 CIFAR10_DATA = DataConfig(
     source="cifar10",
@@ -146,8 +138,9 @@ def imagenet_baseline() -> ImageRunConfig:
         benchmark="image_classification",
         name="imagenet_baseline",
         notes="Hyper-parameters of MosaicML's MLPerf Training v2.0 open submission, ResNet-50 baseline."
-        " Images are read from shards of their JPEG files, with pixels within rounding of the reference loader's"
-        " (--data.loader pillow).",
+        " Images are read from shards of their JPEG files. Evaluation images have the reference loader's pixels"
+        " (--data.loader pillow) within rounding, and so have training crops less than twice as large as the output;"
+        " larger ones are decoded at 1/2, 1/4 or 1/8, which is another filter.",
         dataset="imagenet",
         global_batch=2048,
         micro_batch=256,
@@ -214,9 +207,10 @@ def imagenet_methods() -> ImageRunConfig:
     )
 
 
-def _of_recipe(name: str, model: ModelConfig = RESNET50) -> ImageRunConfig:
-    """Return the config imagenet_NAME of the recipe `name`: its numbers, with the data of imagenet_baseline."""
-    recipe, baseline = RECIPES[name], imagenet_baseline()
+def _of_recipe(name: str, baseline: ImageRunConfig | None = None) -> ImageRunConfig:
+    """Return the config imagenet_NAME of the recipe `name`: its numbers, with the model and data of `baseline`, by
+    default imagenet_baseline."""
+    recipe, baseline = RECIPES[name], baseline or imagenet_baseline()
     return replace(
         baseline,
         name=f"imagenet_{name}",
@@ -224,7 +218,7 @@ def _of_recipe(name: str, model: ModelConfig = RESNET50) -> ImageRunConfig:
         recipe=name,
         global_batch=recipe.global_batch,
         loss=recipe.loss,
-        model=replace(model, initialisation=recipe.initialisation),
+        model=replace(baseline.model, initialisation=recipe.initialisation),
         data=replace(
             baseline.data,
             train_size=recipe.train_size,
@@ -244,9 +238,24 @@ def imagenet_mild() -> ImageRunConfig:
     return _of_recipe("mild")
 
 
+def imagenet_medium() -> ImageRunConfig:
+    """MosaicML's Medium recipe of 2022, 67 to 234 epochs (78.1 to 79.5 %), number for number, here at 135."""
+    return _of_recipe("medium")
+
+
 def imagenet_mild_2026() -> ImageRunConfig:
     """Mild with antialiased sizes in multiples of 8, a ramp per step, scaled warm-up, no decay of norms and biases."""
     return _of_recipe("mild_2026")
+
+
+def imagenet_medium_2026() -> ImageRunConfig:
+    """Medium with the same choices."""
+    return _of_recipe("medium_2026")
+
+
+def imagenet_resnet101_2021() -> ImageRunConfig:
+    """MosaicML's composition of 2021 for ResNet-101 with numbers of our own, which are not published."""
+    return _of_recipe("resnet101_2021", imagenet_baseline_resnet101())
 
 
 def synthetic_smoke() -> ImageRunConfig:

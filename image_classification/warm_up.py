@@ -20,7 +20,7 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
     a step in it. Consecutive steps, since methods act differently in every few."""
     local, size = parts.batch.local, config.data.train_size
     whole, labels = _noise(ranks, local, parts.facts.channels, size)
-    seen: set[int] = set()
+    seen: set[torch.Size] = set()
     by_step = config.progress_unit == "step"
     per_epoch = max(1, parts.facts.train_samples // config.global_batch) if by_step else 1
     methods = stack(*config.methods)
@@ -30,8 +30,8 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
         loaded = methods.input_size(size, progress)
         images = whole if loaded == size else whole[:, :, :loaded, :loaded].contiguous()
         inputs, _ = methods.batch(images[:1], labels[:1], config.model.classes)
-        if inputs.shape[-1] not in seen:
-            seen.add(inputs.shape[-1])
+        if inputs.shape[2:] not in seen:
+            seen.add(inputs.shape[2:])
             first = done if by_step else 1
             for step in range(first, first + config.warm_up_steps):
                 yield epoch, step, Batch(images, labels, local * ranks.world_size)

@@ -41,10 +41,10 @@ for wrong in (
     lambda: stack(BlurPool()).model(transformer),
     lambda: stack(EMA()).verify(),
     lambda: stack([EMA()]),
-    lambda: stack(ProgressiveResizing()).batch(torch.ones(4, 16), labels, 0.0, 10),
-    lambda: stack(ProgressiveResizing()).batch(images, labels, 3, 10),
-    lambda: stack(ProgressiveResizing()).batch({"pixel_values": images}, labels, 0.0, 10),
-    lambda: stack(LabelSmoothing()).batch_dict({"pixel_values": images, "labels": labels}, 0.0),
+    lambda: stack(ProgressiveResizing()).batch(torch.ones(4, 16), labels, 10),
+    lambda: stack(ProgressiveResizing()).before_step(network(), 0, 3),
+    lambda: stack(ProgressiveResizing()).batch({"pixel_values": images}, labels, 10),
+    lambda: stack(LabelSmoothing()).batch_dict({"pixel_values": images, "labels": labels}),
     lambda: stack(BlurPool(), EMA()).load_state_dict(torch.load("resume.pt")["methods"]),
 ):
     try:
@@ -63,6 +63,7 @@ with speed.evaluation(model):
 speed = stack(BlurPool(), EMA(half_life=1000, update_interval=1))
 model = torch.compile(speed.model(network().bfloat16()), backend="eager")
 for step in range(1, 1002):
+    speed.before_step(model, step - 1, step / 1002)
     nn.init.constant_(model.get_parameter("4.bias"), float(step > 1))
     speed.after_step(model)
 with speed.evaluation(model):
@@ -87,7 +88,8 @@ torch.manual_seed(dist.get_rank())
 speed = stack(LogBias(), EMA(half_life=4, update_interval=1))
 model = nn.parallel.DistributedDataParallel(speed.model(nn.Linear(4, 3)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(1, 9):
+for step in range(8):
+    speed.before_step(model, step, step / 8)
     model(torch.randn(8, 4)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()

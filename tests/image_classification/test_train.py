@@ -23,7 +23,7 @@ from mlevents.runlog import RunLog
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import DataError
-from timedrun.methods import EMA, ChannelsLast, NoEffect, ProgressiveResizing
+from timedrun.methods import EMA, ChannelsLast, ColOut, NoEffect, ProgressiveResizing, stack
 from timedrun.run import checkpoint_file, timed_run
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path
@@ -149,6 +149,18 @@ def test_warm_up_sees_every_input_size_of_the_run() -> None:
     epochs = [epoch for epoch, _, _ in warm_up.train_batches(config, parts_of(config), ALONE)]
     assert {resizing.sizes(16, [(e - 1) / 10 for e in range(1, 11)])[e - 1] for e in epochs} == {8, 12, 16}
     assert len(epochs) == 3
+
+
+def test_warm_up_sees_sizes_that_differ_in_rows_alone() -> None:
+    methods = (ProgressiveResizing(start=0.5, delay=0.0, increment=1), ColOut(p_row=0.1, p_col=0.5))
+    config = replace(synthetic_smoke(), methods=methods, warm_up_steps=1)
+    config = replace(config, schedule=replace(config.schedule, epochs=10))
+    sizes = set()
+    for epoch, step, batch in warm_up.train_batches(config, parts_of(config), ALONE):
+        speed = stack(*methods)
+        speed.enter(step, config.progress(epoch))
+        sizes.add(tuple(speed.batch(batch.images, batch.labels, 10)[0].shape[2:]))
+    assert sizes == {(int(0.9 * side), side // 2) for side in (8, 9, 10, 11, 12, 13, 14, 15, 16)}
 
 
 RESIZING = ProgressiveResizing(start=0.5, delay=0.2, finetune=0.2, increment=4, where="loader")

@@ -139,7 +139,7 @@ def test_a_yaml_config_equals_the_json_config(tmp_path: Path) -> None:
     [
         ("methds-blurpool", "no config 'methds'. Did you mean digits_methods"),
         ("digits_method", "no config 'digits_method'. Did you mean digits_methods"),
-        ("methods+emma", "no method 'emma'. Did you mean ema? Methods: log_bias, blurpool"),
+        ("methods+emma", "no method 'emma'. Did you mean ema? Methods: log_bias, "),
         ("methods-emma", "digits_methods has no method 'emma'. Did you mean ema? It has: blurpool"),
         ("methods-blurpool-blurpool", "has no method 'blurpool'"),
         ("methods+ema", "has the method ema already; give fields to change: half_life=100.0, update_interval=20"),

@@ -62,6 +62,7 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         code, _, interrupted = run_child([*command, "--seed", str(turn.seed)])
         return code, interrupted
 
+    again = f"timedrun race {planned.benchmark} --resume {folder}"
     with race_file.locked(folder):
         missing = missing_parts(planned)
         settle(planned, folder)
@@ -70,7 +71,11 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
             for what, why in missing.items():
                 stdio.message(f"timedrun race: no {what}: {why}")
             plan_again(planned, folder)
-            interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder))
+            try:
+                interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder))
+            except OSError:
+                stdio.message(f"timedrun race: finished runs are kept; continue with `{again}`")
+                raise
         no_package = "the race was interrupted" if interrupted else missing.get("package", "")
         report = Report(planned, folder)
         if not arguments.json:  # the checks, the package and the figure take seconds
@@ -85,7 +90,6 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     else:
         stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
-        again = f"timedrun race {planned.benchmark} --resume {folder}"
         stdio.message(f"timedrun race: some runs are missing; continue with `{again}`")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, get_last_checkpoint
 
 from timedrun.methods import Stack
 
 STATE_FILE = "methods.pt"
+PLACES = ("before_step", "batch", "gradients", "after_step", "evaluation")
+"""Places of methods that a Trainer calls in any case."""
 
 
 class _Steps(TrainerCallback):
@@ -44,11 +47,14 @@ class _Steps(TrainerCallback):
 class MethodsTrainer(Trainer):
     """Trainer that passes training batches through `speed`, whose `model` was already applied, and evaluates in
     `speed.evaluation`. Checkpoints hold the training weights and, in methods.pt, the methods' state for a resumption.
+
+    Raises ValueError for methods that repeat a step's passes (`backward`) if gradients are accumulated: the Trainer
+    runs each of its batches on its own.
     """
 
     def __init__(self, speed: Stack, *args: Any, **kwargs: Any) -> None:
-        speed.require_places(("before_step", "batch", "gradients", "after_step", "evaluation"))
         super().__init__(*args, **kwargs)
+        speed.require_places((*PLACES, "backward") if self.args.gradient_accumulation_steps == 1 else PLACES)
         assert isinstance(self.model, nn.Module)
         self.speed, self._network = speed, self.model
         self.add_callback(_Steps(speed))
@@ -58,6 +64,14 @@ class MethodsTrainer(Trainer):
         self.speed.before_step(self._network, step, step / self.state.max_steps)
         changed = (self.speed.batch_dict(batch) for batch in epoch_iterator)
         return super().get_batch_samples(changed, num_batches, device)
+
+    def training_step(self, model: nn.Module, *given: Any, **named: Any) -> Tensor:
+        def compute(reduced: bool) -> Tensor:
+            with nullcontext() if reduced else self.accelerator.no_sync(model):
+                loss: Tensor = super(MethodsTrainer, self).training_step(model, *given, **named)
+            return loss
+
+        return self.speed.backward(compute, self._network)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         with self.speed.evaluation(self._network):

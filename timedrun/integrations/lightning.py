@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -9,21 +10,47 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 
 from timedrun.methods import Stack
 
+PLACES = ("before_step", "batch", "gradients", "after_step", "evaluation")
+"""Places of methods that MethodsCallback calls for any module."""
+
+
+class MethodsModule(LightningModule):
+    """Module whose optimizer step calls `speed.backward`, for methods that repeat a step's passes. The subclass sets
+    `speed`."""
+
+    speed: Stack
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        assert optimizer_closure is not None
+        passes = optimizer_closure
+        super().optimizer_step(epoch, batch_idx, optimizer, lambda: self.speed.backward(lambda reduced: passes(), self))
+
 
 class MethodsCallback(Callback):
     """Call `speed` around each optimizer step, evaluate in `speed.evaluation` and save its state in checkpoints.
 
-    The module applies `speed.model` to its network and passes each training batch to `speed.batch` itself.
+    The module applies `speed.model` to its network and passes each training batch to `speed.batch` itself. Methods that
+    repeat a step's passes (`backward`) need a MethodsModule without gradient accumulation; its `training_step` then
+    runs again, batch included.
     """
 
     def __init__(self, speed: Stack) -> None:
-        speed.require_places(("before_step", "batch", "gradients", "after_step", "evaluation"))
+        speed.require_places((*PLACES, "backward"))
         self._speed = speed
         self._steps = 0
         self._begun = -1
         self._evaluation = ExitStack()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not isinstance(pl_module, MethodsModule) or trainer.accumulate_grad_batches > 1:
+            try:
+                self._speed.require_places(PLACES)
+            except ValueError as error:
+                raise ValueError(
+                    f"{error}, or derive {type(pl_module).__name__} from MethodsModule and accumulate no gradients"
+                ) from None
         for optimizer in trainer.optimizers:
             self._speed.require_in(optimizer)
 

@@ -3,7 +3,9 @@
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
+from timedrun.methods.colout import ColOut, colout
 from timedrun.methods.cutmix import CutMix, cutmix
+from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.factorize import Factorize
 from timedrun.methods.ghost_batch_norm import GhostBatchNorm
@@ -13,6 +15,7 @@ from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
 from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
+from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
@@ -22,12 +25,13 @@ from timedrun.methods.stack import Stack, stack
 from timedrun.methods.stochastic_depth import StochasticDepth
 from timedrun.methods.swa import SWA
 from timedrun.methods.weight_standardization import WeightStandardization
-from timedrun.methods.whitening import whiten, whitening_weights
+from timedrun.methods.whitening import Whitening, whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
     method.name: method
     for method in (
         LogBias,
+        Whitening,
         BlurPool,
         Factorize,
         SqueezeExcite,
@@ -37,6 +41,8 @@ REGISTRY: dict[str, type[Method]] = {
         ChannelsLast,
         LabelSmoothing,
         ProgressiveResizing,
+        ColOut,
+        CutOut,
         ALiBi,
         SequenceLengthWarmup,
         MixUp,
@@ -46,6 +52,7 @@ REGISTRY: dict[str, type[Method]] = {
         LayerFreezing,
         GradientClipping,
         EMA,
+        NoOpModel,
         SWA,
     )
 }
@@ -60,9 +67,11 @@ __all__ = [
     "ALiBi",
     "BlurPool",
     "ChannelsLast",
+    "ColOut",
     "CutMix",
     "Factorize",
     "GhostBatchNorm",
+    "CutOut",
     "GradientClipping",
     "SqueezeExcite",
     "StochasticDepth",
@@ -74,15 +83,19 @@ __all__ = [
     "Method",
     "MixUp",
     "NoEffect",
+    "NoOpModel",
     "ProgressiveResizing",
     "SelectiveBackprop",
     "SequenceLengthWarmup",
     "Stack",
+    "Whitening",
     "alibi",
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "colout",
     "cutmix",
+    "cutout",
     "clip_adaptive",
     "ema_update",
     "linear_log_constant_bias",

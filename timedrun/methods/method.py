@@ -154,6 +154,8 @@ class Method:
     stage: ClassVar[Stage] = Stage.MODEL
     clashes: ClassVar[dict[str, str]] = {}
     """Methods that cannot be combined with this one, by name, and the reason."""
+    profiling: ClassVar[bool] = False
+    """For measuring times alone: no result of a run with this method counts."""
 
     @property
     def skips_parameters(self) -> bool:

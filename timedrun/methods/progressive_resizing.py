@@ -53,15 +53,18 @@ def resize(inputs: Tensor, scale: float, interpolation: Interpolation) -> Tensor
     return F.interpolate(inputs, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
-def fixed_size(model: nn.Module) -> tuple[str, object] | None:
-    """Return name and image size of a part that takes no other size, such as the patch embedding of a timm ViT."""
+def require_any_size(method: str, model: nn.Module) -> None:
+    """Raise ValueError if a part of `model` takes images of one size only, such as a timm ViT's patch embedding."""
     for name, part in model.named_modules():
         size = getattr(part, "img_size", None) if getattr(part, "strict_img_size", False) else None
         if type(part).__module__ == "torchvision.models.vision_transformer":
             size = getattr(part, "image_size", None)
         if size:
-            return name or type(part).__name__, size
-    return None
+            raise ValueError(
+                f"{method} trains on images of other sizes, but {name or type(part).__name__} of the model takes "
+                f"{size} px only; remove it from the methods, or create the model for any size (timm: "
+                "dynamic_img_size=True)"
+            )
 
 
 class _ProgressiveResizingHooks(Hooks):
@@ -139,11 +142,7 @@ class ProgressiveResizing(Method):
                 )
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        if fixed := fixed_size(model):
-            raise ValueError(
-                f"progressive_resizing trains on images of several sizes, but {fixed[0]} of the model takes {fixed[1]} "
-                "px only; remove it from the methods, or create the model for any size (timm: dynamic_img_size=True)"
-            )
+        require_any_size(self.name, model)
         return model, ""
 
     def hooks(self) -> Hooks:

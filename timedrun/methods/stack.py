@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from timedrun.errors import TimedrunError
 from timedrun.methods.method import PLACES, Compute, Hooks, Losses, Method, NoEffect, Position
 from timedrun.training.sampling import Indices
 
@@ -204,7 +205,12 @@ class Stack:
         return [f"{name}: {'; '.join(done) or 'nothing yet'}" for name, done in self._done().items()]
 
     def verify(self) -> None:
-        """Raise NoEffect naming every method that changed neither the model nor the run."""
+        """Raise NoEffect naming every method that changed neither the model nor the run, and TimedrunError for a
+        method for profiling."""
+        if profiling := [method.name for method in self.methods if method.profiling]:
+            raise TimedrunError(
+                f"{', '.join(profiling)} is for profiling: no result counts; remove it to train a model"
+            )
         if idle := [name for name, done in self._done().items() if not done]:
             raise NoEffect(
                 f"changed nothing in this run: {', '.join(idle)}; a result must not name a method that had no part in "

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from timedrun.methods.method import Hooks, Method, NoEffect, Position, Stage, unwrapped
 
 _CHUNK = 1024  # images at a time: the patches of a whole data set would not fit
 
@@ -42,13 +49,80 @@ def whiten(convolution: nn.Conv2d, images: Tensor, eps: float = 5e-4) -> None:
 
     Raises ValueError if the layer's shape does not fit 2 * C * k * k filters.
     """
-    if convolution.kernel_size[0] != convolution.kernel_size[1] or convolution.groups != 1:
-        raise ValueError("whitening needs a square kernel and one group; nothing was changed")
-    weights = whitening_weights(images, convolution.kernel_size[0], eps)
-    if weights.shape != convolution.weight.shape:
-        raise ValueError(
-            f"whitening computes weights {list(weights.shape)} for these images, but the convolution holds "
-            f"{list(convolution.weight.shape)}; nothing was changed; set {len(weights)} output channels"
-        )
-    convolution.weight.copy_(weights)
+    if mismatch := _mismatch(convolution):
+        raise ValueError(f"{mismatch}; nothing was changed")
+    convolution.weight.copy_(whitening_weights(images, convolution.kernel_size[0], eps))
     convolution.weight.requires_grad_(False)
+
+
+def _mismatch(convolution: nn.Conv2d) -> str:
+    """Return the reason for which `convolution` cannot hold whitening weights; empty: it can."""
+    side, channels = convolution.kernel_size[0], convolution.in_channels
+    if convolution.kernel_size != (side, side) or convolution.groups != 1 or parametrize.is_parametrized(convolution):
+        return "whitening needs a convolution with a square kernel, one group and no parametrization"
+    if convolution.out_channels != (wanted := 2 * channels * side**2):
+        return (
+            f"whitening of {channels} x {side} x {side} patches has {wanted} filters, but the convolution has "
+            f"{convolution.out_channels} output channels; set {wanted} output channels"
+        )
+    return ""
+
+
+def first_convolution(model: nn.Module) -> nn.Conv2d | None:
+    """Return the first Conv2d in the order of registration, which is the stem of every network known to us."""
+    return next((layer for layer in unwrapped(model).modules() if isinstance(layer, nn.Conv2d)), None)
+
+
+class _WhiteningHooks(Hooks):
+    saved = ("whitened",)
+
+    def __init__(self, eps: float) -> None:
+        self._eps = eps
+        self._convolution: nn.Conv2d | None = None
+        self.whitened = 0
+        """Images whose patches the weights whiten; 0 before the first batch."""
+
+    def before_step(self, model: nn.Module, at: Position) -> None:
+        self._convolution = None if self.whitened else first_convolution(model)
+
+    def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
+        if self._convolution is not None and not self.whitened:
+            whiten(self._convolution, inputs, self._eps)
+            if dist.is_available() and dist.is_initialized():
+                dist.broadcast(self._convolution.weight.detach(), src=0)
+            self.whitened = len(inputs)
+        return inputs, targets
+
+    def effect(self) -> str | None:
+        return f"first convolution whitens the patches of {self.whitened} images" if self.whitened else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whitening(Method):
+    """Whitening weights for the first convolution, frozen from the start (`whitening_weights`).
+
+    They are computed in the run, on the clock, from the first training batch (rank 0's): airbench takes 5,000 images.
+    The layer needs 2 * C * k * k output channels; a bias that it has is trained.
+    """
+
+    name: ClassVar[str] = "whitening"
+    stage: ClassVar[Stage] = Stage.MODEL
+    clashes: ClassVar[dict[str, str]] = {"weight_standardization": "both set the weights of the first convolution"}
+    eps: float = 5e-4
+    """Added to the eigenvalues: the larger, the less are rare patterns amplified."""
+
+    def __post_init__(self) -> None:
+        if not self.eps > 0:
+            raise ValueError(f"whitening.eps must be above 0, not {self.eps}")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        convolution = first_convolution(model)
+        if convolution is None:
+            raise NoEffect("whitening needs a model whose first layer is a convolution; found none")
+        if mismatch := _mismatch(convolution):
+            raise NoEffect(mismatch)
+        convolution.weight.requires_grad_(False)
+        return model, ""  # without weights, freezing alone is no whitening
+
+    def hooks(self) -> Hooks:
+        return _WhiteningHooks(self.eps)

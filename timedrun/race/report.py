@@ -213,7 +213,8 @@ class Report:
         logs = [result for result in self.checked if result.kind == "log"]
         strict, official = (sum(getattr(log, by) == "pass" for log in logs) for by in ("strict", "official"))
         ran = any(log.official != "not run" for log in logs)
-        by_official = f"{official} of {len(logs)}" if ran else "not run"
+        why = next((one.message for log in logs for one in log.findings if f"({one.rule})" in log.checker), "")
+        by_official = f"{official} of {len(logs)}" if ran else printable(f"not run{why and f': {why}'}")
         if logs and all(log.ruleset == BEYOND_MLPERF for log in logs):
             by_official = NOT_APPLICABLE
         lines.append(f"checks      strict: {strict} of {len(logs)} logs pass, official: {by_official}")

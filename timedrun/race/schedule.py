@@ -18,6 +18,8 @@ from timedrun.storage.result_files import ResultPaths, hold, new_folder
 MOST_FAILURES: Final = 3
 """Failures in a row that end a side."""
 
+MISSING: Final = "its log is missing; put it back and use --report"
+
 Start = Callable[[Turn, str], tuple[int, bool]]
 """Runs a turn, with its label for progress lines, to its end; returns the exit code, and True if SIGINT came."""
 
@@ -94,7 +96,7 @@ def _left(race: Race) -> str:
 
 
 def settle(race: Race, folder: Path) -> None:
-    """Note how runs ended that were going on when the race was killed.
+    """Note how runs ended that were going on when the race was killed, and which logs are missing or back.
 
     Raises:
         BlockingIOError: such a run still goes on.
@@ -105,6 +107,10 @@ def settle(race: Race, folder: Path) -> None:
             if paths.environment.is_file():
                 hold(paths)
             turn.status, turn.why = _outcome(paths, None, interrupted=True)
+        elif turn.status == "finished" and not paths_of(folder, turn).log.is_file():
+            turn.status, turn.why = "failed", MISSING
+        elif turn.why == MISSING and paths_of(folder, turn).log.is_file():
+            turn.status, turn.why = "finished", ""
 
 
 def plan_again(race: Race, folder: Path) -> None:

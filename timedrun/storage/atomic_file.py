@@ -143,8 +143,10 @@ def replace_text(path: Path, text: str, draft: str = DRAFT) -> None:
         with stream:
             stream.write(text.encode())
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
         aside.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a failed write names no file
+            error.filename = error.filename or str(path)
         raise
 
 

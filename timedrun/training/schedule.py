@@ -10,6 +10,10 @@ from typing import Literal, get_args
 
 Kind = Literal["constant", "cosine", "linear", "polynomial", "multistep", "trapezoid"]
 
+ROUNDING = 1e-9
+"""Far less than one step, in epochs. Both a position, 11 + 125 / 625, and a milestone, 35 x 0.32 = 11.200000000000001,
+are rounded, and a milestone at the start of a step must not be reached one step late."""
+
 
 def warm_up(at: float, length: float) -> float:
     """Return at / length, from exactly 0 at the start to 1 from `length` on; 1 everywhere if `length` is 0."""
@@ -33,7 +37,7 @@ def polynomial(progress: float, final: float = 0.0, power: float = 2.0) -> float
 
 def multistep(at: float, milestones: Sequence[float], factor: float) -> float:
     """Return `factor` to the power of the number of milestones reached; a milestone counts from the moment it names."""
-    return float(factor ** sum(at >= milestone for milestone in milestones))
+    return float(factor ** sum(at >= milestone - ROUNDING for milestone in milestones))
 
 
 def trapezoid(progress: float, final: float = 0.0, cooldown: float = 0.2) -> float:

@@ -60,12 +60,15 @@ def test_training_images_are_torchvisions_resized_crop_of_the_samples_box(
         assert np.array_equal(batch.images[sample].permute(1, 2, 0).numpy(), np.asarray(expected))
 
 
-def test_evaluation_images_are_torchvisions_resize_and_centre_crop(folder: Path, torchvision: ModuleType) -> None:
+@pytest.mark.parametrize("size", [32, 33, 41, 43, 46, 71])
+def test_evaluation_images_are_torchvisions_resize_and_centre_crop_also_padded(
+    folder: Path, torchvision: ModuleType, size: int
+) -> None:
     from torchvision.transforms import v2
 
-    transform = v2.Compose([v2.Resize(RESIZE), v2.CenterCrop(32)])
+    transform = v2.Compose([v2.Resize(RESIZE), v2.CenterCrop(size)])
     with _open(folder, train=False) as loader:
-        (batch,) = loader.batches([np.arange(30)], 0, 32)
+        (batch,) = loader.batches([np.arange(30)], 0, size)
     for sample, path in enumerate(_files(folder, "val")):
         assert np.array_equal(
             batch.images[sample].permute(1, 2, 0).numpy(), np.asarray(transform(Image.open(path).convert("RGB")))

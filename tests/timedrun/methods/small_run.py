@@ -54,6 +54,8 @@ def small_model() -> nn.Module:
     model = build_model(
         ModelConfig(block="bottleneck", layers=(1, 2), widths=(4, 8), stem="imagenet", channels=3, classes=4), seed=1
     )
+    patches = nn.Conv2d(3, 24, 2)  # of a shape that can whiten
+    model.conv1 = nn.Sequential(patches, nn.Conv2d(24, 4, 7, 2, padding=3, bias=False))  # type: ignore[assignment]
     model.fc = nn.Sequential(nn.LayerNorm(32), nn.GroupNorm(2, 32), nn.Dropout(0.1), nn.Linear(32, 4))  # type: ignore[assignment]
     return model
 

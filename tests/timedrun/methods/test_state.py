@@ -17,7 +17,7 @@ def run_of(name: str) -> SmallRun:
 def test_resuming_at_any_step_equals_no_interruption(name: str) -> None:
     whole = run_of(name)
     whole.steps(0, STEPS)
-    if name not in TOKENS:
+    if name not in TOKENS and not REGISTRY[name].profiling:
         whole.speed.verify()
     for interrupted in range(STEPS + 1):
         first = run_of(name)

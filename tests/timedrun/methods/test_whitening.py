@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from timedrun.methods import whiten, whitening_weights
+from timedrun.methods import NoEffect, Whitening, stack, whiten, whitening_weights
 
 
 def correlated_images(count: int = 40, size: int = 16) -> torch.Tensor:
@@ -52,3 +52,51 @@ def test_shapes_that_do_not_fit_are_refused_unchanged() -> None:
     assert torch.equal(layer.weight, before) and layer.weight.requires_grad
     with pytest.raises(ValueError, match="at least 12 patches"):
         whitening_weights(torch.randn(1, 3, 3, 3), 2)
+
+
+def test_a_run_whitens_with_its_first_batch_and_never_again() -> None:
+    speed, images = stack(Whitening()), correlated_images()
+    model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2), nn.ReLU(), nn.Conv2d(24, 24, 2)))
+    assert [parameter.requires_grad for parameter in model.parameters()] == [False, True, True, True]
+    with pytest.raises(NoEffect, match="whitening"):
+        speed.verify()
+    for step, batch in enumerate([images[:30], images[10:]]):
+        speed.before_step(model, step, 0.0)
+        assert speed.batch(batch, torch.zeros(len(batch)), 2)[0] is batch
+        speed.after_step(model)
+        torch.testing.assert_close(model[0].weight, whitening_weights(images[:30]))
+    assert speed.report == ["whitening: first convolution whitens the patches of 30 images"]
+
+
+def test_state_restored_after_a_warm_up_on_noise_has_the_first_batch_whiten() -> None:
+    speed, images = stack(Whitening()), correlated_images()
+    model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2)))
+    before = speed.state_dict()
+    for restored, batch in ((False, torch.randn(40, 3, 16, 16)), (True, images)):
+        if restored:
+            speed.load_state_dict(before)
+        speed.before_step(model, 0, 0.0)
+        speed.batch(batch, torch.zeros(40), 2)
+        torch.testing.assert_close(model[0].weight, whitening_weights(batch))
+
+
+def test_all_ranks_take_rank_0s_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_rank_0 = torch.full((24, 3, 2, 2), 7.0)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "broadcast", lambda tensor, src: tensor.copy_(of_rank_0))
+    speed = stack(Whitening())
+    model = speed.model(nn.Sequential(nn.Conv2d(3, 24, 2)))
+    speed.before_step(model, 0, 0.0)
+    speed.batch(correlated_images(), torch.zeros(40), 2)
+    assert torch.equal(model[0].weight, of_rank_0)
+
+
+@pytest.mark.parametrize("layer, words", [(nn.Linear(2, 2), "found none"), (nn.Conv2d(3, 8, 3), "set 54 output")])
+def test_a_model_without_a_first_convolution_that_fits_is_refused(layer: nn.Module, words: str) -> None:
+    with pytest.raises(NoEffect, match=words):
+        stack(Whitening()).model(nn.Sequential(layer))
+
+
+def test_an_eps_of_0_is_refused() -> None:
+    with pytest.raises(ValueError, match="whitening.eps must be above 0, not 0"):
+        Whitening(eps=0.0)

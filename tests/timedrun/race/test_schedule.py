@@ -100,6 +100,18 @@ def test_a_killed_race_goes_on_where_it_was(tmp_path: Path, plan: Plan, write_ru
     assert [turn.session for turn in race.turns] == ([0] * 4 if ended else [0] * 3 + [1]) + [1] * 2
 
 
+def test_a_run_whose_log_was_removed_is_named_and_counts_again_when_it_is_back(
+    tmp_path: Path, plan: Plan, write_run: WriteRun
+) -> None:
+    race = plan(runs=1)
+    race.turns[0].status = "finished"
+    settle(race, tmp_path)
+    assert race.turns[0].status == "failed" and "put it back" in race.turns[0].why
+    write_run(tmp_path / race.turns[0].side, race.turns[0].number)
+    settle(race, tmp_path)
+    assert (race.turns[0].status, race.turns[0].why) == ("finished", "")
+
+
 def test_a_race_that_runs_or_is_of_an_earlier_version_is_refused(tmp_path: Path, plan: Plan) -> None:
     plan().save(tmp_path)
     again = race_file.locked(tmp_path)

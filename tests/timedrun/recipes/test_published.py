@@ -15,9 +15,16 @@ COMMON = {
 RESIZING = {"start": 0.5, "delay": 0.4, "finetune": 0.2, "increment": 4, "interpolation": "nearest", "where": "batch"}
 METHODS = {
     "mild": {**COMMON, "label_smoothing": {"smoothing": 0.08}, "progressive_resizing": RESIZING},
+    "medium": {
+        **COMMON,
+        "label_smoothing": {"smoothing": 0.1},
+        "progressive_resizing": RESIZING,
+        "mixup": {"alpha": 0.2, "hard_partner": True},
+        "sam": {"rho": 0.5, "epsilon": 1e-12, "interval": 10},
+    },
 }
 """Of MosaicML's files of 2022."""
-DECAY = {"mild": 5e-4}
+DECAY = {"mild": 5e-4, "medium": 5e-4}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -40,5 +47,8 @@ def test_the_schedule_of_a_recipe_is_within_its_range(recipe: object) -> None:
 
 def test_a_budget_out_of_range_is_refused_with_the_range() -> None:
     assert not budget_problem("mild", 66)
-    assert budget_problem("mild", 67).startswith("recipe mild is meant for 9 to 66 epochs, not for 67; ")
+    assert budget_problem("mild", 67) == (
+        "recipe mild is meant for 9 to 66 epochs, not for 67; recipes for this budget: medium (67 to 234 epochs)"
+    )
+    assert "medium_2026 (67 to 234" in budget_problem("mild_2026", 234)
     assert budget_problem("mild", 8).endswith("no recipe is meant for this budget")

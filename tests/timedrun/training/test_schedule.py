@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -83,6 +84,18 @@ def test_cosine_ends_with_the_scaled_run() -> None:
 )
 def test_hand_computed_points(schedule: Schedule, at: float, expected: float) -> None:
     assert schedule.factor(at) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("batches", [7, 10, 390, 625, 1251])
+def test_a_milestone_is_reached_at_the_first_step_that_starts_there(batches: int) -> None:
+    """Steps by exact fractions of the decimals, for positions in epochs as a training loop computes them."""
+    for epochs in range(1, 100, 2):
+        for hundredths in range(4, 260, 8):
+            milestone = Fraction(epochs) * Fraction(hundredths, 100)
+            first = math.ceil(milestone * batches)
+            schedule = Schedule("multistep", 200, scale=hundredths / 100, milestones=(epochs,))
+            factors = [schedule.factor(step // batches + step % batches / batches) for step in (first - 1, first)]
+            assert factors == [1.0, 0.1], (epochs, hundredths)
 
 
 def test_functions_take_their_ends_from_their_arguments() -> None:

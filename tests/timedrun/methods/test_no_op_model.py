@@ -1,0 +1,50 @@
+"""No-op model: the shapes of a model without its work, and that no result of it counts."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from image_classification import SPEC
+from image_classification.configs import synthetic_smoke
+from image_classification.train import train
+from mlevents import keys, record
+from mlevents.runlog import RunLog
+from timedrun.config_choice import with_change
+from timedrun.distributed.process_group import ProcessGroup
+from timedrun.errors import TimedrunError
+from timedrun.methods import BlurPool, NoOpModel, stack
+from timedrun.run.progress import Progress
+from timedrun.run.timed_run import TimedRun
+
+
+def test_outputs_have_the_shape_of_the_models_and_one_parameter_a_gradient() -> None:
+    model, words = NoOpModel().model(nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 7)))
+    assert model(torch.zeros(3, 2, 8, 8)).shape == (3, 7)
+    assert model(torch.zeros(3, 6, dtype=torch.int64)).shape == (3, 6, 7)
+    assert words == "one scalar in place of 67 parameters"
+    nn.functional.mse_loss(model(torch.zeros(3, 1)), torch.ones(3, 7)).backward()
+    ((value),) = model.parameters()
+    assert value.grad == -2
+
+
+def test_it_replaces_the_model_after_all_other_surgery() -> None:
+    speed = stack(NoOpModel(), BlurPool())
+    speed.model(nn.Sequential(nn.Conv2d(16, 16, 3, 2), nn.Linear(4, 5)))
+    assert [line.split(":")[0] for line in speed.report] == ["blurpool", "no_op_model"]
+    with pytest.raises(TimedrunError, match="no_op_model is for profiling: no result counts"):
+        speed.verify()
+
+
+def test_a_run_that_would_reach_its_target_is_aborted(tmp_path: Path) -> None:
+    config = with_change(synthetic_smoke(), ("+", "no_op_model", {}))  # a target below chance
+    alone = ProcessGroup(0, 1, 0, torch.device("cpu"))
+    log = tmp_path / "result_0.txt"
+    with (
+        pytest.raises(TimedrunError, match="no result counts"),
+        TimedRun(config, SPEC, alone, RunLog(log), platform="", progress=Progress("test", shown=False)) as run,
+    ):
+        train(config, run)
+    assert record.read(log).status == keys.ABORTED
+    assert run.position.step == 8
