@@ -16,13 +16,15 @@ from timedrun.methods import stack
 
 
 def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, int, Batch]]:
-    """Yield `warm_up_steps` batches of noise for every input size of the run, each with an epoch that has this size and
-    a step in it. Consecutive steps, since methods act differently in every few."""
+    """Yield `warm_up_steps` batches of noise for every input size of the run, and for every number of samples that
+    methods select, each with an epoch that has them and a step in it. Consecutive steps, since methods act differently
+    in every few."""
     local, size = parts.batch.local, config.data.train_size
     whole, labels = _noise(ranks, local, parts.facts.channels, size)
-    seen: set[torch.Size] = set()
+    seen: set[tuple[torch.Size, frozenset[int]]] = set()
     by_step = config.progress_unit == "step"
-    per_epoch = max(1, parts.facts.train_samples // config.global_batch) if by_step else 1
+    batches = max(1, parts.facts.train_samples // config.global_batch)
+    per_epoch = batches if by_step else 1
     methods = stack(*config.methods)
     for epoch, done in product(range(1, config.total_epochs + 1), range(per_epoch)):
         progress = config.progress(epoch, done / per_epoch)
@@ -30,10 +32,15 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
         loaded = methods.input_size(size, progress)
         images = whole if loaded == size else whole[:, :, :loaded, :loaded].contiguous()
         inputs, _ = methods.batch(images[:1], labels[:1], config.model.classes)
-        if inputs.shape[2:] not in seen:
-            seen.add(inputs.shape[2:])
-            first = done if by_step else 1
-            for step in range(first, first + config.warm_up_steps):
+        first = done if by_step else 1
+        steps = range(first, first + config.warm_up_steps)
+        selected = set()
+        for step in steps:
+            methods.enter((epoch - 1) * batches + step, progress)
+            selected.add(len(methods.select(images[:, :1, :4, :4], labels, lambda images, labels: labels)[0]))
+        if (shapes := (inputs.shape[2:], frozenset(selected))) not in seen:
+            seen.add(shapes)
+            for step in steps:
                 yield epoch, step, Batch(images, labels, local * ranks.world_size)
 
 

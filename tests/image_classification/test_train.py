@@ -23,7 +23,7 @@ from mlevents.runlog import RunLog
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import DataError
-from timedrun.methods import EMA, ChannelsLast, ColOut, NoEffect, ProgressiveResizing, stack
+from timedrun.methods import EMA, ChannelsLast, ColOut, NoEffect, ProgressiveResizing, SelectiveBackprop, stack
 from timedrun.run import checkpoint_file, timed_run
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path
@@ -161,6 +161,13 @@ def test_warm_up_sees_sizes_that_differ_in_rows_alone() -> None:
         speed.enter(step, config.progress(epoch))
         sizes.add(tuple(speed.batch(batch.images, batch.labels, 10)[0].shape[2:]))
     assert sizes == {(int(0.9 * side), side // 2) for side in (8, 9, 10, 11, 12, 13, 14, 15, 16)}
+
+
+def test_warm_up_sees_the_batches_that_a_selection_leaves() -> None:
+    base = synthetic_smoke()
+    config = replace(base, methods=(SelectiveBackprop(),), schedule=replace(base.schedule, epochs=10))
+    epochs = {epoch for epoch, _, _ in warm_up.train_batches(config, parts_of(config), ALONE)}
+    assert epochs == {1, 6}  # from half of the run on
 
 
 RESIZING = ProgressiveResizing(start=0.5, delay=0.2, finetune=0.2, increment=4, where="loader")

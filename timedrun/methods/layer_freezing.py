@@ -11,9 +11,11 @@ from torch import nn
 from timedrun.methods.method import Hooks, Method, NoEffect, Position, Stage
 
 
-def layers_of(model: nn.Module) -> list[nn.Module]:
-    """Return the modules that hold parameters themselves, in order of registration."""
-    return [module for module in model.modules() if module._parameters]
+def layers_of(model: nn.Module) -> list[list[nn.Parameter]]:
+    """Return the trainable parameters of each module that holds some itself, in order of registration."""
+    layers = ([p for p in module._parameters.values() if p is not None] for module in model.modules())
+    trainable = ([parameter for parameter in layer if parameter.requires_grad] for layer in layers)
+    return [layer for layer in trainable if layer]
 
 
 class _LayerFreezingHooks(Hooks):
@@ -22,18 +24,21 @@ class _LayerFreezingHooks(Hooks):
     def __init__(self, method: LayerFreezing) -> None:
         self._method = method
         self.frozen = 0
-        self._applied = 0  # not saved: a resumed process freezes them again
+        self._applied = 0  # not saved: the process that resumes freezes them again
+        self._layers: list[list[nn.Parameter]] | None = None
 
     def before_step(self, model: nn.Module, at: Position) -> None:
-        wanted = self._method.count(len(layers_of(model)), at.progress) if at.progress > self._method.start else 0
-        if wanted <= self._applied:
+        if self._layers is None:
+            self._layers = layers_of(model)
+        self.frozen = self._method.count(len(self._layers), at.progress)
+        if self.frozen == self._applied:
             return
-        for layer in layers_of(model)[self._applied : wanted]:
-            for parameter in layer._parameters.values():
-                if parameter is not None:
-                    parameter.requires_grad_(False)
+        for number, layer in enumerate(self._layers):  # a parameter of two layers is frozen with the later one
+            for parameter in layer:
+                parameter.requires_grad_(number >= self.frozen)
+                if not parameter.requires_grad:
                     parameter.grad = None  # or the optimizer would use it once more
-        self._applied = self.frozen = wanted
+        self._applied = self.frozen
 
     def effect(self) -> str | None:
         return f"{self.frozen} layers frozen" if self.frozen else None
@@ -41,11 +46,12 @@ class _LayerFreezingHooks(Hooks):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerFreezing(Method):
-    """Frozen layers, from the first on, whose number grows linearly from 0 at `start` to `level` of all at the end of
-    the run; never the last one (Brock et al. 2017, arXiv 1706.04983, in the form of MosaicML Composer).
+    """Frozen layers, from the first on, whose number grows linearly from 0 at `start` to `level` of all but the last at
+    the end of the run (Brock et al. 2017, arXiv 1706.04983, in the form of MosaicML Composer, which counts layers
+    without parameters, too).
 
-    Frozen parameters keep their values; running statistics of batch norm go on. A compiled model is compiled again each
-    time. The number is a function of progress alone, so that a resumed run freezes the same layers.
+    Frozen parameters keep their values; running statistics of batch norm go on. The number is a function of progress
+    alone. A compiled model is compiled again at each change, and not at all after torch's limit of 8 (with a warning).
     """
 
     name: ClassVar[str] = "layer_freezing"
@@ -61,9 +67,9 @@ class LayerFreezing(Method):
             )
 
     def count(self, layers: int, progress: float) -> int:
-        """Return the number of `layers` that are frozen at `progress`."""
+        """Return how many of `layers` are frozen at `progress`."""
         elapsed = min(max((progress - self.start) / (1 - self.start), 0.0), 1.0)
-        return min(math.floor(self.level * elapsed * layers + 1e-9), layers - 1)
+        return math.floor(self.level * elapsed * (layers - 1) + 1e-9)
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         if len(layers_of(model)) < 2:

@@ -26,8 +26,11 @@ class _SAMHooks(Hooks):
         kept = [weight.detach().clone() for weight in weights]
         with torch.no_grad():
             gradients = [weight.grad for weight in weights if weight.grad is not None]
-            norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(gradients))))
-            torch._foreach_mul_(gradients, self._method.rho / (norm + self._method.epsilon))
+            norm = nn.utils.get_total_norm(gradients)
+            scale = torch.where(norm.isfinite(), self._method.rho / (norm + self._method.epsilon), 0.0)
+            torch._foreach_mul_(gradients, scale)
+            for gradient in gradients:  # inf * 0; NaN weights would enter batch norm's statistics, which are kept
+                gradient.nan_to_num_(nan=0.0)
             torch._foreach_add_([weight.detach() for weight in weights], gradients)
         for weight in weights:
             weight.grad = None
@@ -48,8 +51,9 @@ class SAM(Method):
 
     Such a step runs forward and backward twice: at w, without a reduction over ranks, and at w + rho * g / (|g| + eps).
     The optimizer steps from w with the second gradient; the loss reported is that at w. Whatever the forward pass draws
-    is drawn again, and batch norm's running statistics are updated by both, as in MosaicML Composer. With fp16, a
-    gradient that overflows makes the second one invalid, too, and the loss scaler skips the step.
+    is drawn again, and batch norm's running statistics are updated by both, as in MosaicML Composer; unlike there, both
+    passes see the same mixed batch. A first gradient that is not finite perturbs nothing: with fp16 the second pass
+    overflows like the first, on whichever rank, and the loss scaler skips the step.
     """
 
     name: ClassVar[str] = "sam"

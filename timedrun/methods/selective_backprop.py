@@ -37,7 +37,7 @@ class _SelectiveBackpropHooks(Hooks):
         scored = inputs
         if method.scale != 1:
             scored = F.interpolate(inputs, scale_factor=method.scale, mode="bilinear", align_corners=False)
-        order = torch.argsort(losses(scored, targets))
+        order = torch.argsort(losses(scored, targets), stable=True)
         drawn = at.random(method.name).choice(count, size=kept, replace=False, p=keep_probabilities(count, method.keep))
         chosen = order[torch.from_numpy(np.sort(drawn)).to(order.device, non_blocking=True)]
         self.batches += 1

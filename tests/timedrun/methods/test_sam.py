@@ -55,18 +55,21 @@ def test_steps_between_are_ordinary() -> None:
     assert speed.report == ["sam: 2 steps with the gradient of perturbed weights"]
 
 
-def test_a_gradient_that_overflows_leaves_the_weights_and_an_invalid_gradient() -> None:
-    model = nn.Linear(1, 1, bias=False)
-    before = copy.deepcopy(model.state_dict())
+def test_a_first_gradient_that_overflows_perturbs_nothing_so_that_the_second_overflows_alike() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    before, inputs, losses = copy.deepcopy(model[0].state_dict()), torch.randn(8, 2), []
 
     def compute(reduced: bool) -> Tensor:
-        loss = model.weight.sum() * float("inf")
-        loss.backward()
-        return loss.detach()
+        loss = (model(inputs) ** 3).sum() * 100
+        torch.autograd.backward(loss, torch.tensor(3e38))  # as a loss scale that is too large
+        losses.append(loss.detach())
+        return losses[-1]
 
     SAM().hooks().backward(compute, model, Position(0, 0.0))
-    assert torch.equal(model.weight.detach(), before["weight"])
-    assert model.weight.grad is not None and not model.weight.grad.isfinite().any()
+    assert losses[0] == losses[1]
+    assert all(torch.equal(value, model[0].state_dict()[name]) for name, value in before.items())
+    assert model[0].weight.grad is not None and not model[0].weight.grad.isfinite().all()
+    assert all(buffer.isfinite().all() for buffer in model.buffers())
 
 
 def test_an_error_in_the_second_pass_leaves_the_weights() -> None:
