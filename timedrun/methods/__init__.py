@@ -1,6 +1,7 @@
 """Published methods that train a model faster, each usable alone or in a stack."""
 
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
+from timedrun.methods.augmix import AugMix
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
 from timedrun.methods.colout import ColOut, colout
@@ -15,6 +16,7 @@ from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
+from timedrun.methods.randaugment import RandAugment
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
@@ -29,14 +31,16 @@ REGISTRY: dict[str, type[Method]] = {
         Whitening,
         BlurPool,
         ChannelsLast,
+        RandAugment,
+        AugMix,
         LabelSmoothing,
+        MixUp,
+        CutMix,
         ProgressiveResizing,
         ColOut,
         CutOut,
         ALiBi,
         SequenceLengthWarmup,
-        MixUp,
-        CutMix,
         SelectiveBackprop,
         SAM,
         LayerFreezing,
@@ -55,6 +59,7 @@ __all__ = [
     "SAM",
     "SWA",
     "ALiBi",
+    "AugMix",
     "BlurPool",
     "ChannelsLast",
     "ColOut",
@@ -70,6 +75,7 @@ __all__ = [
     "NoEffect",
     "NoOpModel",
     "ProgressiveResizing",
+    "RandAugment",
     "SelectiveBackprop",
     "SequenceLengthWarmup",
     "Stack",
@@ -78,10 +84,10 @@ __all__ = [
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "clip_adaptive",
     "colout",
     "cutmix",
     "cutout",
-    "clip_adaptive",
     "ema_update",
     "linear_log_constant_bias",
     "mixup",

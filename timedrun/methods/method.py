@@ -87,7 +87,7 @@ class Hooks:
     def augment(self, images: Tensor, samples: Indices, epoch: int, seed: int) -> Tensor:
         """Change loaded training images (N, C, H, W) of 8 bits: each by its number in `samples`, epoch and seed.
 
-        Called in a loader's thread, ahead of the step that uses the images.
+        Called in a loader's thread for images on the training device, ahead of the step that uses them.
         """
         return images
 
