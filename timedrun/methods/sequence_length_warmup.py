@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import ClassVar, Literal
 
 from torch import Tensor
@@ -120,7 +119,7 @@ class SequenceLengthWarmup(Method):
     @property
     def warming(self) -> int:
         """Optimizer steps of the warm-up."""
-        return int(Fraction(str(self.duration)) * self.steps)
+        return int(self.duration * self.steps + 1e-9)  # 0.29 x 100 = 28.999999999999996
 
     def length(self, progress: float) -> int:
         """Return the sequence length at `progress` of the run."""

@@ -75,7 +75,7 @@ def test_composers_lengths_are_those_of_a_loop_that_adds_an_increment_every_n_st
     method = SequenceLengthWarmup(
         steps=steps, duration=duration, min_length=low, max_length=high, step_size=step_size, pacing="composer_2022"
     )
-    every = int(steps * duration) // increments
+    every = int(steps * duration + 1e-9) // increments
     grown, left = 0, every
     for step in range(steps):
         if left == 0:
