@@ -66,7 +66,7 @@ def method_hints(methods: Iterable[Method], epochs: int | None, dataset: str) ->
     for card in known:
         if epochs is not None and epochs < card.least_epochs:
             found.append(
-                f"{card.name} is a regularizer, which cost accuracy in runs of ImageNet below about {card.least_epochs} "
+                f"{card.name} is a regularizer, which cost accuracy on ImageNet below about {card.least_epochs} "
                 f"epochs; this run has {epochs} of {dataset}: compare it with a run without it"
             )
     return found
