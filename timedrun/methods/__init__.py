@@ -8,6 +8,8 @@ from timedrun.methods.colout import ColOut, colout
 from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
+from timedrun.methods.factorize import Factorize
+from timedrun.methods.ghost_batch_norm import GhostBatchNorm
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.layer_freezing import LayerFreezing
@@ -20,8 +22,11 @@ from timedrun.methods.randaugment import RandAugment
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
+from timedrun.methods.squeeze_excite import SqueezeExcite
 from timedrun.methods.stack import Stack, stack
+from timedrun.methods.stochastic_depth import StochasticDepth
 from timedrun.methods.swa import SWA
+from timedrun.methods.weight_standardization import WeightStandardization
 from timedrun.methods.whitening import Whitening, whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
@@ -30,6 +35,11 @@ REGISTRY: dict[str, type[Method]] = {
         LogBias,
         Whitening,
         BlurPool,
+        Factorize,
+        SqueezeExcite,
+        GhostBatchNorm,
+        WeightStandardization,
+        StochasticDepth,
         ChannelsLast,
         RandAugment,
         AugMix,
@@ -64,8 +74,13 @@ __all__ = [
     "ChannelsLast",
     "ColOut",
     "CutMix",
+    "Factorize",
+    "GhostBatchNorm",
     "CutOut",
     "GradientClipping",
+    "SqueezeExcite",
+    "StochasticDepth",
+    "WeightStandardization",
     "Hooks",
     "LabelSmoothing",
     "LayerFreezing",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
@@ -154,10 +154,13 @@ class Method:
     stage: ClassVar[Stage] = Stage.MODEL
     clashes: ClassVar[dict[str, str]] = {}
     """Methods that cannot be combined with this one, by name, and the reason."""
-    skips_parameters: ClassVar[bool] = False
-    """Some trainable parameters get no gradient in some steps, which DistributedDataParallel must search for."""
     profiling: ClassVar[bool] = False
     """For measuring times alone: no result of a run with this method counts."""
+
+    @property
+    def skips_parameters(self) -> bool:
+        """Return True if some trainable parameters get no gradient in some steps, for which DDP must search."""
+        return False
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).
@@ -190,3 +193,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's part of each DTensor, such as fully_shard makes, and the other tensors as they are. A part
+    shares the memory of its DTensor; operators on lists take no mixture of the two kinds."""
+    return [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]  # import: half a second
