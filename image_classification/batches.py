@@ -185,12 +185,16 @@ class ImageBatches:
             raise DataError(" ".join(found))
 
     def _augmented(self, batch: LoadedBatch, part: sampling.Indices, epoch: int) -> LoadedBatch:
-        """Pad, crop and flip images of sources in memory, which loaders of stored images do on their own; then let the
-        methods change them."""
-        config, images = self.config, batch.images
+        """Pad, crop and flip images of sources in memory, which loaders of stored images do on their own; then, once
+        the batch is finished on the training device, let the methods change it."""
+        config, images, finish = self.config, batch.images, batch.finish
         if config.source != "image_folder" and (config.padding or config.flip):
             images = pad_crop_flip(images, part, seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip)
-        return replace(batch, images=self._augment(images, part, epoch))
+        return replace(
+            batch,
+            images=images,
+            finish=lambda there: self._augment(there if finish is None else finish(there), part, epoch),
+        )
 
     def _drop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None

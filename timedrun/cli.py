@@ -42,8 +42,8 @@ VERBS: Final = {
         "package": "package result sets in MLPerf's layout",
     },
     "Inspect": {
-        "list": "list benchmarks and their configs",
-        "show": "show the settings of a config, or how two configs differ",
+        "list": "list benchmarks and their configs, or `list methods`",
+        "show": "show the settings of a config, how two configs differ, or `show method NAME`",
         "new": "write a benchmark to start from",
         "doctor": "report the hardware and software that a run can use",
         "completion": 'print the completion script of a shell: eval "$(timedrun completion bash)"',

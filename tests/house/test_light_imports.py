@@ -28,7 +28,10 @@ def test_a_module_of_the_check_and_score_path_imports_nothing_heavy(module: str)
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["race", "--help"], ["list"], ["completion", "bash"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "--help"], ["race", "--help"], ["list"], ["list", "methods"], ["completion", "bash"]],
+)
 def test_help_and_list_import_nothing_heavy(words: list[str]) -> None:
     probe = (
         "import sys, timedrun.cli\n"

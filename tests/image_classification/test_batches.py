@@ -152,6 +152,34 @@ def test_the_training_split_is_closed_if_the_evaluation_split_cannot_be_opened(
     assert training.closed == 1
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_methods_change_training_images_once_their_loader_has_finished_them(
+    recorded: dict[bool, Recorded], monkeypatch: pytest.MonkeyPatch, prefetch: int
+) -> None:
+    """A loader may finish its crops on the training device: what it reads ahead are not yet images."""
+    seen: list[tuple[int, tuple[int, ...]]] = []
+
+    def augment(images: torch.Tensor, samples: sampling.Indices, epoch: int) -> torch.Tensor:
+        assert (images[:, 0, 0, 0].numpy() == samples + 100).all()
+        seen.append((epoch, tuple(images.shape)))
+        return images + 50
+
+    made = Recorded.batches
+
+    def unfinished(loader: Recorded, *arguments: Any) -> Iterator[LoadedBatch]:
+        for batch in made(loader, *arguments):
+            yield replace(batch, finish=lambda images: images[:, :, 1:, 1:] + 100)
+
+    monkeypatch.setattr(Recorded, "batches", unfinished)
+    with ImageBatches(replace(FOLDER, prefetch=prefetch), None, ALONE, global_batch=5, seed=1, augment=augment) as data:
+        for batch in data.train(3):
+            values = (batch.labels + 150).to(torch.uint8).view(-1, 1, 1, 1)
+            assert torch.equal(batch.images, data._normalize(values.expand(-1, 3, 15, 15)))
+        assert seen == [(3, (5, 3, 15, 15))] * 4
+        next(data.evaluation())
+    assert len(seen) == 4
+
+
 def test_images_in_memory_need_no_thread_and_have_one_size() -> None:
     with data_of(replace(synthetic_smoke().data, synthetic_train=128), None, 0, 1, global_batch=64) as opened:
         for _ in opened.train(1):

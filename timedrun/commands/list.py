@@ -1,4 +1,4 @@
-"""`timedrun list`: the benchmarks and their configs, read without importing torch."""
+"""`timedrun list`: the benchmarks and their configs, or the methods, read without importing torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from mlevents.terminal_escape import printable
 from timedrun import stdio
 from timedrun.benchmark import find
 from timedrun.errors import ExitCode
+from timedrun.storage import method_cards
 from timedrun.storage.benchmark_folders import config_docstrings, nearby, title_and_ruleset
 
 
 def list(arguments: argparse.Namespace) -> ExitCode:
-    """Print every benchmark nearby, or the one named, with its configs; report those that cannot be read."""
+    """Print every benchmark nearby, or the one named, with its configs, or every method; report those that cannot be
+    read."""
+    if arguments.benchmark in method_cards.WORDS:
+        return _list_methods(arguments.json)
     if arguments.benchmark:
         one = find(arguments.benchmark, working_directory=True)
         folders = {one.name: Path(one.package.__path__[0])}
@@ -29,6 +33,23 @@ def list(arguments: argparse.Namespace) -> ExitCode:
         print(stdio.fitted(printable(f"{row['benchmark']}: {row['title']} (ruleset {row['ruleset']})"), 4))
         for config, docstring in row["configs"].items():
             print(stdio.fitted(f"  {config:28} {docstring.partition(chr(10))[0]}", 31))
+    return ExitCode.OK
+
+
+def _list_methods(as_json: bool) -> ExitCode:
+    """Print every method, in the order in which a stack applies them, and every setting that has a card."""
+    cards, stages = method_cards.cards(), method_cards.stages()
+    stages |= {name: "setting" for name, card in cards.items() if card.setting}
+    rows = [
+        {"method": name, "stage": stage.lower(), "summary": cards[name].summary}
+        for name, stage in stages.items()
+        if name in cards
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return ExitCode.OK
+    for row in rows:
+        print(stdio.fitted(f"{row['method']:26} {row['stage']:8} {row['summary']}", 36))
     return ExitCode.OK
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from mlevents.rounds import rulesets_of
 from timedrun.errors import ExitCode, UsageError
+from timedrun.storage import method_cards
 
 TEMPLATE: Final = Path(__file__).resolve().parent.parent / "benchmark_template"
 
@@ -23,6 +24,8 @@ def new(arguments: argparse.Namespace) -> ExitCode:
         raise UsageError(f"'{name}' cannot name a Python package; use letters, digits and _, such as my_benchmark.")
     if folder.exists():
         raise UsageError(f"{folder} already exists and was not overwritten; choose another name or --out folder.")
+    if name in method_cards.WORDS:
+        raise UsageError(f"'{name}' is a word of `timedrun list` and `timedrun show`; choose another name.")
     if known := rulesets_of(name):
         raise UsageError(f"ruleset {known[-1]} has rules for {name}; choose another name.")
     if importlib.util.find_spec(name) is not None:

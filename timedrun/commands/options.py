@@ -65,7 +65,7 @@ examples:
 
 
 def add_list(parser: ArgumentParser) -> None:
-    parser.add_argument("benchmark", nargs="?", help="list this benchmark only")
+    parser.add_argument("benchmark", nargs="?", help="list this benchmark only; `methods`: list the methods")
 
 
 def add_new(parser: ArgumentParser) -> None:
@@ -77,6 +77,7 @@ def add_new(parser: ArgumentParser) -> None:
 def add_show(parser: ArgumentParser) -> None:
     _add_config(parser, optional=True)
     _add_methods(parser)
+    parser.description = f"{parser.description}; `timedrun show method NAME`: the card of a method"
     parser.add_argument("--diff", nargs=2, metavar="CONFIG", help="show only the settings in which these two differ")
 
 

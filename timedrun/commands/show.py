@@ -1,4 +1,4 @@
-"""`timedrun show`: the settings of a config, or the difference of two."""
+"""`timedrun show`: the settings of a config, the difference of two, or the card of a method."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from timedrun.benchmark import find
 from timedrun.commands.run import settings_of
 from timedrun.config import difference, digest, dump
 from timedrun.config_choice import config_of
-from timedrun.errors import ExitCode
+from timedrun.errors import ExitCode, UsageError
+from timedrun.methods.card import find_card, rows
 from timedrun.storage.config_values import flatten
+from timedrun.storage.method_cards import WORDS
 from timedrun.submission.table import show as show_table
 
 
 def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
-    """Print every setting of a config, or only those in which two configs differ."""
+    """Print every setting of a config, or only those in which two configs differ, or the card of a method."""
+    if arguments.benchmark in WORDS:
+        return _show_method(arguments.config, arguments.json)
     if arguments.diff:
         benchmark = find(arguments.benchmark, working_directory=True)
         left, right = (config_of(benchmark, text, arguments.data) for text in arguments.diff)
@@ -46,6 +50,18 @@ def show(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     others = [data for data, _, name in split if name == arguments.config and data != config.dataset]
     if others and not arguments.data:
         stdio.show(f"data {config.dataset}, the default; other configs of this name: --data {' or '.join(others)}")
+    return ExitCode.OK
+
+
+def _show_method(name: str, as_json: bool) -> ExitCode:
+    """Print the card of a method or setting, as wide as the terminal."""
+    if name == "baseline":  # the default of the second word
+        raise UsageError("`timedrun show method NAME` requires a name; `timedrun list methods` lists them.")
+    card = find_card(name)
+    if as_json:
+        print(json.dumps({"method": name, "title": card.title, **dict(rows(card))}, indent=2))
+    else:
+        show_table([name, card.title], [list(row) for row in rows(card)])
     return ExitCode.OK
 
 

@@ -1,12 +1,15 @@
 """Published methods that train a model faster, each usable alone or in a stack."""
 
 from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes
+from timedrun.methods.augmix import AugMix
 from timedrun.methods.blurpool import BlurPool, blurpool
 from timedrun.methods.channels_last import ChannelsLast, channels_last
 from timedrun.methods.colout import ColOut, colout
 from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
+from timedrun.methods.factorize import Factorize
+from timedrun.methods.ghost_batch_norm import GhostBatchNorm
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.layer_freezing import LayerFreezing
@@ -15,11 +18,15 @@ from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.no_op_model import NoOpModel
 from timedrun.methods.progressive_resizing import ProgressiveResizing
+from timedrun.methods.randaugment import RandAugment
 from timedrun.methods.sam import SAM
 from timedrun.methods.selective_backprop import SelectiveBackprop
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
+from timedrun.methods.squeeze_excite import SqueezeExcite
 from timedrun.methods.stack import Stack, stack
+from timedrun.methods.stochastic_depth import StochasticDepth
 from timedrun.methods.swa import SWA
+from timedrun.methods.weight_standardization import WeightStandardization
 from timedrun.methods.whitening import Whitening, whiten, whitening_weights
 
 REGISTRY: dict[str, type[Method]] = {
@@ -28,15 +35,22 @@ REGISTRY: dict[str, type[Method]] = {
         LogBias,
         Whitening,
         BlurPool,
+        Factorize,
+        SqueezeExcite,
+        GhostBatchNorm,
+        WeightStandardization,
+        StochasticDepth,
         ChannelsLast,
+        RandAugment,
+        AugMix,
         LabelSmoothing,
+        MixUp,
+        CutMix,
         ProgressiveResizing,
         ColOut,
         CutOut,
         ALiBi,
         SequenceLengthWarmup,
-        MixUp,
-        CutMix,
         SelectiveBackprop,
         SAM,
         LayerFreezing,
@@ -55,12 +69,18 @@ __all__ = [
     "SAM",
     "SWA",
     "ALiBi",
+    "AugMix",
     "BlurPool",
     "ChannelsLast",
     "ColOut",
     "CutMix",
+    "Factorize",
+    "GhostBatchNorm",
     "CutOut",
     "GradientClipping",
+    "SqueezeExcite",
+    "StochasticDepth",
+    "WeightStandardization",
     "Hooks",
     "LabelSmoothing",
     "LayerFreezing",
@@ -70,6 +90,7 @@ __all__ = [
     "NoEffect",
     "NoOpModel",
     "ProgressiveResizing",
+    "RandAugment",
     "SelectiveBackprop",
     "SequenceLengthWarmup",
     "Stack",
@@ -78,10 +99,10 @@ __all__ = [
     "alibi_slopes",
     "blurpool",
     "channels_last",
+    "clip_adaptive",
     "colout",
     "cutmix",
     "cutout",
-    "clip_adaptive",
     "ema_update",
     "linear_log_constant_bias",
     "mixup",

@@ -56,7 +56,6 @@ class LayerFreezing(Method):
 
     name: ClassVar[str] = "layer_freezing"
     stage: ClassVar[Stage] = Stage.STEP
-    skips_parameters: ClassVar[bool] = True
     start: float = 0.5
     level: float = 1.0
 
@@ -65,6 +64,10 @@ class LayerFreezing(Method):
             raise ValueError(
                 f"layer_freezing needs 0 <= start < 1 and 0 < level <= 1, not {self.start} and {self.level}"
             )
+
+    @property
+    def skips_parameters(self) -> bool:
+        return True
 
     def count(self, layers: int, progress: float) -> int:
         """Return how many of `layers` are frozen at `progress`."""

@@ -87,7 +87,7 @@ class Hooks:
     def augment(self, images: Tensor, samples: Indices, epoch: int, seed: int) -> Tensor:
         """Change loaded training images (N, C, H, W) of 8 bits: each by its number in `samples`, epoch and seed.
 
-        Called in a loader's thread, ahead of the step that uses the images.
+        Called in a loader's thread for images on the training device, ahead of the step that uses them.
         """
         return images
 
@@ -154,10 +154,13 @@ class Method:
     stage: ClassVar[Stage] = Stage.MODEL
     clashes: ClassVar[dict[str, str]] = {}
     """Methods that cannot be combined with this one, by name, and the reason."""
-    skips_parameters: ClassVar[bool] = False
-    """Some trainable parameters get no gradient in some steps, which DistributedDataParallel must search for."""
     profiling: ClassVar[bool] = False
     """For measuring times alone: no result of a run with this method counts."""
+
+    @property
+    def skips_parameters(self) -> bool:
+        """Return True if some trainable parameters get no gradient in some steps, for which DDP must search."""
+        return False
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).

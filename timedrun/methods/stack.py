@@ -54,7 +54,7 @@ class Stack:
 
     @property
     def skips_parameters(self) -> bool:
-        """True if some trainable parameters get no gradient in some steps: `find_unused_parameters` of DDP."""
+        """Return `find_unused_parameters` for DDP: True if some parameters get no gradient in some steps."""
         return any(method.skips_parameters for method in self.methods)
 
     def model(self, model: nn.Module) -> nn.Module:

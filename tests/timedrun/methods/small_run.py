@@ -12,17 +12,25 @@ from timedrun.methods import (
     REGISTRY,
     SAM,
     SWA,
+    Factorize,
+    GhostBatchNorm,
     GradientClipping,
     LayerFreezing,
     Method,
     ProgressiveResizing,
     SelectiveBackprop,
     SequenceLengthWarmup,
+    SqueezeExcite,
+    StochasticDepth,
     stack,
 )
 
 STEPS = 6
 EXAMPLES: dict[str, Method] = {
+    "factorize": Factorize(min_channels=8, min_features=1000),
+    "ghost_batch_norm": GhostBatchNorm(ghost_batch=2),
+    "squeeze_excite": SqueezeExcite(min_channels=4, latent_channels=0.25),
+    "stochastic_depth": StochasticDepth(kind="block", rate=0.5),
     "ema": EMA(half_life=2, update_interval=2),
     "layer_freezing": LayerFreezing(start=0.2, level=0.5),
     "sam": SAM(interval=2),

@@ -1,0 +1,118 @@
+"""Operations on images: Pillow's and torchvision's own results."""
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+from torch import Tensor
+
+from timedrun.methods.image_operations import ENHANCING, OPERATIONS, names_of, operate, strengths
+
+
+@pytest.fixture(scope="module")
+def images() -> Tensor:
+    """Return noise, dark smooth noise, a gradient, one colour, and few pixels of two values."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randint(256, (2, 3, 40, 52), generator=generator).byte()
+    noise[1] = torch.nn.functional.avg_pool2d(noise[1].float(), 5, 1, 2).byte()
+    gradient = torch.arange(52).mul(3).byte().expand(3, 40, 52)
+    sparse = torch.full((3, 40, 52), 7).byte()
+    sparse[:, 3, :9] = 200
+    return torch.stack([*noise, gradient, torch.full((3, 40, 52), 90).byte(), sparse])
+
+
+def by_pillow(name: str, image: Image.Image, strength: float) -> Image.Image:
+    if name in ENHANCING:
+        return getattr(ImageEnhance, name.capitalize())(image).enhance(strength)
+    if name == "rotate":
+        return image.rotate(strength, resample=Image.Resampling.BILINEAR)
+    if name.startswith(("shear", "translate")):
+        matrix = {
+            "shear_x": (1, strength, 0, 0, 1, 0),
+            "shear_y": (1, 0, 0, strength, 1, 0),
+            "translate_x": (1, 0, strength, 0, 1, 0),
+            "translate_y": (1, 0, 0, 0, 1, strength),
+        }
+        return image.transform(image.size, Image.Transform.AFFINE, matrix[name], resample=Image.Resampling.BILINEAR)
+    strengths = () if name in ("autocontrast", "equalize") else (int(strength),)
+    return getattr(ImageOps, name)(image, *strengths)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_each_operation_is_pillows(name: str, images: Tensor) -> None:
+    draws = np.random.RandomState(1).uniform(size=(len(images), 2))
+    for severity in (2.0, 10.0):
+        chosen = strengths(name, "all", severity, draws, (40, 52))
+        made = OPERATIONS[name](images, torch.from_numpy(chosen).float())
+        assert made.dtype == torch.uint8
+        for number, image in enumerate(images):
+            pillow = by_pillow(name, Image.fromarray(image.permute(1, 2, 0).numpy()), chosen[number].item())
+            off = made[number].int() - torch.from_numpy(np.array(pillow)).permute(2, 0, 1).int()
+            # On a border that is sampled exactly, the last digit of a coordinate decides whether it is outside.
+            assert (off.abs() > 1).float().mean() <= (0.002 if name == "rotate" else 0), number
+            exact = name in ("equalize", "posterize", "solarize", "color", "contrast", "brightness", "sharpness")
+            assert not exact or not off.any(), number
+
+
+@pytest.mark.parametrize("name", ["autocontrast", "equalize", "posterize", "solarize", *ENHANCING])
+def test_each_operation_on_values_is_torchvisions(torchvision: ModuleType, name: str, images: Tensor) -> None:
+    from torchvision.transforms.v2 import functional
+
+    theirs = getattr(
+        functional, {"color": "adjust_saturation"}.get(name, f"adjust_{name}" if name in ENHANCING else name)
+    )
+    strength = {"posterize": (3,), "solarize": (100,)}.get(name, (1.5,) if name in ENHANCING else ())
+    made = OPERATIONS[name](images, torch.tensor([float(*strength or (0,))]).expand(len(images)))
+    assert (made.int() - theirs(images, *strength).int()).abs().max() <= 2
+
+
+def test_grayscale_images_change_as_pillows(images: Tensor) -> None:
+    gray = images[:2, :1]
+    for name in OPERATIONS:
+        strength = {"posterize": 2.0, "solarize": 99.0, "rotate": 9.0}.get(name, 0.3)
+        made = OPERATIONS[name](gray, torch.full((2,), strength))
+        pillow = by_pillow(name, Image.fromarray(gray[1, 0].numpy()), strength)
+        assert (made[1, 0].int() - torch.from_numpy(np.array(pillow)).int()).abs().max() <= 1, name
+
+
+def test_strengths_have_the_published_ranges() -> None:
+    draws = np.random.RandomState(2).uniform(size=(20_000, 2))
+
+    def bounds(name: str, severity: float = 9.0, chosen: str = "all") -> tuple[float, float]:
+        values = strengths(name, chosen, severity, draws, (90, 120))  # type: ignore[arg-type]
+        return round(values.min().item(), 2), round(values.max().item(), 2)
+
+    assert bounds("rotate") == (-26, 26)  # int of below 9 * 30 / 10
+    assert bounds("posterize", 10) == (1, 4)
+    assert bounds("solarize", 10) == (1, 254)
+    assert bounds("shear_x") == bounds("shear_y") == (-0.27, 0.27)
+    assert bounds("translate_x") == (-35, 35) and bounds("translate_y") == (-26, 26)
+    assert bounds("contrast") == bounds("color") == bounds("sharpness") == (0.19, 9.0)
+    assert bounds("brightness") == (0.19, 6.75)
+    for name in ENHANCING:
+        assert bounds(name, chosen="original") == (0.12, 1.72)
+    above = strengths("color", "all", 9.0, draws, (90, 120)) > 1
+    assert above.mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_operations_are_drawn_alike_and_each_image_gets_its_own(images: Tensor) -> None:
+    for chosen, count in (("all", 13), ("safe", 9), ("original", 13)):
+        names = names_of(chosen)  # type: ignore[arg-type]
+        assert len(names) == count
+        draws = np.stack([(np.arange(count) + 0.5) / count, np.full(count, 0.7), np.full(count, 0.2)], axis=1)
+        many = images[:1].expand(count, -1, -1, -1)
+        made = operate(many, chosen, 5.0, draws)  # type: ignore[arg-type]
+        for number, name in enumerate(names):
+            strength = strengths(name, chosen, 5.0, draws[:1, 1:], (40, 52))  # type: ignore[arg-type]
+            expected = OPERATIONS[name](images[:1], torch.from_numpy(strength).float())
+            assert torch.equal(made[number], expected[0]), name
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.zeros(1, 3, 4, 4), torch.zeros(1, 2, 4, 4).byte(), torch.zeros(3, 4, 4).byte()]
+)
+def test_other_inputs_are_refused(wrong: Tensor) -> None:
+    with pytest.raises(ValueError, match="operations on images need"):
+        operate(wrong, "all", 5.0, np.zeros((len(wrong), 3)))

@@ -1,0 +1,73 @@
+"""Ghost batch norm: normalize parts of a batch separately, so that a large batch keeps the noise of a small one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from timedrun.methods.method import Method, NoEffect
+
+
+class _Ghost(nn.modules.batchnorm._BatchNorm):
+    ghost_batch: int
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize ceil(N / ghost_batch) parts of (N, C, ...); each moves the running statistics by its share."""
+        if not self.training:
+            return super().forward(input)
+        count = -(-len(input) // self.ghost_batch)
+        assert self.momentum is not None
+        self._check_input_dim(input)  # type: ignore[no-untyped-call]
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        share = self.momentum / count
+        parts = [
+            F.batch_norm(part, self.running_mean, self.running_var, self.weight, self.bias, True, share, self.eps)
+            for part in torch.chunk(input, count)
+        ]
+        return torch.cat(parts)
+
+
+class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):
+    """Batch norm over parts of a batch (N, C) or (N, C, L)."""
+
+
+class GhostBatchNorm2d(_Ghost, nn.BatchNorm2d):
+    """Batch norm over parts of a batch (N, C, H, W)."""
+
+
+class GhostBatchNorm3d(_Ghost, nn.BatchNorm3d):
+    """Batch norm over parts of a batch (N, C, D, H, W)."""
+
+
+_GHOSTS: dict[type[nn.Module], type[_Ghost]] = {
+    nn.BatchNorm1d: GhostBatchNorm1d,
+    nn.BatchNorm2d: GhostBatchNorm2d,
+    nn.BatchNorm3d: GhostBatchNorm3d,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GhostBatchNorm(Method):
+    """Batch norm over parts of `ghost_batch` samples (Hoffer et al. 2017, arXiv 1705.08741), with the momentum divided
+    by their number, as in MosaicML Composer. Evaluation is as it was."""
+
+    name: ClassVar[str] = "ghost_batch_norm"
+    ghost_batch: int = 32
+
+    def __post_init__(self) -> None:
+        if self.ghost_batch < 2:
+            raise ValueError(f"ghost_batch_norm.ghost_batch is 2 samples or more, not {self.ghost_batch}")
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        found = [module for module in model.modules() if type(module) in _GHOSTS and module.momentum is not None]
+        if not found:
+            raise NoEffect("ghost_batch_norm found no batch norm with a momentum; remove it from the methods")
+        for module in found:
+            module.__class__ = _GHOSTS[type(module)]
+            module.ghost_batch = self.ghost_batch  # type: ignore[assignment]
+        return model, f"{len(found)} batch norms over parts of {self.ghost_batch} samples"

@@ -1,0 +1,115 @@
+"""Stochastic depth: leave out residual branches at random during training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
+
+Kind = Literal["sample", "block"]
+
+
+class _Branch:
+    """Forward hook at the end of a residual branch."""
+
+    def __init__(self, keep: float, kind: Kind) -> None:
+        self.keep, self.kind = keep, kind
+
+    def __call__(self, module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        if not module.training:
+            return output * self.keep
+        if self.kind == "block":
+            return output
+        drawn = torch.rand(len(output), *[1] * (output.dim() - 1), device=output.device, dtype=output.dtype)
+        return output * torch.floor(drawn + self.keep)
+
+
+class _Skippable(nn.Module):
+    """Base of a residual block that can be reduced to its shortcut for a step."""
+
+    downsample: nn.Module | None
+    keep: float
+    skipped: bool
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # a graph of each combination of skipped blocks would be compiled otherwise
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and self.skipped):
+            return super().forward(x)  # type: ignore[no-any-return]
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return torch.relu(shortcut)
+
+
+def residual_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the residual blocks of a ResNet of this project, torchvision or timm, in order: modules with a
+    `downsample` and the batch norm `bn2` or `bn3` at the end of their branch."""
+    return [block for block in model.modules() if hasattr(block, "downsample") and hasattr(block, "bn2")]
+
+
+def keep_rates(blocks: int, rate: float, distribution: str) -> list[float]:
+    """Return the probability that each of `blocks` keeps its branch: 1 - rate, or falling linearly to it."""
+    return [1 - rate * ((place + 1) / blocks if distribution == "linear" else 1.0) for place in range(blocks)]
+
+
+class _BlockHooks(Hooks):
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._blocks: list[_Skippable] | None = None
+
+    def before_step(self, model: nn.Module, at: Position) -> None:
+        if self._blocks is None:
+            self._blocks = [block for block in unwrapped(model).modules() if isinstance(block, _Skippable)]
+        drawn = replace(at, rank=0).random(self._name).rand(len(self._blocks))  # ranks skip the same blocks
+        for block, uniform in zip(self._blocks, drawn, strict=True):
+            block.skipped = bool(uniform >= block.keep)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StochasticDepth(Method):
+    """Residual branches dropped with a probability that grows with depth (Huang et al. 2016, arXiv 1603.09382).
+
+    sample: each sample's branch is multiplied by 0 or 1, without division by the probability to keep it. block: a whole
+    block is skipped for a step, with its work. Evaluation multiplies each branch by its probability to be kept.
+    MosaicML Composer's stochastic depth from 0.8 on; layers and weights stay as they are.
+    """
+
+    name: ClassVar[str] = "stochastic_depth"
+    kind: Kind = "sample"
+    rate: float = 0.1
+    distribution: Literal["linear", "uniform"] = "linear"
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"stochastic_depth.kind is one of {', '.join(get_args(Kind))}, not {self.kind!r}")
+        if self.distribution not in ("linear", "uniform"):
+            raise ValueError(f"stochastic_depth.distribution is linear or uniform, not {self.distribution!r}")
+        if not 0 < self.rate < 1:
+            raise ValueError(f"stochastic_depth.rate is a probability between 0 and 1, not {self.rate}")
+
+    @property
+    def skips_parameters(self) -> bool:
+        return self.kind == "block"
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        blocks = residual_blocks(model)
+        if not blocks:
+            raise NoEffect(
+                "stochastic_depth found no residual block of a ResNet (a module with `downsample` and `bn2`); "
+                "remove it from the methods"
+            )
+        for block, keep in zip(blocks, keep_rates(len(blocks), self.rate, self.distribution), strict=True):
+            last = block.bn3 if hasattr(block, "bn3") else block.bn2
+            if getattr(block, "se", None) is not None:  # timm: the branch ends after it
+                last = block.se
+            last.register_forward_hook(_Branch(keep, self.kind))  # type: ignore[union-attr]
+            if self.kind == "block":
+                kind = type(block)
+                block.__class__ = type(f"Skippable{kind.__name__}", (_Skippable, kind), {})
+                block.keep, block.skipped = keep, False  # type: ignore[assignment]
+        return model, f"{len(blocks)} residual blocks, dropped at up to {self.rate:g} ({self.kind})"
+
+    def hooks(self) -> Hooks:
+        return _BlockHooks(self.name) if self.kind == "block" else Hooks()
