@@ -25,7 +25,7 @@ from timedrun.distributed.process_group import ProcessGroup, choose_device
 from timedrun.errors import ExitCode, TimedrunError, UsageError
 from timedrun.preflight import checks, dry_run_report
 from timedrun.preflight.dry_run_report import DryRunReport
-from timedrun.preflight.hints import hint
+from timedrun.preflight.hints import hint, method_hints
 from timedrun.preflight.plan import Plan
 from timedrun.provenance.system_answers import Answers, open_keys, read_answers
 from timedrun.run import page_cache
@@ -103,6 +103,8 @@ def examine(
     try:
         plan = benchmark.plan(config, planned, data_folder)
         missing = plan.missing
+        epochs = plan.total if spec.unit == "epochs" else None
+        findings += findings_of("note", "methods", method_hints(config.methods, epochs, config.dataset))
         schedule = schedule_findings(config, plan, rules, spec.mlperf_benchmark)
         dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)
         findings += [*schedule, *(one for one in dry_run.findings if not is_explained(one, schedule))]

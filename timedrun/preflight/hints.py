@@ -1,13 +1,17 @@
-"""Hints: the option of a config that resolves a finding about its log."""
+"""Hints: the option of a config that resolves a finding about its log, and what the methods' cards say of a stack."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import combinations
 from typing import Final
 
 from mlevents import keys
 from mlevents.checks.finding import Finding
 from mlevents.rounds import RULESETS, Ruleset
 from timedrun.config import RunConfig
+from timedrun.methods import Method
+from timedrun.storage.method_cards import cards
 
 OPTIONS: Final = {  # logged key -> the option that sets it
     keys.SUBMISSION_STATUS: "--submission.status",
@@ -44,3 +48,25 @@ def hint(finding: Finding, config: RunConfig, benchmark: str, rules: Ruleset) ->
     if finding.rule in VALUE_RULES:
         return next((f"use {option}" for key, option in OPTIONS.items() if finding.message.startswith(key)), "")
     return ""
+
+
+def method_hints(methods: Iterable[Method], epochs: int | None, dataset: str) -> list[str]:
+    """Return a hint for each pair of methods that act on the same part of a step, and for each regularizer in a run
+    that is shorter than those in which it helped.
+
+    epochs: of the run; None: it counts samples.
+    """
+    known = [cards()[method.name] for method in methods]
+    found = []
+    for one, other in combinations(known, 2):
+        if shared := [part for part in one.parts if part in other.parts]:
+            how = one.interactions.get(other.name) or other.interactions.get(one.name)
+            words = f"{one.name} and {other.name} both act on the {' and the '.join(shared)}"
+            found.append(f"{words}: {how}" if how else words)
+    for card in known:
+        if epochs is not None and epochs < card.least_epochs:
+            found.append(
+                f"{card.name} is a regularizer, which cost accuracy on ImageNet below about {card.least_epochs} "
+                f"epochs; this run has {epochs} of {dataset}: compare it with a run without it"
+            )
+    return found
