@@ -101,10 +101,10 @@ def openwebtext_methods() -> GptRunConfig:
     return replace(
         baseline,
         name="openwebtext_methods",
-        notes="The baseline with ALiBi and sequence length warm-up at their defaults, as MosaicML names the recipe; its"
-        " order is not published. Own choice: sequences are cut to 256 by ALiBi first, then shortened to the warm-up's"
-        " length, so the warm-up is over at 256 tokens, step 1,056. The whole schedule has not been run.",
-        methods=(ALiBi(), SequenceLengthWarmup(steps=baseline.schedule.steps)),
+        notes="The baseline with ALiBi and sequence length warm-up at Composer's defaults, as MosaicML names the"
+        " recipe; its order is not published. Own choice: sequences are cut to 256 by ALiBi first, then shortened to"
+        " the warm-up's length, so the warm-up is over at 256 tokens, step 1,056. The whole schedule has not been run.",
+        methods=(ALiBi(), SequenceLengthWarmup(steps=baseline.schedule.steps, pacing="composer_2022")),
     )
 
 

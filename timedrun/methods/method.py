@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
@@ -198,3 +198,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's part of each DTensor, such as fully_shard makes, and the other tensors as they are. A part
+    shares the memory of its DTensor; operators on lists take no mixture of the two kinds."""
+    return [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]  # import: half a second

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from timedrun.methods.method import Hooks, Method, Position, Stage
 
+Pacing = Literal["linear", "composer_2022"]
 
-def warmed_length(step: int, *, steps: int, duration: float, min_length: int, max_length: int, step_size: int) -> int:
-    """Return the sequence length in tokens at optimizer step `step` (from 0) of a run of `steps`.
 
-    It is step_size * (step // n), at least `min_length` and at most `max_length`, where n, in steps, is
-    int(steps * duration) // ((max_length - min_length) // step_size): MosaicML Composer's staircase, which begins at
-    0 and so stays at `min_length` a while, and ends up to one increment and n steps after `duration`.
-    Raises ValueError for fewer steps than increments, or no increment at all.
+def linear_length(step: int, *, warming: int, min_length: int, max_length: int, step_size: int) -> int:
+    """Return the sequence length in tokens at optimizer step `step` (from 0), `max_length` from step `warming` on.
+
+    Before, it is min_length + (max_length - min_length) * step / warming, rounded down to a multiple of `step_size` (8
+    in the paper) but not below `min_length`.
     """
-    increments = (max_length - min_length) // step_size
-    warming = int(steps * duration)
-    if increments < 1 or warming < increments:
-        raise ValueError(
-            f"sequence_length_warmup grows from {min_length} to {max_length} tokens in {increments} increments of "
-            f"{step_size}, but lasts {warming} steps ({duration:g} of {steps}); each increment needs at least one step"
-        )
-    return min(max(step_size * (step // (warming // increments)), min_length), max_length)
+    if step >= warming:
+        return max_length
+    length = min_length + (max_length - min_length) * step // warming
+    return max(length - length % step_size, min_length)
+
+
+def composer_2022_length(step: int, *, warming: int, min_length: int, max_length: int, step_size: int) -> int:
+    """Return the length at optimizer step `step` by MosaicML Composer's staircase of 2022 (0.7 and 0.8).
+
+    It is step_size * (step // n) within the two ends, where n, in steps, is warming // ((max_length - min_length) //
+    step_size). It begins at 0 and so stays at `min_length` a while, and ends up to one increment and n steps late.
+    """
+    every = warming // ((max_length - min_length) // step_size)
+    return min(max(step_size * (step // every), min_length), max_length)
+
+
+PACING = {"linear": linear_length, "composer_2022": composer_2022_length}
 
 
 def cut(tokens: Tensor, length: int, *, truncate: bool) -> Tensor:
@@ -68,7 +77,7 @@ class _SequenceLengthWarmupHooks(Hooks):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceLengthWarmup(Method):
-    """Curriculum over sequence length (Li, Zhang and He 2021, arXiv 2108.06084), as in MosaicML Composer.
+    """Curriculum over sequence length (Li, Zhang and He 2021, arXiv 2108.06084), by default with their linear pacing.
 
     With `truncate` the rest of each sequence is not trained on. Lengths change with the optimizer step: the caller's
     progress must be the share of `steps` taken.
@@ -82,7 +91,10 @@ class SequenceLengthWarmup(Method):
     min_length: int = 8
     max_length: int = 1024
     step_size: int = 8
+    """Lengths are multiples of it; `composer_2022` grows by it."""
     truncate: bool = True
+    pacing: Pacing = "linear"
+    """composer_2022: the staircase of MosaicML's published runs, see `composer_2022_length`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.steps, int):
@@ -94,13 +106,26 @@ class SequenceLengthWarmup(Method):
                 f"sequence_length_warmup needs 1 <= min_length < max_length and a step_size of 1 or more, not "
                 f"{self.min_length}, {self.max_length}, {self.step_size}"
             )
-        self.length(0.0)
+        if self.pacing not in PACING:
+            raise ValueError(f"sequence_length_warmup.pacing is {' or '.join(PACING)}, not {self.pacing!r}")
+        increments = (self.max_length - self.min_length) // self.step_size
+        if increments < 1 or self.warming < (1 if self.pacing == "linear" else increments):
+            raise ValueError(
+                f"sequence_length_warmup grows from {self.min_length} to {self.max_length} tokens in {increments} "
+                f"increments of {self.step_size}, but lasts {self.warming} steps ({self.duration:g} of {self.steps}); "
+                "that is too few for an increment, or for each of them with composer_2022"
+            )
+
+    @property
+    def warming(self) -> int:
+        """Optimizer steps of the warm-up."""
+        return int(self.duration * self.steps + 1e-9)  # 0.29 x 100 = 28.999999999999996
 
     def length(self, progress: float) -> int:
-        return warmed_length(
+        """Return the sequence length at `progress` of the run."""
+        return PACING[self.pacing](
             round(progress * self.steps),
-            steps=self.steps,
-            duration=self.duration,
+            warming=self.warming,
             min_length=self.min_length,
             max_length=self.max_length,
             step_size=self.step_size,

@@ -143,7 +143,7 @@ def test_alibi_and_sequence_length_warmup_act_in_a_run(
     config = small({"implementation": "gpt2"}, methods=methods, warm_up_steps=0)
     with run_of(config, store) as run:
         train(config, run)
-    assert shapes == [(8, 2)] * 4 + [(8, 4)] * 2 + [(8, 6)] * 2 + [(8, 8)] * 4
+    assert shapes == [(8, 2)] * 2 + [(8, 4)] * 2 + [(8, 6)] * 2 + [(8, 8)] * 6
     shapes.clear()
     with run_of(replace(config, micro_batch=1), store) as run:  # 16 tokens at a time
         train(replace(config, micro_batch=1), run)
