@@ -162,6 +162,11 @@ class Method:
         """Return True if some trainable parameters get no gradient in some steps, for which DDP must search."""
         return False
 
+    @property
+    def acts_from(self) -> float:
+        """Elapsed fraction of a run before which the method has no effect."""
+        return 0.0
+
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).
 
