@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +12,27 @@ from torch import Tensor
 
 from timedrun.training.sampling import Indices, random_uniform
 
+Flip = Literal["none", "random", "alternating"]
+"""Mirroring of training images: never; half of them, drawn in each epoch; half of them in the first epoch and from then
+on the other half in every epoch, so that two epochs show both sides of each image (Jordan 2024, arXiv 2404.00498)."""
+
+
+def flips(flip: Flip, seed: int, epoch: int, indices: Indices, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return (n,) True for each sample to mirror left to right in `epoch`, from 1.
+
+    Args:
+        drawn: (n,) uniform in [0, 1), of this epoch: those below 1/2 are mirrored if `flip` is "random".
+    """
+    if flip == "alternating":
+        first = random_uniform(seed, 1, indices, stream="flip", count=1)[:, 0] < 0.5
+        return first ^ (epoch % 2 == 0)
+    return (drawn < 0.5) & (flip == "random")
+
 
 def pad_crop_flip(
-    images: Tensor, indices: npt.NDArray[np.int64], *, seed: int, epoch: int, padding: int, flip: bool
+    images: Tensor, indices: npt.NDArray[np.int64], *, seed: int, epoch: int, padding: int, flip: Flip
 ) -> Tensor:
-    """Pad with `padding` black pixels, crop at a random position, flip half of the images (He et al. 2015, 4.2).
+    """Pad with `padding` black pixels, crop at a random position (He et al. 2015, 4.2), mirror as `flips` says.
 
     Args:
         images: (N, C, H, W) of any dtype, 0 for black. indices: (N,) their sample numbers.
@@ -31,22 +48,23 @@ def pad_crop_flip(
         columns = left[:, None] + torch.arange(width, device=images.device)
         flat = (rows[:, :, None] * padded.shape[3] + columns[:, None, :]).view(count, 1, -1).expand(-1, channels, -1)
         images = padded.flatten(2).gather(2, flat).view(count, channels, height, width)
-    if flip:
-        mirrored = torch.from_numpy(draws[:, 2] < 0.5).to(images.device)
+    if flip != "none":
+        mirrored = torch.from_numpy(flips(flip, seed, epoch, indices, draws[:, 2])).to(images.device)
         images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
     return images
 
 
 def train_crops(
-    seed: int, epoch: int, indices: Indices, sizes: npt.NDArray[np.integer]
+    seed: int, epoch: int, indices: Indices, sizes: npt.NDArray[np.integer], *, flip: Flip
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Draw the random resized crop of each sample: boxes (n, 4) in pixels of the original, and flips (n,).
+    """Draw the random resized crop of each sample: boxes (n, 4) in pixels of the original, and `flips` (n,).
 
     Args:
         indices: (n,) samples. sizes: (n, 2) height and width of the original images.
     """
     draws = random_uniform(seed, epoch, indices, stream="random_resized_crop", count=41)
-    return random_resized_crop_boxes(sizes, draws[:, :40].reshape(-1, 10, 4)), draws[:, 40] < 0.5
+    boxes = random_resized_crop_boxes(sizes, draws[:, :40].reshape(-1, 10, 4))
+    return boxes, flips(flip, seed, epoch, indices, draws[:, 40])
 
 
 def random_resized_crop_boxes(sizes: npt.NDArray[np.integer], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

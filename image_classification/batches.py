@@ -188,7 +188,7 @@ class ImageBatches:
         """Pad, crop and flip images of sources in memory, which loaders of stored images do on their own; then, once
         the batch is finished on the training device, let the methods change it."""
         config, images, finish = self.config, batch.images, batch.finish
-        if config.source != "image_folder" and (config.padding or config.flip):
+        if config.source != "image_folder" and (config.padding or config.flip != "none"):
             images = pad_crop_flip(images, part, seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip)
         return replace(
             batch,

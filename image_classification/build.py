@@ -34,6 +34,8 @@ def build(config: ImageRunConfig, ranks: ProcessGroup, facts: DataFacts, device:
     device: the rank's device; or meta, on which parameters take no memory.
     """
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank)
+    batches = max(1, facts.train_samples // config.global_batch)
+    methods.require_reach(config.progress(config.total_epochs, (batches - 1) / batches))
     with device if device.type == "meta" else nullcontext():
         model = methods.model(build_model(config.model, config.seed)).to(device)
     return Parts(

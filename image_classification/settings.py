@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from image_classification.augmentation import Flip
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
@@ -28,7 +29,8 @@ class DataConfig:
     """image_folder: pixels of the short side before the centre crop of `eval_size`."""
     padding: int = 0
     """Sources in memory: random crop after padding by this many pixels; 0: none."""
-    flip: bool = False
+    flip: Flip = "random"
+    """Mirror training images left to right: never, half of them at random, or each one in every other epoch."""
     mean: tuple[float, ...]
     std: tuple[float, ...]
     eval_batch: int = 1000

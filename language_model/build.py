@@ -58,6 +58,7 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
         model.load_weights(weights)
         initial_weights = weights_sha256(weights)
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
+    methods.require_reach(1 - config.global_batch / config.max_samples)
     methods.model(model)
     model.to(device)
     optimizer = build_optimizer(config.optimizer, model, fused=config.speed.fused_optimizer and not dry_run)

@@ -41,7 +41,7 @@ class DaliLoader:
         """
         self.images = open_encoded(folder, "train" if train else "evaluation")
         self.train, self.seed, self.device, self.eval_resize = train, seed, device, config.eval_resize
-        self.workers = max(1, config.workers)
+        self.workers, self.flip = max(1, config.workers), config.flip
         self._readers = ThreadPoolExecutor(self.workers, thread_name_prefix="dali-read")
         self._graphs: dict[int, _Graph] = {}
 
@@ -75,7 +75,7 @@ class DaliLoader:
         sizes = np.array([image_size for _, image_size in read], dtype=np.int64)
         encoded = [data for data, _ in read]
         if self.train:
-            boxes, mirrored = train_crops(self.seed, epoch, part, sizes)
+            boxes, mirrored = train_crops(self.seed, epoch, part, sizes, flip=self.flip)
             return encoded, boxes[:, :2].astype(np.int32), boxes[:, 2:].astype(np.int32), mirrored.astype(np.int32)
         corners, shapes = centre_windows(sizes, self.eval_resize, size)
         return encoded, corners.astype(np.int32), shapes.astype(np.float32)

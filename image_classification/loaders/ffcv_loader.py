@@ -44,7 +44,7 @@ class FfcvLoader:
 
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
         """Raise DataError if ffcv does not load, or the file is missing or damaged."""
-        self.train, self.seed, self.eval_resize = train, seed, config.eval_resize
+        self.train, self.seed, self.eval_resize, self.flip = train, seed, config.eval_resize, config.flip
         split = "train" if train else "evaluation"
         self.store = BetonImages(folder, split) if (folder / MANIFEST).is_file() else None
         if self.store is None:
@@ -72,7 +72,7 @@ class FfcvLoader:
         crops = np.zeros((len(samples), 5), dtype=np.int64)
         if self.train:
             sizes = stored if self.store is None else self.store.original_sizes[samples]
-            boxes, crops[:, 4] = train_crops(self.seed, epoch, samples, sizes)
+            boxes, crops[:, 4] = train_crops(self.seed, epoch, samples, sizes, flip=self.flip)
             crops[:, :4] = boxes if self.store is None else scaled_boxes(boxes, sizes, stored)
         else:
             crops[:, :4] = centre_boxes(stored, self.eval_resize, size)

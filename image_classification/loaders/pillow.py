@@ -77,6 +77,7 @@ class _Decoded(Dataset[Tensor | DataError]):
 
     def __init__(self, images: EncodedImages, config: DataConfig, *, train: bool, seed: int) -> None:
         self.images, self.train, self.seed, self.eval_resize = images, train, seed, config.eval_resize
+        self.flip = config.flip
         self.current = torch.full((max(1, config.workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         """(workers, 2) process id and current sample of each worker."""
 
@@ -95,7 +96,7 @@ class _Decoded(Dataset[Tensor | DataError]):
         if not self.train:
             return evaluation_image(image, self.eval_resize, size)
         sizes = np.array([[image.height, image.width]])
-        boxes, flips = train_crops(self.seed, epoch, np.array([sample]), sizes)
+        boxes, flips = train_crops(self.seed, epoch, np.array([sample]), sizes, flip=self.flip)
         return training_image(image, boxes[0].tolist(), bool(flips[0]), size)
 
 

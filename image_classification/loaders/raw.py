@@ -61,6 +61,7 @@ class RawLoader:
             DataError: no store of this format with this split, or it is damaged.
         """
         self.folder, self.train, self.seed, self.eval_resize = folder, train, seed, config.eval_resize
+        self.flip = config.flip
         self.store = RawImages(folder, "train" if train else f"{RESIZED}{config.eval_resize}")
         self.on_device = train and (on_device or device.type == "cuda")
         self._scratch = ThreadBuffers()
@@ -87,7 +88,7 @@ class RawLoader:
         stored = self.store.sizes[part]
         if self.train:
             originals = self.store.original_sizes[part]
-            boxes, flips = train_crops(self.seed, epoch, part, originals)
+            boxes, flips = train_crops(self.seed, epoch, part, originals, flip=self.flip)
             boxes = scaled_boxes(boxes, originals, stored)
         else:
             corners = np.rint((stored - size) / 2).astype(np.int64)  # half to even, as torchvision's CenterCrop

@@ -51,7 +51,7 @@ class TurboJpegLoader:
 
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
         self._images = open_encoded(folder, "train" if train else "evaluation")
-        self._train, self._seed, self._eval_resize = train, seed, config.eval_resize
+        self._train, self._seed, self._eval_resize, self._flip = train, seed, config.eval_resize, config.flip
         self._buffers = ThreadBuffers()
         self._threads = DecodePool(max(1, config.workers), device)
 
@@ -70,7 +70,7 @@ class TurboJpegLoader:
         size = rows.shape[1]
         opened = [self._open(sample) for sample in samples.tolist()]
         sizes = np.array([(image.height, image.width) for image in opened])
-        boxes, flips = train_crops(self._seed, epoch, samples, sizes)
+        boxes, flips = train_crops(self._seed, epoch, samples, sizes, flip=self._flip)
         divisors = np.array([divisor_of(side, size) for side in boxes[:, 2:].min(axis=1).tolist()])[:, None]
         # Pixel i of an image decoded at 1/d covers pixels i d .. (i + 1) d - 1 of the original; the last may exceed it.
         smaller = -(-sizes // divisors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +42,11 @@ def build(config: GptRunConfig, ranks: ProcessGroup, facts: TokenFacts, device: 
 
     Raises:
         UsageError: the ranks do not divide the batch, or the optimizer does not fit the model.
-        NoEffect: a method finds nothing to change.
+        NoEffect: a method finds nothing to change, or acts only after the last step.
     """
     batch = BatchPlan.of(config.global_batch, config.micro_batch, ranks.world_size)
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
+    methods.require_reach(min(1.0, (math.ceil(config.total_samples / config.global_batch) - 1) / config.schedule.steps))
     with torch.device("meta" if device.type == "meta" else "cpu"):  # weights are the same on every device
         model = methods.model(build_model(config.model, config.seed))
     model.to(device)

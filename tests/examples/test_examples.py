@@ -33,6 +33,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
         # 60 and 115 updates: the state of the first half came back with the checkpoint
         ("hugging_face_trainer", "accelerate", "ema: 60 updates", r"loss of the averaged weights ([\d.]+)", -3.0),
         ("lightning_module", "pytorch_lightning", "ema: 115 updates", r"accuracy of the averaged.* ([\d.]+) \(", 0.6),
+        ("torchtitan_loop", "transformers", "sam: 4 steps", r"loss of the averaged weights ([\d.]+)", -3.0),
         ("timm_model", "timm", "bias of head set to -ln(10)", r"accuracy of the averaged weights ([\d.]+)", 0.5),
     ],
 )

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from image_classification.augmentation import pad_crop_flip, random_resized_crop_boxes, scaled_boxes, train_crops
+from image_classification.augmentation import flips, pad_crop_flip, random_resized_crop_boxes, scaled_boxes, train_crops
 from timedrun.training.sampling import random_uniform
 
 
 def test_a_crop_is_a_window_of_the_padded_image_or_its_mirror() -> None:
     images = torch.arange(1, 2 * 3 * 4 * 4 + 1, dtype=torch.float32).view(2, 3, 4, 4)
     for epoch in range(20):
-        out = pad_crop_flip(images, np.arange(2), seed=0, epoch=epoch, padding=1, flip=True)
+        out = pad_crop_flip(images, np.arange(2), seed=0, epoch=epoch, padding=1, flip="random")
         padded = torch.nn.functional.pad(images, (1, 1, 1, 1))
         for sample in range(2):
             windows = [padded[sample, :, y : y + 4, x : x + 4] for y in range(3) for x in range(3)]
@@ -29,7 +29,7 @@ def test_every_offset_and_both_mirrors_occur_equally_often() -> None:
     images = torch.zeros(9000, 1, 3, 3)
     images[:, :, 1, 1] = 1
     images[:, :, 1, 2] = 2
-    out = pad_crop_flip(images, np.arange(9000), seed=1, epoch=1, padding=1, flip=True)
+    out = pad_crop_flip(images, np.arange(9000), seed=1, epoch=1, padding=1, flip="random")
     _, counts = np.unique(out.flatten(1).numpy(), axis=0, return_counts=True)
     assert len(counts) >= 12
     assert counts.sum() == 9000
@@ -39,11 +39,29 @@ def test_every_offset_and_both_mirrors_occur_equally_often() -> None:
 
 def test_the_augmentation_of_a_sample_does_not_depend_on_its_batch() -> None:
     images = torch.randn(10, 3, 8, 8)
-    whole = pad_crop_flip(images, np.arange(10), seed=3, epoch=2, padding=2, flip=True)
-    part = pad_crop_flip(images[6:], np.arange(6, 10), seed=3, epoch=2, padding=2, flip=True)
+    whole = pad_crop_flip(images, np.arange(10), seed=3, epoch=2, padding=2, flip="random")
+    part = pad_crop_flip(images[6:], np.arange(6, 10), seed=3, epoch=2, padding=2, flip="random")
     assert torch.equal(whole[6:], part)
-    other = pad_crop_flip(images, np.arange(10), seed=3, epoch=3, padding=2, flip=True)
+    other = pad_crop_flip(images, np.arange(10), seed=3, epoch=3, padding=2, flip="random")
     assert not torch.equal(whole, other)
+
+
+def test_alternating_flips_are_half_of_the_images_and_then_the_other_half() -> None:
+    samples, none = np.arange(4000), np.zeros(4000)
+    first = flips("alternating", 3, 1, samples, none)
+    assert stats.binomtest(int(first.sum()), 4000).pvalue > 1e-3
+    for epoch in (2, 3, 4):
+        assert np.array_equal(flips("alternating", 3, epoch, samples, none), first ^ (epoch in (2, 4)))
+    assert 0.4 < (flips("alternating", 4, 1, samples, none) != first).mean() < 0.6
+    images = torch.randn(4000, 1, 2, 2)
+    out = pad_crop_flip(images, samples, seed=3, epoch=2, padding=0, flip="alternating")
+    assert torch.equal(out, torch.where(torch.from_numpy(first)[:, None, None, None], images, images.flip(3)))
+
+
+def test_random_flips_follow_the_draws_and_none_mirrors_nothing() -> None:
+    drawn = np.array([0.0, 0.49, 0.5, 0.99])
+    assert flips("random", 1, 1, np.arange(4), drawn).tolist() == [True, True, False, False]
+    assert not flips("none", 1, 1, np.arange(4), drawn).any()
 
 
 def _drawn(count: int, epoch: int = 1) -> npt.NDArray[np.float64]:
@@ -111,14 +129,14 @@ def test_boxes_are_those_of_the_formula_worked_by_hand() -> None:
 
 def test_training_crops_depend_on_seed_epoch_and_sample_alone_and_half_are_mirrored() -> None:
     sizes = np.random.default_rng(0).integers(200, 600, (4000, 2))
-    boxes, flips = train_crops(3, 2, np.arange(4000), sizes)
+    boxes, flips = train_crops(3, 2, np.arange(4000), sizes, flip="random")
     some = np.array([77, 5, 3999, 77])
-    again, mirrored = train_crops(3, 2, some, sizes[some])
+    again, mirrored = train_crops(3, 2, some, sizes[some], flip="random")
     assert np.array_equal(again, boxes[some])
     assert np.array_equal(mirrored, flips[some])
     assert stats.binomtest(int(flips.sum()), 4000).pvalue > 1e-3
     for seed, epoch in ((4, 2), (3, 3)):
-        other, other_flips = train_crops(seed, epoch, np.arange(4000), sizes)
+        other, other_flips = train_crops(seed, epoch, np.arange(4000), sizes, flip="random")
         assert (other != boxes).any(axis=1).mean() > 0.9
         assert 0.4 < (other_flips != flips).mean() < 0.6
 

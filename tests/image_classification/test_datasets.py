@@ -119,7 +119,7 @@ def test_no_config_has_an_unused_setting(config: Callable[[], Any]) -> None:
         ),
         (digits_methods, {"synthetic_train": 4}, "data.synthetic_train (leave it at 0)"),
         (digits_methods, {"train_size": 16}, "digits has images of 8 px"),
-        (imagenet_methods, {"padding": 4, "flip": True}, "data.padding (leave it at 0), data.flip"),
+        (imagenet_methods, {"padding": 4}, "data.padding (leave it at 0)"),
         (imagenet_methods, {"order_block": 8}, "order random: data.order_block (leave it at 256)"),
         (
             imagenet_methods,

@@ -4,15 +4,18 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from image_classification.augmentation import Flip, flips
 from image_classification.batches import ImageBatches
 from image_classification.loaders import registry
 from image_classification.loaders.loader import LoaderName
 from image_classification.stores.manifest import Format
 from tests.image_classification.small_image_data import ALONE, FOLDER, LOADERS, data_of, same, threads
 from timedrun.errors import DataError
+from timedrun.training import sampling
 
 
 def test_a_store_that_loses_a_file_is_an_error_by_the_next_epoch(prepared: dict[Format, Path], tmp_path: Path) -> None:
@@ -50,6 +53,26 @@ def test_a_stored_epoch_can_be_entered_at_any_step_with_any_loader(
         assert same(list(resumed.train(3)), epochs[3])
         assert same(list(resumed.train(1)), epochs[1])
     assert threads() == []
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_every_loader_mirrors_the_images_that_alternate(prepared: dict[Format, Path], name: LoaderName) -> None:
+    if words := registry.LOADERS[name].unavailable():
+        pytest.skip(words)
+    store = LOADERS[name]
+    config = replace(FOLDER, loader=name, store=store, workers=1 if name != "pillow" else 0)
+
+    def images(flip: Flip, epoch: int) -> torch.Tensor:
+        with data_of(replace(config, flip=flip), prepared[store.format], 0, 1, global_batch=29) as data:
+            return next(data.train(epoch)).images
+
+    for epoch in (1, 2):
+        plain, alternating = images("none", epoch), images("alternating", epoch)
+        near = [(alternating - side).abs().amax((1, 2, 3)).numpy() for side in (plain, plain.flip(3))]
+        (samples,) = sampling.steps(29, 1, epoch, 29)
+        mirrored = flips("alternating", 1, epoch, samples, np.zeros(29))
+        assert np.where(mirrored, near[1], near[0]).max() < 0.05  # rounding of 8 bits, normalized
+        assert np.where(mirrored, near[0], near[1]).min() > 0.2
 
 
 @pytest.mark.parametrize("name", LOADERS)

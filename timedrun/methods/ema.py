@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Hooks, Method, Stage, unwrapped
+from timedrun.methods.method import Hooks, Method, Stage, local_tensors, unwrapped
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
@@ -60,7 +60,8 @@ class _EMAHooks(Hooks):
         if self.shadow is None:
             self.shadow = {name: value.detach().to(averaged_dtype(value), copy=True) for name, value in current.items()}
         else:
-            ema_update(list(self._fitted(current).values()), list(current.values()), self._smoothing)
+            average = local_tensors(self._fitted(current).values())
+            ema_update(average, local_tensors(current.values()), self._smoothing)
         self.updates += 1
 
     @contextmanager
@@ -69,8 +70,8 @@ class _EMAHooks(Hooks):
             yield
             return
         # Values are exchanged, never tensors: compiled graphs, DDP buckets and the optimizer hold on to the addresses.
-        current = [tensor.detach() for tensor in tensors_of(model).values()]
-        shadow = list(self._fitted(tensors_of(model)).values())
+        current = [tensor.detach() for tensor in local_tensors(tensors_of(model).values())]
+        shadow = local_tensors(self._fitted(tensors_of(model)).values())
         training = [tensor.clone() for tensor in current]
         try:
             torch._foreach_copy_(current, shadow)

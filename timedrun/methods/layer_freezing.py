@@ -79,5 +79,9 @@ class LayerFreezing(Method):
             raise NoEffect("layer_freezing needs a model of two layers or more; remove it from the methods")
         return model, ""
 
+    @property
+    def acts_from(self) -> float:
+        return self.start
+
     def hooks(self) -> Hooks:
         return _LayerFreezingHooks(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
@@ -162,6 +162,11 @@ class Method:
         """Return True if some trainable parameters get no gradient in some steps, for which DDP must search."""
         return False
 
+    @property
+    def acts_from(self) -> float:
+        """Elapsed fraction of a run before which the method has no effect."""
+        return 0.0
+
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
         """Change the model before the optimizer is built; return it and a description of the change ("": none).
 
@@ -193,3 +198,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def local_tensors(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's part of each DTensor, such as fully_shard makes, and the other tensors as they are. A part
+    shares the memory of its DTensor; operators on lists take no mixture of the two kinds."""
+    return [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]  # import: half a second

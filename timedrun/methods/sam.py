@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from timedrun.methods.method import Compute, Hooks, Method, Position, Stage
+from timedrun.methods.method import Compute, Hooks, Method, Position, Stage, local_tensors
 
 
 class _SAMHooks(Hooks):
@@ -37,7 +37,7 @@ class _SAMHooks(Hooks):
         try:
             compute(True)
         finally:  # exactly: subtracting the perturbation would round
-            torch._foreach_copy_([weight.detach() for weight in weights], kept)
+            torch._foreach_copy_([weight.detach() for weight in local_tensors(weights)], local_tensors(kept))
         self.steps += 1
         return loss
 

@@ -74,5 +74,9 @@ class SelectiveBackprop(Method):
         if self.interrupt < 0 or self.interrupt == 1:
             raise ValueError(f"selective_backprop.interrupt is 0, or 2 steps or more, not {self.interrupt}")
 
+    @property
+    def acts_from(self) -> float:
+        return self.start
+
     def hooks(self) -> Hooks:
         return _SelectiveBackpropHooks(self)

@@ -77,6 +77,15 @@ class Stack:
                     f"{named} acts on `{place}`, which this training loop does not call; remove it from the methods"
                 )
 
+    def require_reach(self, progress: float) -> None:
+        """Raise NoEffect for a method that has no effect before `progress`, that of the run's last step."""
+        for method in self.methods:
+            if method.acts_from > progress:
+                raise NoEffect(
+                    f"{method.name} acts from {method.acts_from:g} of the run on, but the last step begins at "
+                    f"{progress:.3g}; have it act earlier, or count progress by steps, or train longer"
+                )
+
     def require_in(self, optimizer: torch.optim.Optimizer) -> None:
         """Raise ValueError unless `optimizer` has the trainable parameters that surgery created."""
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

@@ -72,5 +72,9 @@ class SWA(Method):
         if not self.interval > 0:
             raise ValueError(f"swa.interval is a fraction of the run above 0, not {self.interval}")
 
+    @property
+    def acts_from(self) -> float:
+        return self.end
+
     def hooks(self) -> Hooks:
         return _SWAHooks(self)

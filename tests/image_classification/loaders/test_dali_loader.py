@@ -98,7 +98,9 @@ def test_training_images_are_the_references_within_rounding(
     images = whole(loader, [order[:8], order[8:16], order[16:]], 2, size)
     for sample, image in zip(order.tolist(), images, strict=True):
         original = stored(folder, loader, sample)
-        boxes, flips = train_crops(3, 2, np.array([sample]), np.array([[original.height, original.width]]))
+        boxes, flips = train_crops(
+            3, 2, np.array([sample]), np.array([[original.height, original.width]]), flip="random"
+        )
         pixels = np.asarray(training_image(original, boxes[0].tolist(), bool(flips[0]), size))
         difference = np.abs(image.astype(int) - pixels)
         assert (difference.mean(), difference.max()) <= (1.0, 12), loader.images.name(sample)

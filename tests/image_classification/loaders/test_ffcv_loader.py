@@ -103,7 +103,7 @@ def whole(loader: FfcvLoader, parts: list[np.ndarray], epoch: int, size: int) ->
 def reference(number: int, seed: int, epoch: int, size: int) -> np.ndarray:
     """A training image made with Pillow from the same crop."""
     image = Image.fromarray(picture(number))
-    boxes, flips = train_crops(seed, epoch, np.array([number]), np.array([[image.height, image.width]]))
+    boxes, flips = train_crops(seed, epoch, np.array([number]), np.array([[image.height, image.width]]), flip="random")
     return np.asarray(training_image(image, boxes[0].tolist(), bool(flips[0]), size))
 
 
@@ -125,7 +125,7 @@ def test_raw_images_are_cv2s_area_resize_of_train_crops(opened: Callable[..., Ff
     cv2 = pytest.importorskip("cv2", reason="OpenCV's Python package comes with ffcv")
     samples = np.arange(COUNT)
     sizes = np.array([SIZES[number % len(SIZES)] for number in samples])
-    boxes, flips = train_crops(3, 1, samples, sizes)
+    boxes, flips = train_crops(3, 1, samples, sizes, flip="random")
     images = whole(opened("raw"), [samples], 1, 64)
     for number, (top, left, height, width), mirrored in zip(range(COUNT), boxes, flips, strict=True):
         cut = picture(number)[top : top + height, left : left + width]
@@ -260,7 +260,9 @@ def test_a_prepared_store_gives_the_crops_of_the_originals_though_images_were_ma
     assert batch.labels.tolist() == [image.label for image in images]
     for number, image in enumerate(images):
         original = Image.open(BytesIO(image.data))
-        boxes, flips = train_crops(5, 2, samples[number : number + 1], np.array([[original.height, original.width]]))
+        boxes, flips = train_crops(
+            5, 2, samples[number : number + 1], np.array([[original.height, original.width]]), flip="random"
+        )
         wanted = np.asarray(training_image(original, boxes[0].tolist(), bool(flips[0]), 40))
         assert np.abs(batch.images[number].permute(1, 2, 0).numpy().astype(int) - wanted).mean() < 6, image.name
     loader.close()

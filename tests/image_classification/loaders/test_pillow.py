@@ -54,7 +54,7 @@ def test_training_images_are_torchvisions_resized_crop_of_the_samples_box(
         (batch,) = loader.batches([np.arange(30)], 3, 24)
     for sample, path in enumerate(_files(folder, "train")):
         image = Image.open(path)
-        boxes, flips = train_crops(5, 3, np.array([sample]), np.array([(image.height, image.width)]))
+        boxes, flips = train_crops(5, 3, np.array([sample]), np.array([(image.height, image.width)]), flip="random")
         expected = functional.resized_crop(image, *boxes[0].tolist(), [24, 24])
         expected = functional.hflip(expected) if flips[0] else expected
         assert np.array_equal(batch.images[sample].permute(1, 2, 0).numpy(), np.asarray(expected))

@@ -64,7 +64,7 @@ def crops_resized(
 ) -> NDArray[np.int64]:
     """The law's crops of the stored images, each resized by `resize`."""
     images = RawImages(folder, "train")
-    boxes, flips = train_crops(SEED, epoch, np.array(part), images.original_sizes[part])
+    boxes, flips = train_crops(SEED, epoch, np.array(part), images.original_sizes[part], flip="random")
     boxes = scaled_boxes(boxes, images.original_sizes[part], images.sizes[part])
     made = []
     for sample, (top, left, height, width), flip in zip(part, boxes.tolist(), flips, strict=True):

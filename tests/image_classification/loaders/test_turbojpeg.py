@@ -82,7 +82,7 @@ def test_divided_training_crops_are_the_references_to_half_a_pixel_of_the_result
     ramp[:, :, 1] = np.linspace(0, 255, height).round()[:, None]
     files = {f"train/a/{number:02d}.jpg": encoded(ramp, quality=98, subsampling=0) for number in range(40)}
     folder, size, samples = make_folder(tmp_path, files), 32, np.arange(40)
-    boxes, _ = train_crops(0, 1, samples, np.full((40, 2), (height, width)))
+    boxes, _ = train_crops(0, 1, samples, np.full((40, 2), (height, width)), flip="random")
     divisors = [divisor_of(min(box[2:]), size) for box in boxes.tolist()]
     assert {2, 4, 8} <= set(divisors)
     ours, theirs = (made(folder, samples.tolist(), size, train=True).float() for made in (_images, _reference))
@@ -114,7 +114,7 @@ def test_the_decoder_is_asked_for_exactly_the_divided_size(tmp_path: Path, monke
     for epoch in range(1, 9):
         shapes.clear()
         _images(folder, [0, 1, 2, 3], 40, train=True, epoch=epoch, workers=1)
-        boxes, _ = train_crops(0, epoch, np.arange(4), np.array(sizes))
+        boxes, _ = train_crops(0, epoch, np.arange(4), np.array(sizes), flip="random")
         divisors = [divisor_of(min(box[2:]), 40) for box in boxes.tolist()]
         assert shapes == [(-(-h // d), -(-w // d), 3) for (h, w), d in zip(sizes, divisors, strict=True)]
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 from timedrun.distributed.process_group import DDPInner
 from timedrun.methods import EMA, Hooks
@@ -44,6 +45,29 @@ def train(steps: int, hooks: Hooks | None = None, evaluate_every: int = 0) -> tu
                     pass
         history.append({name: tensor.detach().clone() for name, tensor in tensors_of(model).items()})
     return model, history
+
+
+def test_the_average_of_a_sharded_model_is_that_of_a_whole_one() -> None:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        seen = []
+        for sharded in (False, True):
+            model, hooks = Network(), EMA(half_life=2, update_interval=1).hooks()
+            nn.init.ones_(model.layers[0].weight)
+            if sharded:
+                fully_shard(model)
+            for step in (1, 2, 3):
+                with torch.no_grad():
+                    model.layers[0].weight.mul_(step)
+                    model.layers[1].running_mean.add_(step)  # type: ignore[operator, union-attr]
+                hooks.after_step(model, step)
+            with hooks.evaluation(model):
+                state = model.state_dict()
+                whole = state["layers.0.weight"].full_tensor() if sharded else state["layers.0.weight"]
+                seen.append((whole.clone(), state["layers.1.running_mean"].clone()))
+        torch.testing.assert_close(seen[0], seen[1], atol=0, rtol=0)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_evaluation_sees_the_average_of_parameters_and_buffers() -> None:

@@ -12,14 +12,17 @@ from torch import Tensor, nn
 from timedrun.methods import (
     EMA,
     REGISTRY,
+    SWA,
     BlurPool,
     ChannelsLast,
     Hooks,
     LabelSmoothing,
+    LayerFreezing,
     LogBias,
     Method,
     NoEffect,
     ProgressiveResizing,
+    SelectiveBackprop,
     SequenceLengthWarmup,
     stack,
 )
@@ -135,6 +138,16 @@ def test_every_method_that_did_nothing_keeps_a_run_from_counting(name: str) -> N
         speed = stack(REGISTRY[name](**({"steps": 1000} if name == "sequence_length_warmup" else {})))
         speed.model(nn.Sequential(nn.Flatten()))
         speed.verify()
+
+
+@pytest.mark.parametrize("method", [SWA(end=0.9), SelectiveBackprop(start=0.5, end=0.95), LayerFreezing(start=0.5)])
+def test_a_method_that_acts_after_the_last_step_is_refused_before_the_first(method: Method) -> None:
+    speed = stack(EMA() if method.name != "swa" else ChannelsLast(), method)
+    speed.require_reach(method.acts_from)
+    with pytest.raises(
+        NoEffect, match=f"{method.name} acts from 0.[59] of the run on, but the last step begins at 0.4"
+    ):
+        speed.require_reach(0.4)
 
 
 def test_surgery_that_was_never_applied_counts_as_nothing() -> None:

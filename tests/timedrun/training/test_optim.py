@@ -195,6 +195,26 @@ def test_muon_steps_along_the_orthogonalised_nesterov_direction() -> None:
     torch.testing.assert_close(params[1], before[1] * 0.99 - 0.1 * 1.95 * vector)
 
 
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_muon_moves_matrices_as_torchs_does_up_to_its_bfloat16(nesterov: bool) -> None:
+    start = [torch.randn(shape, generator=torch.Generator().manual_seed(9)) for shape in ((24, 8), (8, 24), (16, 16))]
+    ended = []
+    for make in (
+        lambda p: Muon(p, 0.02, 0.9, nesterov, weight_decay=0.002),
+        lambda p: torch.optim.Muon(p, 0.02, momentum=0.9, nesterov=nesterov, weight_decay=0.002 / 0.02),
+    ):
+        params = [nn.Parameter(value.clone()) for value in start]
+        optimizer = make(params)
+        for step, factor in enumerate(FACTORS):
+            optimizer.param_groups[0]["lr"] = 0.02 * factor
+            for param in params:
+                param.grad = torch.randn(param.shape, generator=torch.Generator().manual_seed(step))
+            optimizer.step()
+        ended.append(params)
+    for before, ours, theirs in zip(start, *ended, strict=True):
+        assert (ours - theirs).norm() < 0.01 * (theirs - before).norm()
+
+
 def test_muon_can_hold_filters_at_unit_norm() -> None:
     weight = nn.Parameter(torch.randn(8, 4, 3, 3) * 5)
     optimizer = Muon([weight], lr=0.0, unit_filters=True)
