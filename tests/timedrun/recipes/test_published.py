@@ -1,9 +1,10 @@
 """The published recipes, number for number, and their ranges of budgets."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import pytest
 
+from timedrun.methods import ProgressiveResizing
 from timedrun.recipes import RECIPES, budget_problem
 
 COMMON = {
@@ -13,18 +14,29 @@ COMMON = {
     "blurpool": {"replace_convs": True, "replace_maxpools": True, "blur_first": True, "min_channels": 16},
 }
 RESIZING = {"start": 0.5, "delay": 0.4, "finetune": 0.2, "increment": 4, "interpolation": "nearest", "where": "batch"}
+SAM = {"rho": 0.5, "epsilon": 1e-12, "interval": 10}
 METHODS = {
     "mild": {**COMMON, "label_smoothing": {"smoothing": 0.08}, "progressive_resizing": RESIZING},
     "medium": {
         **COMMON,
         "label_smoothing": {"smoothing": 0.1},
-        "progressive_resizing": RESIZING,
         "mixup": {"alpha": 0.2, "hard_partner": True},
-        "sam": {"rho": 0.5, "epsilon": 1e-12, "interval": 10},
+        "progressive_resizing": RESIZING,
+        "sam": SAM,
+    },
+    "hot": {
+        **COMMON,
+        "stochastic_depth": {"kind": "sample", "rate": 0.1, "distribution": "linear"},
+        "randaugment": {"severity": 10, "depth": 1, "operations": "all"},
+        "label_smoothing": {"smoothing": 0.13},
+        "mixup": {"alpha": 0.25, "hard_partner": True},
+        "progressive_resizing": {**RESIZING, "start": 0.6, "delay": 0.2},
+        "colout": {"p_row": 0.05, "p_col": 0.05},
+        "sam": {**SAM, "interval": 5},
     },
 }
 """Of MosaicML's files of 2022."""
-DECAY = {"mild": 5e-4, "medium": 5e-4}
+DECAY = {"mild": 5e-4, "medium": 5e-4, "hot": 3e-4}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -40,6 +52,18 @@ def test_methods_and_numbers_are_the_published_ones(name: str) -> None:
     assert (recipe.loss, recipe.initialisation) == ("binary_cross_entropy", "kaiming_bn_uniform")
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_the_newer_choices_are_the_whole_difference_of_a_variant(name: str) -> None:
+    published, variant = asdict(RECIPES[name]), asdict(RECIPES[f"{name}_2026"])
+    changed = {key for key in published if published[key] != variant[key]}
+    assert changed == {"name", "series", "source", "methods", "optimizer", "schedule", "progress_unit"}
+    pairs = zip(RECIPES[name].methods, RECIPES[f"{name}_2026"].methods, strict=True)
+    (resizing,) = [b for a, b in pairs if a != b]
+    assert isinstance(resizing, ProgressiveResizing)
+    sizes = resizing.sizes(176, [step / 1000 for step in range(1001)])
+    assert not [size for size in sizes if size % 8] and 88 <= min(sizes) < max(sizes) == 176
+
+
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_the_schedule_of_a_recipe_is_within_its_range(recipe: object) -> None:
     assert not budget_problem(recipe.name, recipe.schedule.epochs_scaled)  # type: ignore[attr-defined]
@@ -50,5 +74,6 @@ def test_a_budget_out_of_range_is_refused_with_the_range() -> None:
     assert budget_problem("mild", 67) == (
         "recipe mild is meant for 9 to 66 epochs, not for 67; recipes for this budget: medium (67 to 234 epochs)"
     )
+    assert "hot (235 epochs or more)" in budget_problem("medium", 235) and not budget_problem("hot", 10_000)
     assert "medium_2026 (67 to 234" in budget_problem("mild_2026", 234)
     assert budget_problem("mild", 8).endswith("no recipe is meant for this budget")
