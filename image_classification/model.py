@@ -29,7 +29,8 @@ class ModelConfig:
     """Weight of each batch's statistics in the running ones that evaluation uses; a short run needs a larger one."""
     initialisation: Initialisation = "kaiming_bn_uniform"
     """torch: the layers' own; kaiming: normal, fan-in, for convolutions and classifier; kaiming_bn_uniform: batch norm
-    scales uniform in [0, 1) as well, as in MosaicML's 2022 runs."""
+    scales uniform in [0, 1) as well, as in MosaicML's 2022 runs; torchvision: normal, fan-out, for convolutions alone;
+    torchvision_zero_residual: the last batch norm of each block starts at zero as well."""
 
 
 RESNET50 = ModelConfig(block="bottleneck", layers=(3, 4, 6, 3))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from image_classification.model import RESNET50, ModelConfig, ResNet, build_model
+from timedrun.training.initialisation import initialize
 
 RESNET18 = ModelConfig(block="basic", layers=(2, 2, 2, 2))
 
@@ -83,3 +84,22 @@ def test_weights_are_normal_and_batch_norm_scales_uniform() -> None:
     assert not any(norm.bias.any() for norm in norms)
     plain = build_model(replace(RESNET18, initialisation="kaiming"), seed=0)
     assert (plain.bn1.weight == 1).all() and torch.equal(plain.conv1.weight, model.conv1.weight)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize(("name", "config"), [("resnet18", RESNET18), ("resnet50", RESNET50)])
+def test_torchvisions_initialisation_is_its_models_under_the_same_seed(
+    torchvision: ModuleType, name: str, config: ModelConfig, zero: bool
+) -> None:
+    ours = build_model(
+        replace(config, initialisation="torchvision_zero_residual" if zero else "torchvision"), seed=3
+    ).state_dict()
+    torch.manual_seed(3)
+    theirs = getattr(torchvision.models, name)(zero_init_residual=zero).state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(tensor, theirs[key]) for key, tensor in ours.items())
+
+
+def test_a_model_without_residual_blocks_has_no_scale_to_set_to_zero() -> None:
+    with pytest.raises(ValueError, match="this Sequential has no residual blocks"):
+        initialize(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), "torchvision_zero_residual")

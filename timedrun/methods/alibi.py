@@ -13,7 +13,11 @@ from torch import Tensor, nn
 
 from timedrun.methods.method import Hooks, Method, NoEffect, Position
 
-MODELING = "transformers.models.gpt2.modeling_gpt2"
+MODELS = {
+    "transformers.models.gpt2.modeling_gpt2": "GPT2Model",
+    "transformers.models.bert.modeling_bert": "BertModel",
+    "transformers.models.roberta.modeling_roberta": "RobertaModel",
+}
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -29,15 +33,17 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + [2.0 ** (-8 * head / (2 * power)) for head in range(1, 2 * power + 1, 2)][: heads - power]
 
 
-def causal_bias(slopes: Tensor, queries: int, keys: int) -> Tensor:
-    """Return the bias added to the scaled logits, (heads, queries, keys): -slope * (i - j), and -inf for j > i.
+def distance_bias(slopes: Tensor, queries: int, keys: int, *, causal: bool) -> Tensor:
+    """Return the bias added to the scaled logits, (heads, queries, keys): -slope * |i - j|, and -inf for j > i if
+    `causal`.
 
-    The queries are the last of the positions 0 .. keys - 1. Under softmax this equals the published + slope * j; the
-    distance stays exact in half precision where it counts, which is near the token itself.
+    The queries are the last of the positions 0 .. keys - 1. Causal and under softmax this equals the published
+    + slope * j; the distance stays exact in half precision where it counts, which is near the token itself.
     """
     i = torch.arange(keys - queries, keys, device=slopes.device)[:, None]
     j = torch.arange(keys, device=slopes.device)[None, :]
-    return torch.where(j > i, -torch.inf, -slopes[:, None, None] * (i - j))
+    bias = -slopes[:, None, None] * (i - j).abs()
+    return torch.where(j > i, -torch.inf, bias) if causal else bias
 
 
 def shortened(tokens: Tensor, scaling: float) -> Tensor:
@@ -54,60 +60,78 @@ def shortened(tokens: Tensor, scaling: float) -> Tensor:
 
 
 class _Bias(nn.Module):
-    """Pre-hook that passes the biased causal mask to transformers' GPT-2 as a caller-made mask."""
+    """Pre-hook that passes the biased mask to a model of transformers as a caller-made one."""
 
     slopes: Tensor
 
-    def __init__(self, heads: int) -> None:
+    def __init__(self, heads: int, longest: int, causal: bool) -> None:
         super().__init__()
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
+        self.longest = longest
+        """Longest sequence, in tokens."""
+        self.causal = causal
 
     def forward(
         self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with the mask (1 or B, heads, queries, keys) added."""
+        kind = type(model).__name__
         inputs = [*args, kwargs.get("input_ids"), kwargs.get("inputs_embeds")]
         inputs = [value for value in inputs if value is not None]
         if len(args) > 1 or len(inputs) != 1:
-            raise ValueError("a GPT-2 with alibi takes its tokens or inputs_embeds, and everything else by keyword")
+            raise ValueError(f"a {kind} with alibi takes its tokens or inputs_embeds, and everything else by keyword")
         queries, past = inputs[0].shape[1], kwargs.get("past_key_values")
         keys = queries + (past.get_seq_length() if past is not None else 0)
-        if keys > model.wpe.num_embeddings:
-            raise ValueError(f"{keys} tokens are more than alibi's max_sequence_length, {model.wpe.num_embeddings}")
-        bias = causal_bias(self.slopes, queries, keys)[None].to(model.wte.weight.dtype)
+        if keys > self.longest:
+            raise ValueError(f"{keys} tokens are more than alibi's max_sequence_length, {self.longest}")
+        bias = distance_bias(self.slopes, queries, keys, causal=self.causal)[None]
+        bias = bias.to(model.get_input_embeddings().weight.dtype)
         given = kwargs.get("attention_mask")
         if given is not None:
             if given.dim() != 2:
-                raise ValueError(f"a GPT-2 with alibi takes a mask [batch, tokens], not {list(given.shape)}")
+                raise ValueError(f"a {kind} with alibi takes a mask [batch, tokens], not {list(given.shape)}")
             bias = torch.where(given[:, None, None, :].bool(), bias, torch.finfo(bias.dtype).min)
         return args, {**kwargs, "attention_mask": bias}
 
 
 def alibi(model: nn.Module, max_sequence_length: int = 0) -> int:
-    """Give every transformers GPT-2 inside `model` ALiBi, in place, and return the number of attention layers changed.
+    """Give every GPT-2, BERT and RoBERTa of transformers inside `model` ALiBi, in place; return the number of attention
+    layers changed.
 
-    The position embedding becomes zeros that are not trained, `max_sequence_length` long (0: as long as it was).
+    The position embedding becomes zeros that are not trained, for `max_sequence_length` tokens (0: as many as before).
     Raises ValueError for an attention implementation that takes no bias, such as flash attention.
     """
-    modeling = sys.modules.get(MODELING)  # where it was never imported, no model can hold one
-    if modeling is None:
-        return 0
+    kinds = tuple(
+        getattr(sys.modules[module], kind) for module, kind in MODELS.items() if module in sys.modules
+    )  # where it was never imported, no model can hold one
     layers = 0
     for part in list(model.modules()):
-        if not isinstance(part, modeling.GPT2Model) or any(isinstance(child, _Bias) for child in part.children()):
+        if not isinstance(part, kinds) or any(isinstance(child, _Bias) for child in part.children()):
             continue
-        implementation = part.config._attn_implementation
-        if implementation not in ("eager", "sdpa"):
-            raise ValueError(f"alibi needs eager or sdpa attention, which take a bias; this GPT-2 has {implementation}")
-        old = part.wpe
-        length = max_sequence_length or old.num_embeddings
-        part.wpe = nn.Embedding(length, old.embedding_dim, device=old.weight.device, dtype=old.weight.dtype)
-        nn.init.zeros_(part.wpe.weight)
-        part.wpe.weight.requires_grad_(False)
-        part.config.n_positions = length
-        part.alibi = _Bias(part.config.n_head).to(old.weight.device)
+        config = part.config
+        if config._attn_implementation not in ("eager", "sdpa"):
+            raise ValueError(
+                "alibi needs eager or sdpa attention, which take a bias; "
+                f"this {type(part).__name__} has {config._attn_implementation}"
+            )
+        owner, name = (part, "wpe") if hasattr(part, "wpe") else (part.embeddings, "position_embeddings")
+        old = getattr(owner, name)
+        unused = 0 if old.padding_idx is None else old.padding_idx + 1  # RoBERTa counts positions from there
+        longest = max_sequence_length or old.num_embeddings - unused
+        rows = longest + unused
+        new = nn.Embedding(rows, old.embedding_dim, old.padding_idx, device=old.weight.device, dtype=old.weight.dtype)
+        nn.init.zeros_(new.weight)
+        new.weight.requires_grad_(False)
+        setattr(owner, name, new)
+        if owner is not part:
+            owner.position_ids = torch.arange(rows, device=old.weight.device)[None]
+            owner.token_type_ids = torch.zeros_like(owner.position_ids)
+        config.max_position_embeddings = rows
+        part.alibi = _Bias(config.num_attention_heads, longest, owner is part or config.is_decoder).to(
+            old.weight.device
+        )
         part.register_forward_pre_hook(part.alibi, with_kwargs=True)
-        layers += len(part.h)
+        layers += config.num_hidden_layers
     return layers
 
 
@@ -119,8 +143,6 @@ class _ALiBiHooks(Hooks):
         self.batches = 0
 
     def batch(self, inputs: Tensor, targets: Tensor, at: Position, classes: int) -> tuple[Tensor, Tensor]:
-        if self._scaling == 1:
-            return inputs, targets
         inputs, targets = shortened(inputs, self._scaling), shortened(targets, self._scaling)
         self.batches += 1
         return inputs, targets
@@ -131,10 +153,12 @@ class _ALiBiHooks(Hooks):
 
 @dataclass(frozen=True, kw_only=True)
 class ALiBi(Method):
-    """Linear attention biases for transformers' GPT-2; reshapes training batches (B, L) to (4 B, L / 4) by default.
+    """Linear attention biases for transformers' GPT-2, BERT and RoBERTa; reshapes training batches (B, L) to
+    (4 B, L / 4) by default.
 
-    Press, Smith and Lewis 2022 (arXiv 2108.12409), as in MosaicML Composer. Its authors' finding is that such a model,
-    trained on short sequences, is as good on long ones: training sequences are cut to `train_sequence_length_scaling`
+    Press, Smith and Lewis 2022 (arXiv 2108.12409), as in MosaicML Composer; the bias of encoders, -slope * |i - j|, is
+    Composer's, the paper has none. Its authors' finding is that such a model, trained on short sequences, is as good on
+    long ones: training sequences are cut to `train_sequence_length_scaling`
     of their length, evaluation keeps the whole.
     """
 
@@ -154,10 +178,10 @@ class ALiBi(Method):
         layers = alibi(model, self.max_sequence_length)
         if not layers:
             raise NoEffect(
-                "alibi found no GPT-2 of transformers without it in the model, so no attention could be biased; "
-                "remove it from the methods"
+                "alibi found no GPT-2, BERT or RoBERTa of transformers without it in the model, so no attention was "
+                "biased; remove it from the methods"
             )
         return model, f"{layers} attention layers biased by distance, position embedding zero and fixed"
 
     def hooks(self) -> Hooks:
-        return _ALiBiHooks(self.train_sequence_length_scaling)
+        return _ALiBiHooks(self.train_sequence_length_scaling) if self.train_sequence_length_scaling < 1 else Hooks()

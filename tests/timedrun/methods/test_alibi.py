@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from timedrun.methods import NoEffect
-from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes, causal_bias, shortened
+from timedrun.methods.alibi import ALiBi, alibi, alibi_slopes, distance_bias, shortened
 from timedrun.methods.method import Position
 from timedrun.methods.stack import stack
 
@@ -49,6 +49,34 @@ def make_gpt2() -> MakeModel:
     return make
 
 
+@pytest.fixture(scope="session")
+def make_encoder(make_gpt2: MakeModel) -> MakeModel:
+    """A function that makes a small BERT or RoBERTa of transformers, in evaluation mode."""
+    from language_model.model import import_transformers
+
+    transformers = import_transformers()
+
+    def make(kind: str, attention: str = "eager", decoder: bool = False) -> Any:
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{kind}Config")(
+            vocab_size=30,
+            max_position_embeddings=LENGTH + (2 if kind == "Roberta" else 0),
+            hidden_size=HIDDEN,
+            num_hidden_layers=2,
+            num_attention_heads=HEADS,
+            intermediate_size=32,
+            is_decoder=decoder,
+            pad_token_id=1 if kind == "Roberta" else 0,
+            bos_token_id=None,
+            eos_token_id=None,
+            attn_implementation=attention,
+            initializer_range=0.3,
+        )
+        return getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
+
+    return make
+
+
 @pytest.fixture
 def tokens() -> torch.Tensor:
     return torch.randint(30, (3, LENGTH), generator=torch.Generator().manual_seed(1))
@@ -71,19 +99,21 @@ def test_every_head_has_a_slope_of_its_own(heads: int) -> None:
 
 def test_the_bias_is_minus_slope_times_distance_and_causal() -> None:
     slopes = alibi_slopes(3)
-    bias = causal_bias(torch.tensor(slopes), 3, 5)
+    bias = distance_bias(torch.tensor(slopes), 3, 5, causal=True)
+    symmetric = distance_bias(torch.tensor(slopes), 3, 5, causal=False)
     for h, slope in enumerate(slopes):
         for row, i in enumerate(range(2, 5)):  # the last three of five positions ask
             for j in range(5):
                 expected = -math.inf if j > i else -slope * (i - j)
                 assert bias[h, row, j].item() == pytest.approx(expected)
+                assert symmetric[h, row, j].item() == pytest.approx(-slope * abs(i - j))
 
 
 def test_under_softmax_it_is_the_published_slope_times_key_index() -> None:
     slopes, scores = torch.tensor(alibi_slopes(4)), torch.randn(4, 7, 7)
     later = torch.triu(torch.ones(7, 7, dtype=torch.bool), 1)
     published = (scores + slopes[:, None, None] * torch.arange(7)).masked_fill(later, -math.inf)
-    torch.testing.assert_close((scores + causal_bias(slopes, 7, 7)).softmax(-1), published.softmax(-1))
+    torch.testing.assert_close((scores + distance_bias(slopes, 7, 7, causal=True)).softmax(-1), published.softmax(-1))
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -114,6 +144,64 @@ def test_attention_of_the_altered_model_equals_an_independent_computation(
                 expected[b, i, part] = shares / shares.sum() @ v[: i + 1, part]
     expected = expected @ weights["c_proj.weight"] + weights["c_proj.bias"]
     np.testing.assert_allclose(seen["y"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_attention_of_an_encoder_equals_an_independent_computation(
+    make_encoder: MakeModel, tokens: torch.Tensor, kind: str, attention: str, padded: bool
+) -> None:
+    model = make_encoder(kind, attention)
+    assert alibi(model) == 2
+    seen: dict[str, np.ndarray[Any, Any]] = {}
+    layer = model.base_model.encoder.layer[1].attention.self
+
+    def keep(module: nn.Module, arguments: tuple[Any, ...], output: tuple[torch.Tensor, Any]) -> None:
+        seen.update(x=arguments[0].double().numpy(), y=output[0].double().numpy())
+
+    layer.register_forward_hook(keep)
+    lengths = [LENGTH, LENGTH - 5, LENGTH - 9] if padded else [LENGTH] * 3
+    mask = {"attention_mask": (torch.arange(LENGTH) < torch.tensor(lengths)[:, None]).long()} if padded else {}
+    with torch.no_grad():
+        model(input_ids=tokens, **mask)
+    weights = {name: value.double().numpy() for name, value in layer.state_dict().items()}
+    size = HIDDEN // HEADS
+    for b, length in enumerate(lengths):
+        q, k, v = (
+            seen["x"][b] @ weights[f"{name}.weight"].T + weights[f"{name}.bias"] for name in ("query", "key", "value")
+        )
+        for h, slope in enumerate(alibi_slopes(HEADS)):
+            part = slice(h * size, (h + 1) * size)
+            for i in range(length):
+                scores = [q[i, part] @ k[j, part] / math.sqrt(size) - slope * abs(i - j) for j in range(length)]
+                shares = np.exp(scores - np.max(scores))
+                np.testing.assert_allclose(seen["y"][b, i, part], shares / shares.sum() @ v[:length, part], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_an_encoder_takes_longer_sequences_keeps_its_names_and_trains(make_encoder: MakeModel, kind: str) -> None:
+    model = make_encoder(kind).train()
+    names = list(model.state_dict())
+    _, words = ALiBi(max_sequence_length=24).model(model)
+    assert words == "2 attention layers biased by distance, position embedding zero and fixed"
+    assert list(model.state_dict()) == names
+    tokens = torch.full((2, 24), 5)  # no padding token
+    output = model(input_ids=tokens, labels=tokens)
+    output.loss.backward()
+    without = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert without == [name for name in names if name.endswith("position_embeddings.weight")]
+    with pytest.raises(ValueError, match="25 tokens are more than alibi's max_sequence_length, 24"):
+        model(input_ids=torch.full((2, 25), 5))
+
+
+def test_a_bert_that_decodes_is_causal(make_encoder: MakeModel, tokens: torch.Tensor) -> None:
+    decoder, encoder = make_encoder("Bert", decoder=True), make_encoder("Bert")
+    changed = torch.cat([tokens[:, :9], 29 - tokens[:, 9:]], dim=1)
+    for model, sees_later in ((decoder, False), (encoder, True)):
+        alibi(model)
+        before, after = (model(input_ids=each).logits[:, :9] for each in (tokens, changed))
+        assert torch.allclose(before, after, atol=1e-5) is not sees_later
 
 
 def test_positions_enter_through_the_bias_alone(make_gpt2: MakeModel, tokens: torch.Tensor) -> None:
@@ -177,12 +265,12 @@ def test_a_mask_made_for_another_attention_is_refused(make_gpt2: MakeModel, toke
 def test_an_attention_that_takes_no_bias_is_refused(make_gpt2: MakeModel) -> None:
     model = make_gpt2()
     model.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(ValueError, match="this GPT-2 has flash_attention_2"):
+    with pytest.raises(ValueError, match="this GPT2Model has flash_attention_2"):
         ALiBi().model(model)
 
 
 def test_models_without_gpt2_attention_raise_no_effect(make_gpt2: MakeModel) -> None:
-    with pytest.raises(NoEffect, match="alibi found no GPT-2"):
+    with pytest.raises(NoEffect, match="alibi found no GPT-2, BERT or RoBERTa"):
         ALiBi().model(nn.MultiheadAttention(8, 2))
     model = make_gpt2()
     ALiBi().model(model)
