@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,6 +49,8 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
             if shapes not in seen:
                 seen.add(shapes)
                 images = loaded(epoch, first)
+                augmented = images.abs().byte()  # a loader's thread does it in the run
+                parts.methods.augment(augmented, np.arange(local), epoch)
                 for step in steps:
                     yield epoch, step, Batch(images, labels, local * ranks.world_size)
 
