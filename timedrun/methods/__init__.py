@@ -9,11 +9,14 @@ from timedrun.methods.cutmix import CutMix, cutmix
 from timedrun.methods.cutout import CutOut, cutout
 from timedrun.methods.ema import EMA, ema_update
 from timedrun.methods.factorize import Factorize
+from timedrun.methods.gated_linear_units import GatedLinearUnits
 from timedrun.methods.ghost_batch_norm import GhostBatchNorm
 from timedrun.methods.gradient_clipping import GradientClipping, clip_adaptive
+from timedrun.methods.gyro_dropout import GyroDropout
 from timedrun.methods.label_smoothing import LabelSmoothing
 from timedrun.methods.layer_freezing import LayerFreezing
 from timedrun.methods.log_bias import LogBias, linear_log_constant_bias
+from timedrun.methods.low_precision_norm import LowPrecisionGroupNorm, LowPrecisionLayerNorm
 from timedrun.methods.method import Hooks, Method, NoEffect
 from timedrun.methods.mixup import MixUp, mixup
 from timedrun.methods.no_op_model import NoOpModel
@@ -40,6 +43,10 @@ REGISTRY: dict[str, type[Method]] = {
         GhostBatchNorm,
         WeightStandardization,
         StochasticDepth,
+        GyroDropout,
+        GatedLinearUnits,
+        LowPrecisionLayerNorm,
+        LowPrecisionGroupNorm,
         ChannelsLast,
         RandAugment,
         AugMix,
@@ -75,7 +82,11 @@ __all__ = [
     "ColOut",
     "CutMix",
     "Factorize",
+    "GatedLinearUnits",
     "GhostBatchNorm",
+    "GyroDropout",
+    "LowPrecisionGroupNorm",
+    "LowPrecisionLayerNorm",
     "CutOut",
     "GradientClipping",
     "SqueezeExcite",

@@ -13,6 +13,7 @@ from mlevents.runlog import RunLog, Scalar
 from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import OptimizerConfig, RunConfig, digest
 from timedrun.errors import TrainingLoopError
+from timedrun.methods import GradientClipping
 from timedrun.storage.result_files import CONFIG
 
 
@@ -44,6 +45,7 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
     TrainingLoopError if `info` lacks a size, or a hyperparameter is not a value of JSON."""
     if missing := [key for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES) if key not in info]:
         raise TrainingLoopError(f"the run info has no {' and no '.join(missing)}; add it in run_info.py")
+    clips = [one.threshold for one in config.methods if isinstance(one, GradientClipping) and one.by == "norm"]
     for key, value in {
         keys.SEED: config.seed,
         keys.GLOBAL_BATCH_SIZE: config.global_batch,
@@ -59,6 +61,7 @@ def log_settings(log: RunLog, config: RunConfig, info: RunInfo) -> None:
         keys.TRAIN_SAMPLES: info["train_samples"],
         keys.EVAL_SAMPLES: info["eval_samples"],
         **info.get("hyperparameters", {}),
+        **({keys.OPT_GRADIENT_CLIP_NORM: clips[0]} if clips else {}),
     }.items():
         try:
             log.event(key, value)

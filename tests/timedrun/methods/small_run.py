@@ -15,6 +15,7 @@ from timedrun.methods import (
     Factorize,
     GhostBatchNorm,
     GradientClipping,
+    GyroDropout,
     LayerFreezing,
     Method,
     ProgressiveResizing,
@@ -28,6 +29,7 @@ from timedrun.methods import (
 STEPS = 6
 EXAMPLES: dict[str, Method] = {
     "factorize": Factorize(min_channels=8, min_features=1000),
+    "gyro_dropout": GyroDropout(sigma=6, tau=2),
     "ghost_batch_norm": GhostBatchNorm(ghost_batch=2),
     "squeeze_excite": SqueezeExcite(min_channels=4, latent_channels=0.25),
     "stochastic_depth": StochasticDepth(kind="block", rate=0.5),
@@ -41,7 +43,7 @@ EXAMPLES: dict[str, Method] = {
     "sequence_length_warmup": SequenceLengthWarmup(steps=STEPS, duration=1.0, min_length=4, max_length=16, step_size=4),
 }
 """Settings that act within STEPS steps of `SmallRun`, where the defaults do not."""
-TOKENS = ("alibi", "sequence_length_warmup")
+TOKENS = ("alibi", "gated_linear_units", "sequence_length_warmup")
 """Methods for sequences of tokens, on which `TokenRun` trains."""
 
 
@@ -65,6 +67,7 @@ class SmallRun:
 
     def __init__(self, *methods: Method) -> None:
         self.speed = stack(*methods, seed=3)
+        self.autocast = any(method.name.startswith("low_precision") for method in methods)
         self.model = self.speed.model(small_model())
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
         self.speed.require_in(self.optimizer)
@@ -88,7 +91,9 @@ class SmallRun:
         inputs, targets = self.speed.batch(images, labels, 4)
 
         def compute(reduced: bool) -> Tensor:
-            loss = F.cross_entropy(self.model(inputs), targets)
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+                logits = self.model(inputs)
+            loss = F.cross_entropy(logits.float(), targets)
             loss.backward()
             return loss.detach()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from torch import nn
 from language_model.gpt.build import build_gpt_optimizer
 from language_model.gpt.configs import shakespeare_modern
 from language_model.gpt.model import build_model
+from mlevents import record
+from mlevents.runlog import RunLog
 from timedrun.config import OptimizerConfig
-from timedrun.run.run_info import optimizer_info
+from timedrun.methods import GradientClipping
+from timedrun.run.run_info import RunInfo, log_settings, optimizer_info
 from timedrun.training.optim import build_optimizer
 
 SHARED = {constants.OPT_NAME, constants.OPT_BASE_LR, constants.OPT_WEIGHT_DECAY}
@@ -61,3 +65,14 @@ def test_a_gpt_by_muon_logs_adamw_of_the_other_parameters() -> None:
     found = optimizer_info(config.optimizer, optimizer)
     assert found["opt_other_name"] == "adamw" and found[constants.OPT_ADAMW_BETA_1] == 0.6
     assert found["opt_muon_momentum"] == config.optimizer.momentum and "sgd_opt_momentum" not in found
+
+
+@pytest.mark.parametrize(("by", "logged"), [("norm", [0.5]), ("value", [0.0])])
+def test_the_norm_to_which_a_method_clips_is_logged(tmp_path: Path, by: Any, logged: list[float]) -> None:
+    log = RunLog(tmp_path / "result_0.txt")
+    config = replace(shakespeare_modern(), methods=(GradientClipping(by=by, threshold=0.5),))
+    info: RunInfo = {"train_samples": 1, "eval_samples": 1, "hyperparameters": {constants.OPT_GRADIENT_CLIP_NORM: 0.0}}
+    log_settings(log, config, info)
+    log.close()
+    found = record.read(tmp_path / "result_0.txt").all(constants.OPT_GRADIENT_CLIP_NORM)
+    assert [event.value for event in found] == logged

@@ -1,0 +1,106 @@
+"""Gyro dropout: dropout that trains a fixed set of sub-networks, a few of them at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
+from timedrun.training.sampling import stream_seed
+
+
+class GyroDropoutLayer(nn.Module):
+    """Dropout of the features of (N, F), (N, L, F) or of the channels of (N, C, H, W) with masks given from outside."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.seed = 0
+        self.chosen: tuple[int, ...] = (0,)
+        self._masks: Tensor | None = None
+
+    def choose(self, seed: int, chosen: tuple[int, ...]) -> None:
+        """Use the masks numbered `chosen` of the set that `seed` stands for; a batch is divided among them."""
+        if (seed, chosen) != (self.seed, self.chosen):
+            self.seed, self.chosen, self._masks = seed, chosen, None
+
+    def mask(self, number: int, features: int) -> Tensor:
+        """Return mask `number` over `features`: 1 where a feature is kept."""
+        generator = torch.Generator().manual_seed(stream_seed(self.seed, "mask", number))
+        return (torch.rand(features, generator=generator) >= self.p).float()
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return input
+        images = input.dim() == 4
+        features = input.shape[1 if images else -1]
+        if self._masks is None or self._masks.shape[1] != features:
+            self._masks = self._selected(features).to(input.device, input.dtype)
+        rows = torch.arange(len(input), device=input.device) * len(self.chosen) // len(input)
+        shape = (features, 1, 1) if images else (*[1] * (input.dim() - 2), features)
+        return input * self._masks[rows].view(-1, *shape) / (1 - self.p)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # once in many steps
+    def _selected(self, features: int) -> Tensor:
+        return torch.stack([self.mask(number, features) for number in self.chosen])
+
+
+class _GyroDropoutHooks(Hooks):
+    def __init__(self, method: GyroDropout) -> None:
+        self._method = method
+        self._layers: list[GyroDropoutLayer] | None = None
+
+    def before_step(self, model: nn.Module, at: Position) -> None:
+        if self._layers is None:
+            self._layers = [layer for layer in unwrapped(model).modules() if isinstance(layer, GyroDropoutLayer)]
+        chosen = self._method.chosen(at)
+        for place, layer in enumerate(self._layers):
+            layer.choose(stream_seed(at.seed, self._method.name, place), chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GyroDropout(Method):
+    """Dropout by `sigma` masks drawn before the run, of which `tau` are in use at a time, each for a part of the batch
+    (Lee et al. 2022, "Gyro Dropout", MLSys 2023).
+
+    The run is divided into sigma / tau equal parts, and each mask is used in one of them. Masks and order are functions
+    of the seed, and the part of the progress, so that a resumed run has the same ones; MosaicML Composer's, which draws
+    them again, cannot be resumed.
+    """
+
+    name: ClassVar[str] = "gyro_dropout"
+    p: float = 0.5
+    sigma: int = 256
+    tau: int = 16
+
+    def __post_init__(self) -> None:
+        if not 0 < self.p < 1:
+            raise ValueError(f"gyro_dropout.p is a probability between 0 and 1, not {self.p}")
+        if not 1 <= self.tau <= self.sigma or self.sigma % self.tau:
+            raise ValueError(
+                f"gyro_dropout needs 1 <= tau <= sigma and tau to divide sigma, not {self.tau} and {self.sigma}"
+            )
+
+    def chosen(self, at: Position) -> tuple[int, ...]:
+        """Return the numbers of the masks in use."""
+        parts = self.sigma // self.tau
+        part = min(int(at.progress * parts + 1e-9), parts - 1)
+        order = Position(0, 0.0, at.seed).random(self.name).permutation(self.sigma)
+        return tuple(order[part * self.tau : (part + 1) * self.tau].tolist())
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        count = 0
+        for parent in list(model.modules()):
+            for name, child in parent._modules.items():
+                if type(child) is nn.Dropout:
+                    setattr(parent, name, GyroDropoutLayer(self.p).train(child.training))
+                    count += 1
+        if not count:
+            raise NoEffect("gyro_dropout found no nn.Dropout to replace; remove it from the methods")
+        return model, f"{count} dropout layers"
+
+    def hooks(self) -> Hooks:
+        return _GyroDropoutHooks(self)
