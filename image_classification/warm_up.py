@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +41,7 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
             selected.add(len(methods.select(images[:, :1, :4, :4], labels, lambda images, labels: labels)[0]))
         if (shapes := (inputs.shape[2:], frozenset(selected))) not in seen:
             seen.add(shapes)
+            parts.methods.augment(images.abs().byte(), np.arange(local), epoch)  # a loader's thread does it in the run
             for step in steps:
                 yield epoch, step, Batch(images, labels, local * ranks.world_size)
 
