@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Callable, Iterator
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,27 +22,50 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
     in every few."""
     local, size = parts.batch.local, config.data.train_size
     whole, labels = _noise(ranks, local, parts.facts.channels, size)
-    seen: set[tuple[torch.Size, frozenset[int]]] = set()
     by_step = config.progress_unit == "step"
     batches = max(1, parts.facts.train_samples // config.global_batch)
-    per_epoch = batches if by_step else 1
     methods = stack(*config.methods)
-    for epoch, done in product(range(1, config.total_epochs + 1), range(per_epoch)):
-        progress = config.progress(epoch, done / per_epoch)
-        methods.enter(0, progress)
-        loaded = methods.input_size(size, progress)
-        images = whole if loaded == size else whole[:, :, :loaded, :loaded].contiguous()
-        inputs, _ = methods.batch(images[:1], labels[:1], config.model.classes)
-        first = done if by_step else 1
-        steps = range(first, first + config.warm_up_steps)
-        selected = set()
-        for step in steps:
-            methods.enter((epoch - 1) * batches + step, progress)
-            selected.add(len(methods.select(images[:, :1, :4, :4], labels, lambda images, labels: labels)[0]))
-        if (shapes := (inputs.shape[2:], frozenset(selected))) not in seen:
-            seen.add(shapes)
-            for step in steps:
-                yield epoch, step, Batch(images, labels, local * ranks.world_size)
+
+    def loaded(epoch: int, step: int) -> Tensor:
+        """Return the images of a step as they are loaded, and leave the methods at its place."""
+        progress = config.progress(epoch, step / batches)
+        methods.enter((epoch - 1) * batches + step, progress)
+        side = methods.input_size(size, progress)
+        return whole if side == size else whole[:, :, :side, :side].contiguous()
+
+    def shape(epoch: int, step: int) -> torch.Size:
+        return methods.batch(loaded(epoch, step)[:1], labels[:1], config.model.classes)[0].shape[2:]
+
+    def selected(epoch: int, step: int) -> int:
+        """Return the number of samples that methods select."""
+        images = loaded(epoch, step)[:, :1, :4, :4]
+        return len(methods.select(images, labels, lambda images, labels: labels)[0])
+
+    seen: set[tuple[torch.Size, frozenset[int]]] = set()
+    for epoch in range(1, config.total_epochs + 1):
+        for first in (0, *_changes(partial(shape, epoch), 0, batches - 1)) if by_step else (1,):
+            steps = range(first, first + config.warm_up_steps)
+            shapes = shape(epoch, first), frozenset(selected(epoch, step) for step in steps)
+            if shapes not in seen:
+                seen.add(shapes)
+                images = loaded(epoch, first)
+                augmented = images.abs().byte()  # a loader's thread does it in the run
+                parts.methods.augment(augmented, np.arange(local), epoch)
+                for step in steps:
+                    yield epoch, step, Batch(images, labels, local * ranks.world_size)
+
+
+def _changes(shape: Callable[[int], torch.Size], first: int, last: int) -> Iterator[int]:
+    """Yield the steps after `first`, up to `last`, whose shape is not that of the step before. Shapes only grow or only
+    shrink in between, so that few are computed."""
+    if shape(first) == shape(last):
+        return
+    if last - first == 1:
+        yield last
+        return
+    middle = (first + last) // 2
+    yield from _changes(shape, first, middle)
+    yield from _changes(shape, middle, last)
 
 
 def evaluation_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from language_model.attention import choose
-from language_model.configs import BertRunConfig
+from language_model.configs import PLACES, BertRunConfig
 from language_model.datasets import CHECKPOINT, TextFacts
 from language_model.encoder import Bert, build_bert
 from language_model.model import ReferenceBert, build_reference
@@ -19,9 +19,6 @@ from timedrun.methods import Stack, stack
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import build_optimizer
 from timedrun.training.precision import Precision
-
-PLACES = ("before_step", "backward", "gradients", "after_step", "evaluation")
-"""Places of methods that train.py calls."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,12 @@ from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps, Text
 from language_model.text.topics_store import WORDPIECES as TOPICS_WORDPIECES
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.methods import stack
+from timedrun.methods.method import Stage
 from timedrun.training.schedule import StepSchedule
+
+PLACES = ("before_step", "backward", "gradients", "after_step", "evaluation")
+"""Places of methods that train.py calls."""
 
 MLPERF_MILESTONES = (400, 600, 650, 800, 850, 900, 950, 1000, 1100, 1150)
 MLPERF_LATE_MILESTONES = (1200, 1225, 1250, 1275, 1300, 1325, 1350, 1375, 1400, 1600)
@@ -66,6 +71,31 @@ class BertRunConfig(RunConfig):
     speed: SpeedUps = SpeedUps()
     """Speed-ups of timedrun's model; transformers' has only `attention` (eager or sdpa) and `fused_optimizer`."""
 
+    def _unfit_methods(self) -> list[str]:
+        """Return messages about methods that cannot act in this run; `build` finds those without a layer to change."""
+        found = []
+        try:
+            stack(*self.methods, places=PLACES)
+        except ValueError as error:
+            found.append(f"{error}.")
+        names = {method.name for method in self.methods}
+        if "log_bias" in names:
+            found.append("log_bias belongs to binary cross-entropy and changes nothing in BERT's loss; remove it.")
+        if "no_op_model" in names:
+            found.append("no_op_model has no masked tokens to score; profile BERT with timedrun bench language_model.")
+        surgery = [m.name for m in self.methods if m.stage in (Stage.MODEL, Stage.FORMAT) and m.name != "log_bias"]
+        if surgery and self.implementation == "timedrun":
+            found.append(
+                f"{', '.join(surgery)} cannot be applied to timedrun's BERT, which computes from its layers' weights"
+                " and would pass by changed layers; use --speed.* options, or --implementation transformers."
+            )
+        if "layer_freezing" in names and self.implementation == "timedrun":
+            found.append(
+                "layer_freezing would freeze the head of timedrun's BERT first, whose matrix is the word embedding's;"
+                " use --implementation transformers."
+            )
+        return found
+
     @property
     def speed_ups(self) -> list[str]:
         """Names of the enabled speed-ups."""
@@ -98,8 +128,7 @@ class BertRunConfig(RunConfig):
                 found.append(f"transformers' model has no {', '.join(others)}; use --implementation timedrun.")
         if speed.fused_optimizer and self.optimizer.kind not in ("adamw", "decoupled_adamw"):
             found.append(f"optimizer {self.optimizer.kind} has no fused form; use --speed.no-fused-optimizer.")
-        if unsupported := [method.name for method in self.methods if method.name != "ema"]:
-            found.append(f"{', '.join(unsupported)} cannot be applied to BERT; use --speed.* options.")
+        found += self._unfit_methods()
         if self.optimizer.kind == "lamb" and speed.fused_qkv:
             found.append(
                 "lamb scales each tensor's step by its norm, so fusing queries, keys and values changes its"

@@ -23,13 +23,23 @@ from mlevents.runlog import RunLog
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.errors import DataError
-from timedrun.methods import EMA, ChannelsLast, ColOut, NoEffect, ProgressiveResizing, SelectiveBackprop, stack
+from timedrun.methods import (
+    EMA,
+    ChannelsLast,
+    ColOut,
+    NoEffect,
+    ProgressiveResizing,
+    RandAugment,
+    SelectiveBackprop,
+    stack,
+)
 from timedrun.run import checkpoint_file, timed_run
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_manager import checkpoint_path
 from timedrun.run.progress import Progress
 from timedrun.run.timed_run import TimedRun
 from timedrun.training.precision import Precision
+from timedrun.training.sampling import Indices
 
 ALONE = ProcessGroup(0, 1, 0, torch.device("cpu"))
 
@@ -168,6 +178,22 @@ def test_warm_up_sees_the_batches_that_a_selection_leaves() -> None:
     config = replace(base, methods=(SelectiveBackprop(),), schedule=replace(base.schedule, epochs=10))
     epochs = {epoch for epoch, _, _ in warm_up.train_batches(config, parts_of(config), ALONE)}
     assert epochs == {1, 6}  # from half of the run on
+
+
+def test_warm_up_augments_noise_of_every_loaded_size() -> None:
+    methods = (ProgressiveResizing(start=0.5, delay=0.0, increment=4, where="loader"), RandAugment())
+    config = replace(synthetic_smoke(), methods=methods, warm_up_steps=1, global_batch=4)
+    config = replace(config, schedule=replace(config.schedule, epochs=10))
+    parts, seen = parts_of(config), list[tuple[int, ...]]()
+
+    def augment(images: torch.Tensor, samples: Indices, epoch: int) -> torch.Tensor:
+        assert images.dtype == torch.uint8 and len(samples) == 4
+        seen.append(tuple(images.shape))
+        return images
+
+    parts.methods.augment = augment  # type: ignore[method-assign]
+    list(warm_up.train_batches(config, parts, ALONE))
+    assert seen == [(4, 3, size, size) for size in (8, 12, 16)]
 
 
 RESIZING = ProgressiveResizing(start=0.5, delay=0.2, finetune=0.2, increment=4, where="loader")

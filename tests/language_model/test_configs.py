@@ -127,7 +127,7 @@ def test_every_config_can_be_dumped_and_loaded_and_names_its_benchmark() -> None
             "attention eager or sdpa, not 'varlen'",
         ),
         (replace(topics_baseline(), max_samples=10**9), "exceeds the schedule's"),
-        (replace(topics_methods(), methods=(BlurPool(),)), "blurpool cannot be applied to BERT"),
+        (replace(topics_methods(), methods=(BlurPool(),)), "blurpool cannot be applied to timedrun's BERT"),
         (
             replace(topics_methods(), optimizer=replace(topics_methods().optimizer, kind="sgd")),
             "optimizer sgd has no fused form",

@@ -20,6 +20,9 @@ from timedrun.training.loss import LOSSES
 from timedrun.training.optim import build_optimizer
 from timedrun.training.schedule import Schedule
 
+PLAIN_LOOP = ("input_size", "before_step", "batch", "backward", "gradients", "after_step", "evaluation")
+"""Calls of the loop in docs/own_model.md, and input_size: the recipes resize batches, which any loop lets them."""
+
 
 class Training(NamedTuple):
     """Parts of a training run by a recipe, for a loop that calls them."""
@@ -45,7 +48,7 @@ def recipe(
     initialize: bool = False,
     seed: int = 0,
     rank: int = 0,
-    places: Collection[str] | None = None,
+    places: Collection[str] = PLAIN_LOOP,
 ) -> Training:
     """Apply the methods of the recipe `name` to `model` and return them with its optimizer, schedule and loss.
 
@@ -58,10 +61,11 @@ def recipe(
         optimizer: in place of the recipe's, which is that of a convolutional network; it is not scaled.
         without: names of methods to leave out.
         initialize: draw new weights as the recipe does; by default the model keeps its own.
-        seed, rank, places: of `timedrun.methods.stack`.
+        seed, rank: of `timedrun.methods.stack`.
+        places: calls that the loop makes; RandAugment, in the recipe hot, needs "augment" as well.
 
-    Raises ValueError, before the model is changed, for a budget out of range, and for methods that do not fit the
-    model: each is named with the reason.
+    Raises ValueError, before the model is changed, for a budget out of range, for methods that need a call which the
+    loop does not make, and for methods that do not fit the model: each is named with the reason.
     """
     if name not in RECIPES:
         near = difflib.get_close_matches(name, RECIPES, n=1)
@@ -75,8 +79,13 @@ def recipe(
         raise ValueError(f"recipe {name} has no {', '.join(sorted(unknown))} to leave out; it has {has}")
     scale = batch / chosen.global_batch if batch else 1.0
     used = [method for method in chosen.methods if method.name not in without]
+    try:
+        methods = stack(*used, seed=seed, rank=rank, places=places)
+    except ValueError as error:
+        raise ValueError(
+            f"recipe {name}: {error} (without=...), or add the call to the loop and to places={tuple(places)}"
+        ) from None
     _require_fit(chosen, used, model)
-    methods = stack(*used, seed=seed, rank=rank, places=places)
     if initialize:
         initialisation.initialize(model, chosen.initialisation)
     model = methods.model(model)

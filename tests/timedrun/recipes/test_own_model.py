@@ -3,12 +3,13 @@
 import copy
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from timedrun.config import OptimizerConfig
-from timedrun.recipes import RECIPES, Training, recipe
+from timedrun.recipes import PLAIN_LOOP, RECIPES, Training, recipe
 
 
 def trained(parts: Training, steps: int, size: int = 32) -> list[float]:
@@ -53,6 +54,17 @@ def test_mild_trains_resnets_of_torchvision_and_timm(torchvision: ModuleType) ->
         done = dict(line.split(": ", 1) for line in speed.report)
         assert "convolution" in done["blurpool"] and "ln(10)" in done["log_bias"]
         assert done["progressive_resizing"].endswith("16..24 px") and done["ema"] == "nothing yet"
+
+
+def test_hot_trains_resnets_whose_loop_augments(torchvision: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"randaugment acts on `augment`.*\(without=...\), or add the call"):
+        recipe("hot", nn.Linear(1, 1), epochs=300)
+    for model in resnets(torchvision):
+        parts = recipe("hot", model, epochs=300, batch=4, places=(*PLAIN_LOOP, "augment"))
+        parts.methods.augment(torch.zeros(4, 3, 32, 32, dtype=torch.uint8), np.arange(4), 1)
+        trained(parts, 6)
+        done = [line for line in parts.methods.report if not line.endswith("nothing yet")]
+        assert len(done) == len(RECIPES["hot"].methods) - 1  # an average begins after 20 steps
 
 
 def test_a_vision_transformer_is_refused_with_every_method_that_does_not_fit_and_the_way_on() -> None:

@@ -1,0 +1,102 @@
+"""Methods on BERT: the same steps on transformers' model and on timedrun's, or a refusal that says why."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from language_model import train as train_module
+from language_model.build import build
+from language_model.configs import CPU_SPEED_UPS, BertRunConfig
+from language_model.datasets import facts
+from mlevents.runlog import RunLog
+from tests.language_model.test_train import ALONE, run_of
+from tests.timedrun.methods.small_run import example
+from timedrun.methods import EMA, REGISTRY, SAM, SWA, ALiBi, BlurPool, GradientClipping, Method, NoEffect, Stack
+
+pytestmark = pytest.mark.usefixtures("transformers")
+
+Trained = Callable[[BertRunConfig], list[float]]
+
+
+@pytest.fixture
+def trained(tiny_store: Path, step_losses: list[float]) -> Trained:
+    """Return a function that runs a config and returns the loss of every step."""
+
+    def trained(config: BertRunConfig) -> list[float]:
+        step_losses.clear()
+        with run_of(config, tiny_store, RunLog(None)) as run:
+            train_module.train(config, run)
+        return list(step_losses)
+
+    return trained
+
+
+@pytest.fixture
+def both(tiny_config: BertRunConfig) -> Callable[[Method], list[BertRunConfig]]:
+    """Return a function for the tiny config with a method, on either implementation."""
+
+    def both(method: Method) -> list[BertRunConfig]:
+        reference = replace(tiny_config, methods=(method,))
+        return [reference, replace(reference, implementation="timedrun", speed=CPU_SPEED_UPS)]
+
+    return both
+
+
+@pytest.mark.parametrize("method", [SAM(rho=0.2, interval=2), SWA(start=0.3, end=0.6), GradientClipping(threshold=0.3)])
+def test_a_method_of_steps_and_weights_gives_both_implementations_the_same_losses(
+    method: Method, both: Callable[[Method], list[BertRunConfig]], tiny_config: BertRunConfig, trained: Trained
+) -> None:
+    reference, own = (trained(config) for config in both(method))
+    assert own == pytest.approx(reference, rel=1e-4)
+    assert reference[-1] != pytest.approx(trained(tiny_config)[-1], rel=1e-4)
+
+
+def test_both_implementations_are_evaluated_on_the_average_of_the_weights(
+    both: Callable[[Method], list[BertRunConfig]], trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[dict[str, Tensor]] = []
+    evaluated: list[dict[str, Tensor]] = []
+
+    def keep(seen: list[dict[str, Tensor]], model: nn.Module) -> None:
+        seen.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
+
+    after_step = Stack.after_step
+    monkeypatch.setattr(Stack, "after_step", lambda self, model: (keep(steps, model), after_step(self, model)))
+    monkeypatch.setattr(train_module, "accuracy", lambda model, *more: (keep(evaluated, model), 0.0)[1])
+    for config in both(EMA(half_life=2, update_interval=2)):
+        steps.clear()
+        evaluated.clear()
+        trained(config)
+        average = steps[1]
+        for number in range(3, 20, 2):
+            average = {name: (value + steps[number][name]) / 2 for name, value in average.items()}
+        assert evaluated[-1].keys() == average.keys()
+        for name, value in average.items():
+            torch.testing.assert_close(evaluated[-1][name], value)
+            assert not torch.equal(value, steps[-1][name])
+
+
+def test_alibi_without_shorter_sequences_trains_transformers_bert(tiny_config: BertRunConfig, trained: Trained) -> None:
+    config = replace(tiny_config, methods=(ALiBi(train_sequence_length_scaling=1.0),))
+    losses = trained(config)
+    assert losses[-1] < 0.95 * losses[0]
+    assert losses[-1] != pytest.approx(trained(tiny_config)[-1], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_method_that_cannot_act_on_timedruns_bert_is_refused_before_the_run(
+    name: str, both: Callable[[Method], list[BertRunConfig]]
+) -> None:
+    problems = " ".join(both(example(name))[1].problems())
+    assert (name in problems) is (name not in ("sam", "gradient_clipping", "ema", "swa"))
+
+
+def test_surgery_that_finds_no_layer_is_refused_by_the_dry_run(tiny_config: BertRunConfig, tiny_store: Path) -> None:
+    config = replace(tiny_config, methods=(BlurPool(),))
+    assert not config.problems()
+    with pytest.raises(NoEffect, match="blurpool found no"):
+        build(config, ALONE, facts(config.data, tiny_store), torch.device("meta"))
