@@ -21,7 +21,7 @@ from timedrun.config import RunConfig, plain
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.distributed.process_group import ProcessGroup, choose_device, require_warm_up_for_ddp
 from timedrun.errors import PreflightError, TimedrunError
-from timedrun.methods import EMA
+from timedrun.methods import EMA, stack
 from timedrun.preflight import dry_run
 from timedrun.run import checkpoint_manager
 from timedrun.run.load_counters import busy_seconds
@@ -80,6 +80,7 @@ def settings_problems(benchmark: Benchmark, config: RunConfig, ranks: int) -> li
         for name, value in settings.items()
         if isinstance(value, float) and not math.isfinite(value)
     ]
+    failures += _complaint(lambda: stack(*config.methods))  # clashes
     failures += _complaint(lambda: BatchPlan.of(config.global_batch, config.micro_batch, ranks))
     failures += _complaint(lambda: require_warm_up_for_ddp(config.warm_up_steps, ranks))
     if not 0 <= config.seed <= MOST_SEED:

@@ -16,7 +16,7 @@ from timedrun.benchmark import find
 from timedrun.config import RunConfig
 from timedrun.distributed.launch_env import LaunchEnv
 from timedrun.errors import PreflightError
-from timedrun.methods import EMA
+from timedrun.methods import EMA, CutMix, MixUp
 from timedrun.preflight import checks
 from timedrun.run import page_cache
 from timedrun.run.worker import LaunchOptions
@@ -128,6 +128,12 @@ def test_all_failures_come_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_methods_that_clash_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    (failure,) = failures(replace(synthetic_smoke(), methods=(MixUp(), CutMix())), tmp_path / "results")
+    assert failure == "cutmix and mixup both mix each image with another one of its batch; remove one of them"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_cuda_and_fp16_without_a_device_are_refused(tmp_path: Path) -> None:
     assert any("no CUDA device" in f for f in failures(replace(synthetic_smoke(), device="cuda"), tmp_path))
     assert any(
