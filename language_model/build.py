@@ -16,9 +16,11 @@ from language_model.tensorflow_checkpoint.initial_checkpoint import load_initial
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
 from timedrun.methods import Stack, stack
+from timedrun.run.train_state import seed_everything
 from timedrun.training.batch_plan import BatchPlan
 from timedrun.training.optim import build_optimizer
 from timedrun.training.precision import Precision
+from timedrun.training.sampling import stream_seed
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ def build(config: BertRunConfig, ranks: ProcessGroup, facts: TextFacts, device: 
         initial_weights = weights_sha256(weights)
     methods = stack(*config.methods, seed=config.seed, rank=ranks.rank, places=PLACES)
     methods.require_reach(1 - config.global_batch / config.max_samples)
+    seed_everything(stream_seed(config.seed, "methods"))  # layers that methods add draw from the global generator
     methods.model(model)
     model.to(device)
     optimizer = build_optimizer(config.optimizer, model, fused=config.speed.fused_optimizer and not dry_run)

@@ -15,7 +15,19 @@ from language_model.datasets import facts
 from mlevents.runlog import RunLog
 from tests.language_model.test_train import ALONE, run_of
 from tests.timedrun.methods.small_run import example
-from timedrun.methods import EMA, REGISTRY, SAM, SWA, ALiBi, BlurPool, GradientClipping, Method, NoEffect, Stack
+from timedrun.methods import (
+    EMA,
+    REGISTRY,
+    SAM,
+    SWA,
+    ALiBi,
+    BlurPool,
+    GatedLinearUnits,
+    GradientClipping,
+    Method,
+    NoEffect,
+    Stack,
+)
 
 pytestmark = pytest.mark.usefixtures("transformers")
 
@@ -85,6 +97,21 @@ def test_alibi_without_shorter_sequences_trains_transformers_bert(tiny_config: B
     losses = trained(config)
     assert losses[-1] < 0.95 * losses[0]
     assert losses[-1] != pytest.approx(trained(tiny_config)[-1], rel=1e-4)
+
+
+def test_layers_that_a_method_adds_to_transformers_bert_depend_on_the_seed_alone(
+    tiny_config: BertRunConfig, tiny_store: Path
+) -> None:
+    config = replace(tiny_config, methods=(GatedLinearUnits(),))
+
+    def weights(seed: int) -> dict[str, Tensor]:
+        parts = build(replace(config, seed=seed), ALONE, facts(config.data, tiny_store), ALONE.device)
+        return parts.model.state_dict()
+
+    first, again, other = weights(3), weights(3), weights(4)
+    assert all(torch.equal(tensor, again[name]) for name, tensor in first.items())
+    (gate, *_) = (name for name in first if name.endswith("gate.weight"))
+    assert not torch.equal(first[gate], other[gate])
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -25,6 +25,7 @@ from timedrun.config import EvaluationConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.distributed.stop_signals import ShutdownRequest
 from timedrun.methods.alibi import ALiBi
+from timedrun.methods.gradient_clipping import GradientClipping
 from timedrun.methods.sequence_length_warmup import SequenceLengthWarmup
 from timedrun.run.blocks import Outcome
 from timedrun.run.checkpoint_file import load
@@ -120,8 +121,10 @@ def test_gradients_are_clipped_together(small: Small, losses_of: Losses, monkeyp
         return original(self, *arguments)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", step)
-    losses_of(small(clip_norm=0.01, warm_up_steps=0))
+    clipped = losses_of(small(clip_norm=0.01, warm_up_steps=0))
     assert norms == pytest.approx([0.01] * 12, rel=1e-3)
+    method = GradientClipping(threshold=0.01)
+    assert losses_of(small(clip_norm=0.0, methods=(method,), warm_up_steps=0)) == clipped
     norms.clear()
     losses_of(small(clip_norm=0.0, warm_up_steps=0))
     assert min(norms) > 0.1
