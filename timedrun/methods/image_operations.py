@@ -17,8 +17,9 @@ from torch import Tensor
 
 Values = NDArray[np.float64]
 OperationSet = Literal["all", "safe", "original"]
-"""safe: without color, contrast, brightness and sharpness. original: all, with their strengths as AugMix's authors drew
-them, 0.1 to 1.9; in all they are as likely below 1, which changes nothing, as above, up to the severity."""
+"""all: 13 operations; color, contrast, brightness and sharpness by a factor that is as likely above 1, up to the
+severity, as below. original: the same 13, with factors of 0.1 to 1.9 as AugMix's authors drew them. safe: without the
+four, which resemble the corruptions of ImageNet-C."""
 
 
 def autocontrast(images: Tensor, strength: Tensor) -> Tensor:
