@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from image_classification.augmentation import Flip
 from image_classification.loaders.loader import LoaderName
@@ -75,6 +75,15 @@ class ImageRunConfig(RunConfig):
     """Recipe whose range of budgets a run must keep to (timedrun.recipes); none: any budget."""
     max_epochs: int = 0
     """Maximum length of the run; 0: that of its schedule. After the schedule the rate stays at its final factor."""
+
+    @classmethod
+    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return `values` with the name of a flip for the switch of earlier versions, which stored images ignored."""
+        data = values.get("data")
+        if not isinstance(data, dict) or not isinstance(data.get("flip"), bool):
+            return values
+        flipped = data["flip"] or data.get("source") == "image_folder"
+        return {**values, "data": {**data, "flip": "random" if flipped else "none"}}
 
     @property
     def total_epochs(self) -> int:

@@ -88,6 +88,11 @@ class RunConfig:
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
     methods: tuple[Method, ...] = ()
 
+    @classmethod
+    def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values of a config that an earlier version wrote, with today's names and values."""
+        return values
+
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -163,7 +168,7 @@ def load(kind: type[Config], values: dict[str, Any], source: str = "the config")
     """Return the config that `dump` wrote as `values`; raise UsageError, which names each unknown key, missing key and
     value of another JSON type."""
     try:
-        return _converter.structure(values, kind)
+        return _converter.structure(kind.upgraded(values), kind)
     except cattrs.BaseValidationError as error:
         raise UsageError(f"{source} is not a valid {kind.__name__}: {_faults(error)}") from None
 

@@ -1,5 +1,9 @@
 """Every method has a card, docs/methods.md has all of them as they are now, and what they name exists."""
 
+import importlib.util
+import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -8,15 +12,17 @@ from timedrun import cli
 from timedrun.commands.run import settings_of
 from timedrun.errors import UsageError
 from timedrun.methods import REGISTRY
-from timedrun.methods.card import with_cards
+from timedrun.methods.card import COSTS, with_cards
 from timedrun.storage.method_cards import cards, stages
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "methods.md"
 
 
-def test_every_method_has_a_card() -> None:
+def test_every_method_has_a_card_and_every_card_a_method_or_a_setting() -> None:
     missing = REGISTRY.keys() - cards().keys()
     assert not missing, f"write timedrun/methods/cards/{missing}.toml, as the other methods have"
+    assert {name for name, card in cards().items() if not card.setting} == set(REGISTRY)
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -47,3 +53,20 @@ def test_the_options_of_a_setting_are_those_of_a_benchmark(name: str) -> None:
         except (SystemExit, UsageError) as error:
             refused.append(error)
     assert len(refused) < 2
+
+
+def test_the_costs_on_the_page_are_those_of_the_methods_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    specification = importlib.util.spec_from_file_location("method_cost", ROOT / "benchmarks" / "method_cost.py")
+    assert specification and specification.loader
+    method_cost = importlib.util.module_from_spec(specification)
+    monkeypatch.setitem(sys.modules, "method_cost", method_cost)  # dataclasses look there for their module
+    specification.loader.exec_module(method_cost)
+    costs = json.loads(COSTS.read_text(encoding="utf-8"))["methods"]
+    stale = [
+        name for name in REGISTRY if name not in costs or costs[name]["settings"] != asdict(method_cost.example(name))
+    ]
+    for name in ("blurpool", "squeeze_excite"):
+        large, _ = method_cost.REFERENCES.get(name, method_cost.IMAGES)
+        now = method_cost.size(large), method_cost.size(large, REGISTRY[name]())
+        stale += [name] * (list(map(list, zip(*now, strict=True))) != [costs[name]["parameters"], costs[name]["flops"]])
+    assert not stale, f"run: python benchmarks/method_cost.py --only {' '.join(stale)}"

@@ -10,6 +10,7 @@ import shtab
 
 from timedrun.cli import parser
 from timedrun.errors import ExitCode
+from timedrun.storage import method_cards
 from timedrun.storage.benchmark_folders import config_docstrings, nearby
 
 COMPLETED: Final = {
@@ -26,6 +27,8 @@ def completion(arguments: argparse.Namespace) -> ExitCode:
     known = nearby()
     if arguments.what == "benchmarks":
         print("\n".join(known))
+    elif set(method_cards.WORDS).intersection(arguments.words):
+        print("\n".join(method_cards.cards()))
     elif arguments.what == "configs":
         named = [
             folder for name, folder in known.items() if any(f".{name}".endswith(f".{word}") for word in arguments.words)

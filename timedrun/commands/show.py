@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from itertools import groupby
 
 from timedrun import stdio
@@ -15,6 +16,7 @@ from timedrun.errors import ExitCode, UsageError
 from timedrun.methods.card import find_card, rows
 from timedrun.storage.config_values import flatten
 from timedrun.storage.method_cards import WORDS
+from timedrun.submission.table import columns
 from timedrun.submission.table import show as show_table
 
 
@@ -61,7 +63,9 @@ def _show_method(name: str, as_json: bool) -> ExitCode:
     if as_json:
         print(json.dumps({"method": name, "title": card.title, **dict(rows(card))}, indent=2))
     else:
-        show_table([name, card.title], [list(row) for row in rows(card)])
+        # Printed plainly: what is green in a verdict means nothing in a card.
+        stdio.stage("")
+        print("\n".join(columns([name, card.title], rows(card), width=stdio.terminal_columns(sys.stdout))))
     return ExitCode.OK
 
 

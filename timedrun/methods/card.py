@@ -61,7 +61,7 @@ def rows(card: MethodCard) -> list[tuple[str, str]]:
         at = places(method)
         found += [
             ("stage", method.stage.name.lower()),
-            ("places", ", ".join(["model surgery"] * (method.model is not Method.model) + at)),
+            ("places", ", ".join(["model"] * (method.model is not Method.model) + at)),
             ("settings", ", ".join(settings(method)) or "none"),
             ("clashes", "; ".join(f"{other}: {why}" for other, why in clashes(card.name).items())),
         ]
@@ -85,26 +85,26 @@ def measured(name: str) -> list[tuple[str, str]]:
     one = costs["methods"].get(name)
     if one is None:
         return []
-    source = f"results/{COSTS.name}"
-    inference = (
-        f"{_change(one, 'parameters')}, {_change(one, 'flops')} ({one['model']}); latency {_times(one['latency'])}"
-    )
-    return [
-        ("inference", f"{inference} ({one['latency']['model']}; {source})"),
-        ("cost per step", f"{_times(one['step'])} ({one['step']['model']}; {source})"),
-    ]
+    inference = [f"{_change(one, 'parameters')}, {_change(one, 'flops')}"]
+    inference.append(f"latency {_times(one['latency'])}" if "latency" in one else "the layers are the same")
+    found = [("inference", f"{one['model']}: {'; '.join(inference)}")]
+    if "step" in one:
+        found.append(("cost per step", f"{one['step']['model']}: {_times(one['step'])}"))
+    if "augment_seconds_per_image" in one:
+        milliseconds = one["augment_seconds_per_image"] * 1e3
+        found.append(("cost of augmenting", f"{milliseconds:.2f} ms per image of 224 pixels, one thread of a CPU"))
+    return [(subject, f"{text} (results/{COSTS.name})") for subject, text in found]
 
 
 def _change(one: dict[str, Any], what: str) -> str:
     without, with_method = one[what]
-    number = f"{with_method:,}" if what == "parameters" else f"{with_method / 1e9:.2f} G"
-    changed = f"{with_method / without - 1:+.2%}" if with_method != without else "unchanged"
-    return f"{number} {what if what == 'parameters' else 'FLOPs'}, {changed}"
+    number = f"{with_method:,} parameters" if what == "parameters" else f"{with_method / 1e9:.2f} GFLOPs"
+    return f"{number} ({f'{with_method / without - 1:+.2%}' if with_method != without else 'unchanged'})"
 
 
 def _times(ratio: dict[str, Any]) -> str:
     low, high = ratio["quartiles"]
-    return f"{ratio['median']:.3f} times, quartiles {low:.3f} to {high:.3f}, of {ratio['rounds']} interleaved pairs"
+    return f"{ratio['median']:.2f} times that without it, quartiles {low:.2f} to {high:.2f}"
 
 
 def page() -> str:

@@ -74,13 +74,19 @@ class MethodCard:
 def cards() -> dict[str, MethodCard]:
     """Return every card by name, in alphabetical order.
 
-    Raises TypeError, which names the field, for a card with an unknown or a missing field.
+    Raises:
+        TypeError: a card has an unknown field or lacks one.
+        tomllib.TOMLDecodeError: a card is not TOML; a note names the file.
     """
     return {path.stem: _card(path) for path in sorted(CARDS.glob("*.toml"))}
 
 
 def _card(path: Path) -> MethodCard:
-    values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        error.add_note(f"in {path}")
+        raise
     papers = tuple(Paper(**one) for one in values.pop("papers", ()))
     published = tuple(Published(**one) for one in values.pop("published", ()))
     parts = tuple(values.pop("parts", ()))

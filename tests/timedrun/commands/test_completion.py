@@ -23,6 +23,7 @@ printf '%s\n' "${COMPREPLY[@]}"
         (["ra"], {"race"}),
         (["run", "image_"], {"image_classification"}),
         (["run", "image_classification", "cifar10_"], {"cifar10_baseline", "cifar10_methods"}),
+        (["show", "method", "progr"], {"progressive_resizing"}),
         (["score", "--c"], {"--csv"}),
     ],
 )

@@ -20,15 +20,18 @@ def test_settings_places_and_clashes_are_those_of_the_code() -> None:
 
 def test_costs_come_from_the_file_of_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card, "COSTS", tmp_path / "method_cost.json")
-    assert "inference" not in dict(rows(find_card("blurpool")))
-    ratio = {"median": 1.25, "quartiles": [1.2, 1.3], "rounds": 9, "model": "small"}
+    assert not {"inference", "cost per step"} & dict(rows(find_card("blurpool"))).keys()
+    ratio = {"median": 1.25, "quartiles": [1.2, 1.3], "model": "small"}
     cost = {"model": "large", "parameters": [1000, 1000], "flops": [2e9, 2.1e9], "latency": ratio, "step": ratio}
-    card.COSTS.write_text(json.dumps({"methods": {"blurpool": cost}}))
+    loader = {"model": "large", "parameters": [1000, 900], "flops": [2e9, 2e9], "augment_seconds_per_image": 0.002}
+    card.COSTS.write_text(json.dumps({"methods": {"blurpool": cost, "ema": loader}}))
     shown = dict(rows(find_card("blurpool")))
-    assert shown["inference"].startswith(
-        "1,000 parameters, unchanged, 2.10 G FLOPs, +5.00% (large); latency 1.250 times"
-    )
-    assert "1.250 times, quartiles 1.200 to 1.300, of 9 interleaved pairs" in shown["cost per step"]
+    times = "1.25 times that without it, quartiles 1.20 to 1.30"
+    assert shown["inference"].startswith(f"large: 1,000 parameters (unchanged), 2.10 GFLOPs (+5.00%); latency {times}")
+    assert shown["cost per step"].startswith(f"small: {times}")
+    shown = dict(rows(find_card("ema")))
+    assert shown["inference"].startswith("large: 900 parameters (-10.00%), 2.00 GFLOPs (unchanged); the layers")
+    assert shown["cost of augmenting"].startswith("2.00 ms per image of 224 pixels")
 
 
 def test_a_page_without_marks_is_refused() -> None:
