@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -74,7 +75,12 @@ class Factorize(Method):
             raise ValueError("factorize.min_channels and factorize.min_features are 1 or more")
 
     def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        ranks = {layer: rank for layer in model.modules() if (rank := self._rank(layer))}
+        holders = Counter(parameter for layer in model.modules() for parameter in layer._parameters.values())
+        ranks = {
+            layer: rank
+            for layer in model.modules()
+            if (rank := self._rank(layer)) and holders[layer.weight] == 1  # type: ignore[index]  # tied weights stay so
+        }
         pairs = {layer: _factorized(layer, rank) for layer, rank in ranks.items()}  # a layer used twice stays one
         for parent in list(model.modules()):
             for name, child in parent._modules.items():

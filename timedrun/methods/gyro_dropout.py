@@ -37,7 +37,7 @@ class GyroDropoutLayer(nn.Module):
             return input
         images = input.dim() == 4
         features = input.shape[1 if images else -1]
-        if self._masks is None or self._masks.shape[1] != features:
+        if self._masks is None or self._masks.shape[1] != features or self._masks.device != input.device:
             self._masks = self._selected(features).to(input.device, input.dtype)
         rows = torch.arange(len(input), device=input.device) * len(self.chosen) // len(input)
         shape = (features, 1, 1) if images else (*[1] * (input.dim() - 2), features)
@@ -64,7 +64,7 @@ class _GyroDropoutHooks(Hooks):
 @dataclass(frozen=True, kw_only=True)
 class GyroDropout(Method):
     """Dropout by `sigma` masks drawn before the run, of which `tau` are in use at a time, each for a part of the batch
-    (Lee et al. 2022, "Gyro Dropout", MLSys 2023).
+    (Lee et al. 2022, "Gyro Dropout", MLSys 2022).
 
     The run is divided into sigma / tau equal parts, and each mask is used in one of them. Masks and order are functions
     of the seed, and the part of the progress, so that a resumed run has the same ones; MosaicML Composer's, which draws

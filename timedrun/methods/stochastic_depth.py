@@ -24,8 +24,8 @@ class _Branch:
             return output * self.keep
         if self.kind == "block":
             return output
-        drawn = torch.rand(len(output), *[1] * (output.dim() - 1), device=output.device, dtype=output.dtype)
-        return output * torch.floor(drawn + self.keep)
+        drawn = torch.rand(len(output), *[1] * (output.dim() - 1), device=output.device)  # bf16: a grid of 1/256
+        return output * (drawn < self.keep)
 
 
 class _Skippable(nn.Module):
@@ -73,7 +73,8 @@ class StochasticDepth(Method):
 
     sample: each sample's branch is multiplied by 0 or 1, without division by the probability to keep it. block: a whole
     block is skipped for a step, with its work. Evaluation multiplies each branch by its probability to be kept.
-    MosaicML Composer's stochastic depth from 0.8 on; layers and weights stay as they are.
+    MosaicML Composer's stochastic depth from 0.8 on; layers and weights stay as they are. By block, the residual blocks
+    run outside of torch.compile.
     """
 
     name: ClassVar[str] = "stochastic_depth"

@@ -44,6 +44,13 @@ def test_a_layer_used_twice_stays_one_and_unsuitable_ones_are_left() -> None:
         stack(Factorize()).model(nn.Linear(10, 10))
 
 
+def test_weights_tied_to_another_layer_stay_tied() -> None:
+    words, head = nn.Embedding(600, 512), nn.Linear(512, 600, bias=False)
+    head.weight = words.weight
+    model = stack(Factorize()).model(nn.Sequential(words, nn.Linear(512, 512), head))
+    assert isinstance(model[1], nn.Sequential) and model[2].weight is model[0].weight  # type: ignore[index, union-attr]
+
+
 def test_it_works_without_memory() -> None:
     with torch.device("meta"):
         model = stack(Factorize()).model(nn.Sequential(nn.Linear(512, 512)))

@@ -33,6 +33,14 @@ def test_a_batch_is_divided_among_the_masks_in_use(shape: tuple[int, ...]) -> No
     assert torch.equal(model.eval()(torch.ones(shape)), torch.ones(shape))
 
 
+def test_masks_follow_the_model_to_its_device() -> None:
+    speed = stack(GyroDropout(sigma=4, tau=2))
+    model = speed.model(nn.Sequential(nn.Dropout()))
+    speed.before_step(model, 0, 0.0)
+    assert model(torch.ones(4, 8, device="meta")).is_meta
+    assert model(torch.ones(4, 8)).unique().tolist() == [0, 2]
+
+
 def test_layers_have_masks_of_their_own() -> None:
     speed = stack(GyroDropout(sigma=4, tau=1))
     model = speed.model(nn.Sequential(nn.Dropout(), nn.Dropout()))

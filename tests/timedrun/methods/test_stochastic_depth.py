@@ -9,7 +9,7 @@ from torch import nn
 
 from image_classification.model import ModelConfig, build_model
 from timedrun.methods import BlurPool, NoEffect, StochasticDepth, stack
-from timedrun.methods.stochastic_depth import keep_rates, residual_blocks
+from timedrun.methods.stochastic_depth import _Branch, keep_rates, residual_blocks
 
 
 def network(block: str = "bottleneck") -> nn.Module:
@@ -75,6 +75,13 @@ def test_a_compiled_model_gives_the_same_numbers() -> None:
     expected = model(images)
     model.compile(backend="eager")
     torch.testing.assert_close(model(images), expected)
+
+
+def test_the_rate_holds_in_low_precision() -> None:
+    torch.manual_seed(0)
+    branch = _Branch(1 - 0.00625, "sample")  # the first of 16 blocks at 0.1; bf16 draws of 1/256 gave 0.0078
+    kept = branch(nn.Identity(), None, torch.ones(1_000_000, 1, dtype=torch.bfloat16))
+    assert kept.dtype == torch.bfloat16 and 0.0060 < float((kept == 0).float().mean()) < 0.0065  # 3 deviations
 
 
 @pytest.mark.parametrize("values", [{"rate": 0.0}, {"rate": 1.0}, {"kind": "layer"}, {"distribution": "cubic"}])
