@@ -103,7 +103,7 @@ def examine(
     try:
         plan = benchmark.plan(config, planned, data_folder)
         missing = plan.missing
-        epochs = plan.total if spec.unit == "epochs" else None
+        epochs = plan.total if spec.unit == "epoch" else None
         findings += findings_of("note", "methods", method_hints(config.methods, epochs, config.dataset))
         schedule = schedule_findings(config, plan, rules, spec.mlperf_benchmark)
         dry_run = dry_run_report.report(benchmark, config, plan, rules, runs, planned, answers)

@@ -13,6 +13,7 @@ from timedrun.cli import main
 from timedrun.commands.preflight import PreflightReport, as_text, examine, ranks_of
 from timedrun.config import RunConfig
 from timedrun.errors import ExitCode, UsageError
+from timedrun.methods import LabelSmoothing, MixUp
 from timedrun.preflight import checks, dry_run_report
 from timedrun.run import page_cache
 
@@ -222,3 +223,12 @@ def test_the_command_takes_overrides_and_fails_with_a_message(capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "error [folder-name] submission.organization is 'a b'" in said
     assert "1 error; nothing was run and no files were written" in said
+
+
+@without_cuda
+@pytest.mark.usefixtures("strict_only")
+def test_notes_point_out_methods_that_meet_and_a_regularizer_in_a_short_run() -> None:
+    report = examined("imagenet_baseline", methods=(LabelSmoothing(), MixUp()), schedule={"epochs": 30})
+    assert "this run has 30 of imagenet" in words(report, "methods")
+    assert "label_smoothing and mixup both act on the targets" in words(report, "methods")
+    assert "methods" in found(report, "note")
