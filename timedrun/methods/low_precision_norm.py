@@ -21,7 +21,7 @@ class _Lowered:
     def _dtype(self, inputs: Tensor) -> torch.dtype | None:
         """Return autocast's type for `inputs`, None without autocast."""
         kind = inputs.device.type
-        if not torch.is_autocast_enabled(kind):
+        if inputs.is_meta or not torch.is_autocast_enabled(kind):  # autocast knows no meta device
             return None
         if not self.lowered:
             self.lowered = True

@@ -1,5 +1,6 @@
 """Norms in autocast's type: their output and gradients against float64, and no effect without autocast."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -53,6 +54,7 @@ def test_without_autocast_it_is_the_layer_and_has_no_effect(
     model = speed.model(nn.Sequential(plain))
     speed.before_step(model, 0, 0.0)
     assert torch.equal(model(inputs), expected)
+    assert copy.deepcopy(model).to("meta")(inputs.to("meta")).shape == expected.shape
     speed.after_step(model)
     with pytest.raises(NoEffect, match=method.name):
         speed.verify()
