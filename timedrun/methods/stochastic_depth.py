@@ -39,8 +39,12 @@ class _Skippable(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and self.skipped):
             return super().forward(x)  # type: ignore[no-any-return]
-        shortcut = x if self.downsample is None else self.downsample(x)
-        return torch.relu(shortcut)
+        shortcut = x.clone() if self.downsample is None else self.downsample(x)  # the activation may be in place
+        activation = next(
+            getattr(self, name) for name in ("act3", "act2", "relu") if hasattr(self, name)
+        )  # timm, others
+        activated: Tensor = activation(shortcut)
+        return activated
 
 
 def residual_blocks(model: nn.Module) -> list[nn.Module]:

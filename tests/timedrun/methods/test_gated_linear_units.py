@@ -49,6 +49,16 @@ def test_it_trains_and_is_in_the_optimizer(torchvision: ModuleType) -> None:
             assert parameter.grad is not None and parameter.grad.any()
 
 
+def test_robertas_layers_are_gated_too(torchvision: ModuleType) -> None:
+    import transformers
+
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    model = transformers.RobertaForMaskedLM(transformers.RobertaConfig(vocab_size=30, **shape))
+    speed = stack(GatedLinearUnits())
+    assert speed.model(model)(input_ids=torch.randint(2, 30, (2, 8))).logits.shape == (2, 8, 30)
+    assert speed.report == ["gated_linear_units: 2 feed-forward layers"]
+
+
 def test_other_models_raise_no_effect() -> None:
     with pytest.raises(NoEffect, match="BERT or RoBERTa"):
         stack(GatedLinearUnits()).model(nn.Linear(2, 2))
