@@ -26,19 +26,19 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
     batches = max(1, parts.facts.train_samples // config.global_batch)
     methods = stack(*config.methods)
 
-    def loaded(epoch: int, step: int) -> Tensor:
-        """Return the images of a step as they are loaded, and leave the methods at its place."""
+    def loaded(images: Tensor, epoch: int, step: int) -> Tensor:
+        """Return `images` at the size that a step loads, and leave the methods at its place."""
         progress = config.progress(epoch, step / batches)
         methods.enter((epoch - 1) * batches + step, progress)
         side = methods.input_size(size, progress)
-        return whole if side == size else whole[:, :, :side, :side].contiguous()
+        return images if side == size else images[:, :, :side, :side].contiguous()
 
     def shape(epoch: int, step: int) -> torch.Size:
-        return methods.batch(loaded(epoch, step)[:1], labels[:1], config.model.classes)[0].shape[2:]
+        return methods.batch(loaded(whole[:1], epoch, step), labels[:1], config.model.classes)[0].shape[2:]
 
     def selected(epoch: int, step: int) -> int:
         """Return the number of samples that methods select."""
-        images = loaded(epoch, step)[:, :1, :4, :4]
+        images = loaded(whole[:, :1, :4, :4], epoch, step)
         return len(methods.select(images, labels, lambda images, labels: labels)[0])
 
     seen: set[tuple[torch.Size, frozenset[int]]] = set()
@@ -48,7 +48,7 @@ def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> 
             shapes = shape(epoch, first), frozenset(selected(epoch, step) for step in steps)
             if shapes not in seen:
                 seen.add(shapes)
-                images = loaded(epoch, first)
+                images = loaded(whole, epoch, first)
                 augmented = images.abs().byte()  # a loader's thread does it in the run
                 parts.methods.augment(augmented, np.arange(local), epoch)
                 for step in steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,66 +12,65 @@ from torch import Tensor, nn
 
 from timedrun.methods.method import Hooks, Method, NoEffect, Stage, unwrapped
 
+Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
+"""(inputs, weight, bias) -> the normalized inputs."""
 
-class _Lowered:
+
+class _Autocast:
     """Part that both norms share."""
 
     lowered = False
     """True after a forward pass in the lower precision."""
 
-    def _dtype(self, inputs: Tensor) -> torch.dtype | None:
-        """Return autocast's type for `inputs`, None without autocast."""
+    def in_autocast(
+        self, inputs: Tensor, weight: Tensor | None, bias: Tensor | None, norm: Norm, last: int = 0
+    ) -> Tensor | None:
+        """Return `norm` of all three in the type of autocast; None where it is not enabled.
+
+        last: dimensions of `inputs` after that of `weight` and `bias`.
+        """
         kind = inputs.device.type
         if inputs.is_meta or not torch.is_autocast_enabled(kind):  # autocast knows no meta device
             return None
         if not self.lowered:
             self.lowered = True
-        return torch.get_autocast_dtype(kind)
+        dtype = torch.get_autocast_dtype(kind)
+        weight, bias = (None if one is None else one.to(dtype) for one in (weight, bias))
+        with torch.autocast(kind, enabled=False):
+            if kind != "cpu":
+                return norm(inputs.to(dtype), weight, bias)
+            # Scaled and shifted apart: torch's fused backward pass on a CPU adds the gradients of bf16 scales in bf16,
+            # which is wrong by a fifth after some 30,000 rows.
+            weight, bias = (None if one is None else one.view(*one.shape, *[1] * last) for one in (weight, bias))
+            normalized = norm(inputs.to(dtype), None, None)
+            scaled = normalized if weight is None else normalized * weight
+            return scaled if bias is None else scaled + bias
 
 
-class AutocastLayerNorm(_Lowered, nn.LayerNorm):
+class AutocastLayerNorm(_Autocast, nn.LayerNorm):
     """Layer norm in the type of autocast where it is enabled."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize (..., *normalized_shape)."""
-        dtype = self._dtype(input)
-        if dtype is None:
-            return super().forward(input)
-        weight, bias = (None if one is None else one.to(dtype) for one in (self.weight, self.bias))
-        with torch.autocast(input.device.type, enabled=False):
-            if input.device.type != "cpu":
-                return F.layer_norm(input.to(dtype), self.normalized_shape, weight, bias, self.eps)
-            return _affine(F.layer_norm(input.to(dtype), self.normalized_shape, eps=self.eps), weight, bias)
+        norm: Norm = lambda x, weight, bias: F.layer_norm(x, self.normalized_shape, weight, bias, self.eps)  # noqa: E731
+        output = self.in_autocast(input, self.weight, self.bias, norm)
+        return super().forward(input) if output is None else output
 
 
-class AutocastGroupNorm(_Lowered, nn.GroupNorm):
+class AutocastGroupNorm(_Autocast, nn.GroupNorm):
     """Group norm in the type of autocast where it is enabled."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalize (N, C, ...)."""
-        dtype = self._dtype(input)
-        if dtype is None:
-            return super().forward(input)
-        weight, bias = (None if one is None else one.to(dtype) for one in (self.weight, self.bias))
-        with torch.autocast(input.device.type, enabled=False):
-            if input.device.type != "cpu":
-                return F.group_norm(input.to(dtype), self.num_groups, weight, bias, self.eps)
-            shape = (-1, *[1] * (input.dim() - 2))
-            weight, bias = (None if one is None else one.view(shape) for one in (weight, bias))
-            return _affine(F.group_norm(input.to(dtype), self.num_groups, eps=self.eps), weight, bias)
-
-
-def _affine(normalized: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """Scale and shift in separate operations: torch's fused backward pass on a CPU adds the gradients of bf16 scales in
-    bf16, which is wrong by a fifth after some 30,000 rows."""
-    scaled = normalized if weight is None else normalized * weight
-    return scaled if bias is None else scaled + bias
+        norm: Norm = lambda x, weight, bias: F.group_norm(x, self.num_groups, weight, bias, self.eps)  # noqa: E731
+        output = self.in_autocast(input, self.weight, self.bias, norm, last=input.dim() - 2)
+        return super().forward(input) if output is None else output
 
 
 class _LowPrecisionHooks(Hooks):
     saved = ("lowered",)
 
-    def __init__(self, kind: type[_Lowered]) -> None:
+    def __init__(self, kind: type[_Autocast]) -> None:
         self._kind = kind
         self.lowered = 0
 
@@ -83,7 +83,24 @@ class _LowPrecisionHooks(Hooks):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowPrecisionLayerNorm(Method):
+class _LowPrecision(Method):
+    kind: ClassVar[type[nn.Module]]
+    lowered: ClassVar[type[_Autocast]]
+
+    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
+        found = [layer for layer in model.modules() if type(layer) is self.kind]
+        if not found:
+            raise NoEffect(f"{self.name} found no {self.kind.__name__} in the model; remove it from the methods")
+        for layer in found:
+            layer.__class__ = self.lowered  # type: ignore[assignment]
+        return model, ""  # without autocast nothing has changed
+
+    def hooks(self) -> Hooks:
+        return _LowPrecisionHooks(self.lowered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowPrecisionLayerNorm(_LowPrecision):
     """Layer norm in autocast's type, as fast as a fused kernel; no effect without autocast (MosaicML Composer).
 
     apex's fused norm is not used: torch's own kernel runs in the same type and needs no package.
@@ -91,34 +108,15 @@ class LowPrecisionLayerNorm(Method):
 
     name: ClassVar[str] = "low_precision_layer_norm"
     stage: ClassVar[Stage] = Stage.FORMAT
-
-    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        _convert(model, nn.LayerNorm, AutocastLayerNorm, self.name)
-        return model, ""
-
-    def hooks(self) -> Hooks:
-        return _LowPrecisionHooks(AutocastLayerNorm)
+    kind: ClassVar[type[nn.Module]] = nn.LayerNorm
+    lowered: ClassVar[type[_Autocast]] = AutocastLayerNorm
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowPrecisionGroupNorm(Method):
+class LowPrecisionGroupNorm(_LowPrecision):
     """Group norm in autocast's type; no effect without autocast (MosaicML Composer)."""
 
     name: ClassVar[str] = "low_precision_group_norm"
     stage: ClassVar[Stage] = Stage.FORMAT
-
-    def model(self, model: nn.Module) -> tuple[nn.Module, str]:
-        _convert(model, nn.GroupNorm, AutocastGroupNorm, self.name)
-        return model, ""
-
-    def hooks(self) -> Hooks:
-        return _LowPrecisionHooks(AutocastGroupNorm)
-
-
-def _convert(model: nn.Module, kind: type[nn.Module], to: type[nn.Module], method: str) -> None:
-    """Turn the layers of exactly the class `kind` into `to`, in place; raise NoEffect if there are none."""
-    found = [layer for layer in model.modules() if type(layer) is kind]
-    if not found:
-        raise NoEffect(f"{method} found no {kind.__name__} in the model; remove it from the methods")
-    for layer in found:
-        layer.__class__ = to
+    kind: ClassVar[type[nn.Module]] = nn.GroupNorm
+    lowered: ClassVar[type[_Autocast]] = AutocastGroupNorm

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timedrun.methods.method import Hooks, Method, NoEffect, Position, unwrapped
+from timedrun.training.residual_blocks import last_norm, residual_blocks
 
 Kind = Literal["sample", "block"]
 
@@ -45,12 +46,6 @@ class _Skippable(nn.Module):
         )  # timm, others
         activated: Tensor = activation(shortcut)
         return activated
-
-
-def residual_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the residual blocks of a ResNet of this project, torchvision or timm, in order: modules with a
-    `downsample` and the batch norm `bn2` or `bn3` at the end of their branch."""
-    return [block for block in model.modules() if hasattr(block, "downsample") and hasattr(block, "bn2")]
 
 
 def keep_rates(blocks: int, rate: float, distribution: str) -> list[float]:
@@ -106,10 +101,8 @@ class StochasticDepth(Method):
                 "remove it from the methods"
             )
         for block, keep in zip(blocks, keep_rates(len(blocks), self.rate, self.distribution), strict=True):
-            last = block.bn3 if hasattr(block, "bn3") else block.bn2
-            if getattr(block, "se", None) is not None:  # timm: the branch ends after it
-                last = block.se
-            last.register_forward_hook(_Branch(keep, self.kind))  # type: ignore[union-attr]
+            excitation = getattr(block, "se", None)  # timm: the branch ends after it
+            (excitation or last_norm(block)).register_forward_hook(_Branch(keep, self.kind))
             if self.kind == "block":
                 kind = type(block)
                 block.__class__ = type(f"Skippable{kind.__name__}", (_Skippable, kind), {})

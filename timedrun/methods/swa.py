@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timedrun.methods.ema import averaged_dtype
-from timedrun.methods.method import Hooks, Method, Position, Stage, unwrapped
+from timedrun.methods.method import Hooks, Method, Position, Stage, local_tensors, unwrapped
 
 
 class _SWAHooks(Hooks):
@@ -27,7 +27,8 @@ class _SWAHooks(Hooks):
         method = self._method
         if at.progress < method.start or self.replaced:
             return
-        weights = {name: parameter.detach() for name, parameter in unwrapped(model).named_parameters()}
+        names, parameters = zip(*unwrapped(model).named_parameters(), strict=True)
+        weights = dict(zip(names, (weight.detach() for weight in local_tensors(parameters)), strict=True))
         if at.progress >= method.end:
             if self.taken:
                 for name, weight in weights.items():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
+
+from timedrun.training.residual_blocks import last_norm, residual_blocks
 
 Initialisation = Literal["torch", "kaiming", "kaiming_bn_uniform", "torchvision", "torchvision_zero_residual"]
 """torch: the layers' own; kaiming: normal, fan-in, for convolutions and linear layers; kaiming_bn_uniform: batch norm
@@ -45,11 +47,11 @@ def zero_residual(model: nn.Module) -> None:
 
     Raises ValueError if the model has none.
     """
-    blocks: list[Any] = [block for block in model.modules() if hasattr(block, "bn2") and hasattr(block, "downsample")]
+    blocks = residual_blocks(model)
     if not blocks:
         raise ValueError(
             f"this {type(model).__name__} has no residual blocks with bn2 or bn3 and downsample, so none of their "
             "scales could be set to zero; use initialisation torchvision"
         )
     for block in blocks:
-        nn.init.zeros_(getattr(block, "bn3", block.bn2).weight)
+        nn.init.zeros_(last_norm(block).get_parameter("weight"))

@@ -29,6 +29,7 @@ def test_a_closed_stream_does_not_end_the_run() -> None:
     progress = Progress("toy", shown=True, stream=stream)
     stream.close()
     progress.say("nobody reads this")
+    assert stream.closed
 
 
 def test_a_resumed_run_shows_its_whole_time_and_the_current_rate(monkeypatch: pytest.MonkeyPatch) -> None:

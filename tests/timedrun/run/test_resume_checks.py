@@ -60,13 +60,17 @@ def require(settings: RunConfig, paths: ResultPaths, **changes: Any) -> None:
 
 def test_a_killed_or_stopped_run_may_be_resumed(paths: ResultPaths, toy_config: Callable[..., RunConfig]) -> None:
     started(paths, toy_config())
+    before = tree(paths.folder)
     require(toy_config(), paths)
+    assert tree(paths.folder) == before
 
 
 @pytest.mark.parametrize("reason", ["stopped by signal", "rank 1, step 7: DataError: a file is gone"])
 def test_an_aborted_run_may_be_resumed(paths: ResultPaths, toy_config: Callable[..., RunConfig], reason: str) -> None:
     started(paths, toy_config(), stop={"status": "aborted", "reason": reason})
+    before = tree(paths.folder)
     require(toy_config(), paths)
+    assert tree(paths.folder) == before
 
 
 @pytest.mark.parametrize(
