@@ -34,6 +34,7 @@ VERBS: Final = {
         "compare": "compute the speed-up of the second result set over the first, with its interval",
         "reproduce": "recompute a package's scores, or repeat its runs, and report whether they match",
         "audit": "check, score and compare all results of a published round",
+        "tradeoff": "compare configs by their curves of quality against time, at equal time and at equal quality",
         "plot": "plot quality, training loss or throughput over time of result sets",
         "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
     },

@@ -233,6 +233,14 @@ def add_compare(parser: ArgumentParser) -> None:
     parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
 
 
+def add_tradeoff(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="folder of a sweep, or result set")
+    parser.add_argument(
+        "--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
+
+
 def add_system(parser: ArgumentParser) -> None:
     _add_path(parser, "--answers", "answers given so far")
     parser.add_argument("--out", metavar="FILE", help="write the unanswered questions to FILE, to be completed")

@@ -26,6 +26,7 @@ from timedrun.race.race_file import RACE_FILE, Comparison, Race, Turn, paths_of
 from timedrun.race.report import Report
 from timedrun.race.schedule import plan_again, run_all, schedule, settle
 from timedrun.race.sides import Side, ablation, sides_of
+from timedrun.race.sweep_report import SweepReport
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage import ledger
 from timedrun.storage.result_files import ResultPaths, new_folder, write_json
@@ -83,7 +84,7 @@ def conduct(arguments: argparse.Namespace, rest: list[str], new: Callable[..., t
                 stdio.message(f"timedrun {arguments.verb}: finished runs are kept; continue with `{again}`")
                 raise
         no_package = "the race was interrupted" if interrupted else missing.get("package", "")
-        report = Report(planned, folder)
+        report = SweepReport(planned, folder) if planned.budgets else Report(planned, folder)
         if not arguments.json:  # the checks, the package and the figure take seconds
             stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout))]))
         stdio.stage(f"timedrun {arguments.verb}: checks, package and figure")
