@@ -87,10 +87,10 @@ def _draw_gains(axes: Any, found: Sequence[Comparison]) -> None:
     axes.axvline(0, color=GREY, linewidth=1)
     axes.set_yticks(range(len(rows)), [shortened(one.label, MAX_NAME_LENGTH) for one in rows], fontsize=7.5)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlabel(f"difference of quality from {found[0].label} at equal time, 95 % interval", fontsize=9)
-    axes.set_title("Gain over the baseline's curve, by length of the schedule", fontsize=11, loc="left")
+    axes.set_xlabel("difference of quality at equal time, 95 % interval", fontsize=9)
+    axes.set_title("Gain over the baseline's curve", fontsize=11, loc="left")
     for place, ratio in enumerate(ratios):
-        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"x{ratio:g}")
+        axes.plot([], [], MARKERS[place % 7], color=GREY, markersize=4.5, label=f"schedule x{ratio:g}")
     axes.legend(fontsize=7.5, frameon=False, loc="best")
     _style(axes, "x")
 
