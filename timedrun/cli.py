@@ -36,6 +36,7 @@ VERBS: Final = {
         "audit": "check, score and compare all results of a published round",
         "tradeoff": "compare configs by their curves of quality against time, at equal time and at equal quality",
         "plot": "plot quality, training loss or throughput over time of result sets",
+        "report": "write a race, a sweep or result sets as one HTML file, with figures, configs and verdicts",
         "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
     },
     "Submit": {

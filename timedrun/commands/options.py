@@ -284,6 +284,11 @@ def add_plot(parser: ArgumentParser) -> None:
     parser.add_argument("--what", choices=what, default=what[0], help="values to plot (default: quality)")
 
 
+def add_report(parser: ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="folder of a race, a sweep or result sets")
+    parser.add_argument("--out", metavar="FILE", help="an .html file (default: <PATH>/report.html)")
+
+
 def add_export(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, result set, or folder of several")
     kinds = parser.add_mutually_exclusive_group(required=True)

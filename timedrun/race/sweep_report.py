@@ -31,16 +31,18 @@ class SweepReport(Report):
 
     def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
         def check_logs(_: list[Path]) -> list[CheckResult]:
-            logs = check([run.path for runs in self.sets.values() for run in runs])
-            kept = [[one for one in log.findings if one.rule not in ABOUT_THE_TARGET] for log in logs]
-            return [
-                replace(log, findings=findings, strict=verdict(findings))
-                for log, findings in zip(logs, kept, strict=True)
-            ]
+            return self.required(check([run.path for runs in self.sets.values() for run in runs]))
 
         super().make(check_logs, no_package, no_figure)
         if self.found:
             self.note("tradeoff", as_json(self.found))
+
+    def required(self, logs: list[CheckResult]) -> list[CheckResult]:
+        """Return the results of checks without the rules that a sweep's runs need not keep."""
+        kept = [[one for one in log.findings if one.rule not in ABOUT_THE_TARGET] for log in logs]
+        return [
+            replace(log, findings=findings, strict=verdict(findings)) for log, findings in zip(logs, kept, strict=True)
+        ]
 
     def plot(self) -> None:
         if self.found:

@@ -1,0 +1,69 @@
+"""The report of a race as one page."""
+
+import json
+from argparse import Namespace
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from timedrun.commands.report import report
+from timedrun.errors import ExitCode, UsageError
+from timedrun.race.race_file import Race
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Elements(HTMLParser):
+    """Collects the names and attributes of a page's elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+@pytest.fixture
+def page(tmp_path: Path, plan: Callable[..., Race], write_run: Callable[..., Path]) -> str:
+    """The page of a race of two sides, one of them with a hostile label."""
+    race = plan()
+    race.sides["b"] = HOSTILE
+    for place, turn in enumerate(race.turns):
+        write_run(tmp_path / turn.side, turn.number, 40.0 if turn.side == "a" else 20.0, start=1000.0 * (place + 1))
+        config = tmp_path / turn.side / f"run_{turn.number}" / "config.json"
+        config.parent.mkdir()
+        config.write_text(json.dumps({"name": turn.side, "optimizer": {"peak_lr": 0.1 if turn.side == "a" else 0.2}}))
+        turn.status = "finished"
+    race.save(tmp_path)
+    assert report(Namespace(path=str(tmp_path), out=None, json=True)) is ExitCode.OK
+    return (tmp_path / "report.html").read_text()
+
+
+def test_the_page_has_table_figures_settings_and_every_log(page: str) -> None:
+    assert "2.00x" in page and "Result not verified by MLCommons Association." in page
+    assert "<td>optimizer.peak_lr</td><td>0.1</td><td>0.2</td>" in page
+    for number in range(3):
+        assert f"<td>a/result_{number}.txt</td>" in page and f"<td>b/result_{number}.txt</td>" in page
+    images = [attributes for tag, attributes in elements(page) if tag == "img"]
+    assert [one["alt"] for one in images] == ["Quality over time"]
+
+
+def test_the_page_loads_nothing_and_runs_nothing_out_of_a_log(page: str) -> None:
+    assert not {"script", "link", "iframe"} & {tag for tag, _ in elements(page)}
+    sources = [one.get("src") or one.get("href") or "" for _, one in elements(page)]
+    assert all(source.startswith("data:") for source in sources if source)
+    assert "&lt;script&gt;" in page
+
+
+def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing was written"):
+        report(Namespace(path=str(tmp_path), out=None, json=True))
+
+
+def elements(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Elements()
+    parser.feed(page)
+    return parser.found

@@ -1,0 +1,80 @@
+"""`timedrun report`: a race, a sweep or result sets as one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from timedrun import stdio
+from timedrun.commands.check import check_paths
+from timedrun.errors import ExitCode, TimedrunError, UsageError
+from timedrun.race import race_file
+from timedrun.race.report import Report, Sets
+from timedrun.race.sweep_report import SweepReport
+from timedrun.storage.atomic_file import replace_text
+from timedrun.storage.result_files import existing
+from timedrun.submission.check_report import result_lines
+from timedrun.submission.plot_tradeoff import plot_tradeoff
+from timedrun.submission.report_page import as_page, drawn, image
+from timedrun.submission.scoring import score as scores
+from timedrun.submission.scoring import score_table
+from timedrun.submission.scoring.run_set import sets_at
+
+
+def report(arguments: argparse.Namespace) -> ExitCode:
+    """Write the page; exit code 1 if a check fails."""
+    path = Path(arguments.path)
+    if not path.is_dir() or not existing(path):
+        raise UsageError(f"{path} is not a folder with logs (result_*.txt); nothing was written.")
+    out = Path(arguments.out) if arguments.out else path / "report.html"
+    if out.suffix != ".html":
+        raise UsageError(f"--out {out}: the report is an .html file; nothing was written.")
+    stdio.stage("timedrun report: checks")
+    figures: dict[str, str] = {}
+    failed = False
+    if (path / race_file.RACE_FILE).is_file():
+        text, sets, failed = of_race(path, figures)
+    else:
+        text, sets, failed = of_sets(path)
+    stdio.stage("timedrun report: figures")
+    figures |= drawn(sets)
+    replace_text(out, as_page(f"Report on {path.resolve().name}", text, sets, figures, path))
+    stdio.stage("")
+    print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")
+    return ExitCode.ERROR if failed else ExitCode.OK
+
+
+def of_race(path: Path, figures: dict[str, str]) -> tuple[list[str], Sets, bool]:
+    """Return the report of a race or a sweep as lines, its runs by label, and True if a check fails."""
+    race = race_file.load(path)
+    found = SweepReport(race, path) if race.budgets else Report(race, path)
+    logs = [run.path for runs in found.sets.values() for run in runs]
+    if not logs:
+        raise UsageError(f"no run of {path} has finished; nothing was written.")
+    found.checked = check_paths(logs, None, run_official=True)
+    if isinstance(found, SweepReport):
+        found.checked = found.required(found.checked)
+    if isinstance(found, SweepReport) and found.found:
+        with TemporaryDirectory() as folder:
+            plot_tradeoff(found.found, Path(folder) / "figure.svg")
+            figures["Quality against time, and gains over the baseline"] = image(Path(folder) / "figure.svg")
+    sets = {race.sides[side]: runs for side, runs in found.sets.items() if runs}
+    return [*found.table(None), "", *found.details(path)], sets, found.failed
+
+
+def of_sets(path: Path) -> tuple[list[str], Sets, bool]:
+    """Return scores and verdicts of the sets at `path` as lines, their runs by name, and True if a check fails."""
+    sets: Sets = {}
+    for (_, system, benchmark), runs in sets_at(path):
+        if invalid := [str(one.path) for one in runs if not one.events]:
+            raise TimedrunError(f"{', '.join(invalid)}: not an MLPerf log; nothing was written.")
+        folder = runs[0].path.parent
+        label = runs[0].config_name or f"{system} {benchmark}"
+        sets[f"{label} ({folder})" if label in sets else label] = runs
+    checked = check_paths([path], None, run_official=True)
+    text = score_table.table(scores.score([path]), detailed=True).splitlines()
+    for one in checked:
+        text += ["", *result_lines(one, path)]
+    return text, sets, any(one.failed for one in checked)

@@ -1,0 +1,48 @@
+"""Parts of a self-contained HTML page without scripts: head, tables and escaped text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from typing import Final
+
+from mlevents.terminal_escape import printable
+
+STYLE: Final = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: auto; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8886; }
+.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; }
+summary { cursor: pointer; } details { margin: .5rem 0; } li, code { font-size: .9rem; }
+.error { color: light-dark(#a11, #f88); } .warning { color: light-dark(#850, #fc6); } .source { opacity: .75; }
+"""
+
+
+def head(title: str, style: str = "") -> Iterator[str]:
+    """Yield the page down to its heading; `style` is added to `STYLE`."""
+    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{text(title)}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<h1>{text(title)}</h1>"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> Iterator[str]:
+    """Yield a table; the columns `numbers` are aligned to the right."""
+    yield '<div class="wide"><table>'
+    for tag, cells in [("th", header), *(("td", row) for row in rows)]:
+        marks = (' class="number"' if index in numbers else "" for index in range(len(cells)))
+        row = "".join(f"<{tag}{mark}>{text(cell)}</{tag}>" for mark, cell in zip(marks, cells, strict=True))
+        yield f"<tr>{row}</tr>" if row else ""
+    yield "</table></div>"
+
+
+def text(raw: str) -> str:
+    """Escape a text of a log or a round."""
+    return escape(printable(raw))
+
+
+def lines(raw: str) -> str:
+    """Escape a text of several lines."""
+    return escape("\n".join(map(printable, raw.split("\n"))))
