@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlevents.record import read, result_files
@@ -35,6 +35,7 @@ def run(minutes: float, samples: float, share: float = 1.0) -> RunParts:
 RUNS = st.lists(st.builds(run, st.floats(1e-3, 1e4), st.floats(1, 1e12), SHARES), min_size=2, max_size=6)
 
 
+@settings(deadline=None, max_examples=25)
 @given(RUNS, RUNS)
 def test_the_product_of_the_factors_is_the_ratio_for_both_means(slow: list[RunParts], fast: list[RunParts]) -> None:
     geometric = decompose(slow, fast, paired=False)
