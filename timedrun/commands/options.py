@@ -13,9 +13,10 @@ from typing import Any
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
+PRICE_HELP = 'US dollars per hour of the system, or "list" for a dated list price, if one is known'
 
 
-def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
     """Return a parser of finite numbers of at least `least`."""
 
     def number(text: str) -> float:
@@ -28,6 +29,11 @@ def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str],
 
 
 positive, not_negative_int = at_least(1), at_least(0)
+
+
+def price(text: str) -> float | str:
+    """Parse US dollars per hour, or "list" for list prices."""
+    return text if text == "list" else at_least(0.001, float)(text)
 
 
 def path(text: str) -> Path | None:
@@ -168,6 +174,7 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs, package or round")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
+    parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
 
 
 def add_audit(parser: ArgumentParser) -> None:
@@ -199,6 +206,8 @@ def add_compare(parser: ArgumentParser) -> None:
     pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
     kinds = "compare despite differences of this kind: hardware, data, target"
     parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
+    of = f"also show the costs, of both sets or of each: {PRICE_HELP}"
+    parser.add_argument("--price", type=price, nargs="+", default=[], metavar="USD", help=of)
 
 
 def add_system(parser: ArgumentParser) -> None:
