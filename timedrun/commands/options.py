@@ -238,6 +238,27 @@ def add_bench(parser: ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write all measurements to FILE as JSON")
 
 
+def add_profile(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Train a few steps at positions of a config's schedule, and report where the time of its run goes, the"
+        " bottleneck, and the most that any method can gain (Amdahl's law). One process; nothing is logged."
+    )
+    _add_config(parser)
+    _add_methods(parser)
+    _add_threads(parser, "torch's choice")
+    _add_data_folder(parser)
+    positions = "positions of the schedule, evenly spaced (default 5: 0, 25, 50, 75 and 100 %%)"
+    parser.add_argument("--positions", type=at_least(2), default=5, metavar="N", help=positions)
+    steps = "measured steps at each position, and as many more divided into parts (default 20)"
+    parser.add_argument("--steps", type=positive, default=20, help=steps)
+    skip = "steps before them, more than the loader prefetches (default 5)"
+    parser.add_argument("--skip", type=positive, default=5, help=skip)
+    parser.add_argument("--evaluation", action=BooleanOptionalAction, default=True, help="time one evaluation")
+    against = "configs, as for race, whose steps are measured in turns with CONFIG's, for the speed-up per step"
+    parser.add_argument("--against", nargs="+", default=[], metavar="CONFIG", help=against)
+    _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
+
+
 def add_reproduce(parser: ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="package, or results written by run or race")
     _add_path(parser, "--claims", "claimed scores (default: those of the package's manifest)")
