@@ -33,7 +33,7 @@ def test_an_ablation_has_the_bare_config_first(capsys: pytest.CaptureFixture[str
     ("words", "message"),
     [
         (["image_classification", "baseline", "--ratios", "1"], "is `timedrun run --runs N`"),
-        (["image_classification", "baseline", "--ratios", "0.01"], "at 0.01 of its schedule"),
+        (["image_classification", "baseline", "--ratios", "0.01", "1"], "at 0.01 of its schedule"),
         (["--dry-run"], "name a benchmark and configs"),
         (["image_classification", "baseline", "--dry-run", "--resume", "here"], "leave out --resume"),
     ],
