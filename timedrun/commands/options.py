@@ -252,6 +252,18 @@ def add_export(parser: ArgumentParser) -> None:
     kinds.add_argument("--mlflow", metavar="URI", help="folder or tracking server, one MLflow run per log")
 
 
+def add_explore(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="log, result set, or folder of several, such as a round"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
+    parser.add_argument("--title", help="heading of the page (default: the paths' names)")
+    price_help = "US dollars per hour of a system or of each of its accelerators; with SYSTEM=, of those whose name or"
+    price_help += " hardware matches a pattern such as '*H100*' (repeat the option; the first match counts)"
+    shown = "[SYSTEM=]DOLLARS[/accelerator]"
+    parser.add_argument("--price", action="append", default=[], metavar=shown, help=price_help)
+
+
 def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:
     which = "import name of the benchmark, such as image_classification"
     parser.add_argument("benchmark", nargs="?" if several else None, help=which)

@@ -1,0 +1,232 @@
+"""Values of result sets that the explorer's page shows, each with the lines of the log that it is computed from."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, Final
+
+from mlevents import keys
+from mlevents.evaluations import quality_of
+from mlevents.event import Event, is_number
+from mlevents.record import RunRecord, read
+from mlevents.rounds import BenchmarkRules, round_of_path
+from mlevents.run_status import failure, rules_of
+from mlevents.summary import RunSummary, summarize
+from mlevents.terminal_escape import printable
+from timedrun.errors import TimedrunError, UsageError
+from timedrun.stdio import progress
+from timedrun.storage.result_files import read_json, require_log
+from timedrun.submission.reproduction.recorded_run import recorded_run_of
+from timedrun.submission.scoring.run_set import is_packaged, sets_of
+from timedrun.submission.scoring.score import Score, log_folders, score_set, scored_ruleset
+
+ID_LENGTH: Final = 12
+"""Hexadecimal digits of a card's permanent name."""
+NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars per hour of the systems whose name or hardware matches `pattern`, as of a shell."""
+
+    pattern: str
+    dollars: float
+    per_accelerator: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Price:
+        """Parse [SYSTEM=]DOLLARS[/accelerator].
+
+        Raises:
+            ValueError: `text` has another form.
+        """
+        pattern, _, amount = text.rpartition("=")
+        dollars = float(amount.removesuffix("/accelerator"))
+        if not 0 <= dollars < math.inf:
+            raise ValueError(f"{amount} is not a price")
+        return cls(pattern or "*", dollars, amount.endswith("/accelerator"))
+
+    def of(self, system: str, hardware: str, accelerators: int | None) -> float | None:
+        """Return the price of a system; None if it does not match or its accelerators are not known."""
+        if not any(fnmatchcase(name, self.pattern) for name in (system, hardware)):
+            return None
+        if not self.per_accelerator:
+            return self.dollars
+        return self.dollars * accelerators if accelerators else None
+
+
+def explored_sets(
+    paths: Sequence[Path], prices: Sequence[Price] = (), *, show_progress: bool = False
+) -> list[dict[str, Any]]:
+    """Return the sets at `paths` with their runs, as JSON values; of `prices` the first that matches counts.
+
+    Paths are relative to the folder of all `paths`.
+
+    The name of a run's card is the beginning of its log's SHA-256, that of a set's card one of the logs of the set, so
+    that a link stays valid wherever the logs lie.
+
+    Raises:
+        UsageError: a path does not exist, or there is no result file.
+    """
+    for path in paths:
+        require_log(path)
+    base = os.path.commonpath([path.resolve().parent for path in paths])
+    try:
+        folders = log_folders(paths)
+    except FileNotFoundError as error:
+        raise UsageError(f"{error}.") from None
+    if not folders:
+        raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
+    found: list[dict[str, Any]] = []
+    names: Counter[str] = Counter()
+    for folder, (_, files) in progress(folders.items(), "sets read", shown=show_progress):
+        summaries, events = [], {}
+        for file in files:  # one log is in memory at a time
+            record = read(file)
+            summaries.append(summarize(record))
+            events[file] = _Events.of(record)
+        for (submitter, system, benchmark), members in sets_of(folder, summaries).items():
+            ruleset = scored_ruleset(benchmark, next((m for m in members if m.own_rules), members[0]))
+            score = score_set(
+                members,
+                submitter=submitter,
+                system=system,
+                benchmark=benchmark,
+                ruleset=ruleset,
+                windows=not is_packaged(folder, [benchmark]),
+            )
+            rules, _ = rules_of(benchmark, ruleset, members)
+            runs = [_run(one, events[one.path], rules, ruleset) for one in members]
+            methods = sorted({method for one in members for method in events[one.path].methods})
+            one = _set(score, members, rules, runs) | {"methods": methods} | {"folder": os.path.relpath(folder, base)}
+            one["round"] = re.sub(r"[.]0$", "", f"v{known}") if (known := round_of_path(folder)) else ""
+            named = (price.of(one["system"], one["hardware"], one["accelerators"]) for price in prices)
+            one["price"] = next((price for price in named if price is not None), None)
+            for card in (one, *runs):
+                names[card["id"]] += 1
+                if names[card["id"]] > 1:  # a copy of a log
+                    card["id"] += f"-{names[card['id']]}"
+            found.append(one)
+    return found
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Events of a log that its values are computed from."""
+
+    run_start: Event | None
+    run_stop: Event | None
+    train_samples: Event | None
+    evaluations: list[Event]
+    methods: list[str]
+
+    @classmethod
+    def of(cls, record: RunRecord) -> _Events:
+        methods = [printable(str(event.value)) for event in record.all(keys.METHOD)]
+        samples, evaluations = record.last(keys.TRAIN_SAMPLES), record.all(keys.EVAL_ACCURACY)
+        return cls(record.started, record.stopped, samples, evaluations, methods)
+
+
+def _run(one: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset: str | None) -> dict[str, Any]:
+    known = one.final_quality is not None
+    final = [e for e in events.evaluations if known and quality_of(e, rules) == one.final_quality]
+    samples, converted = _samples(one, events, rules)
+    named = {"run_start": events.run_start, "run_stop": events.run_stop, "eval_accuracy": final[-1] if final else None}
+    if converted:
+        named["train_samples"] = events.train_samples
+    return {
+        "id": one.sha256[:ID_LENGTH],
+        "file": printable(one.path.name),
+        "minutes": one.minutes,
+        "failure": printable(failed) if (failed := failure(one, ruleset)) else None,
+        "quality": one.final_quality,
+        "samples": samples,
+        "evaluation": one.evaluation_share,
+        "seed": one.seed,
+        "lines": {name: event.line for name, event in named.items() if event},
+    }
+
+
+def _samples(one: RunSummary, events: _Events, rules: BenchmarkRules | None) -> tuple[float | None, bool]:
+    """Return the training samples up to the evaluation that ended the run, None if the log lacks them, and True if they
+    are epochs times train_samples."""
+    counted = one.converged_at.get(rules.progress) if rules and rules.unit == "samples" else None
+    counted = one.converged_at.get(keys.SAMPLES_COUNT) if counted is None else counted
+    if counted is not None:
+        return counted, False
+    epochs, size = one.converged_at.get(keys.EPOCH_NUM), events.train_samples and events.train_samples.value
+    if rules is None or rules.unit != "epoch" or epochs is None or not is_number(size):
+        return None, False
+    return epochs * size, True
+
+
+def _set(
+    score: Score, members: Sequence[RunSummary], rules: BenchmarkRules | None, runs: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return a set's values. Its time is the score, else the median of its runs that reached the target."""
+    system, accelerators, hardware = _hardware(members[0].path)
+    done = [run for run in runs if run["failure"] is None]
+    minutes = score.score_minutes
+    if minutes is None and done:
+        minutes = median(run["minutes"] for run in done)
+    content = "".join(sorted(one.sha256 for one in members))
+    texts = {
+        "submitter": score.submitter,
+        "system": score.system,
+        "benchmark": score.benchmark,
+        "division": score.division,
+        "dataset": score.dataset,
+        "config": score.config_name,
+        "hardware": hardware,
+        "reason": score.reason or "",
+        "metric": rules.metric if rules else "quality",
+        "software": _text(system.get("framework")),
+    }
+    return {name: printable(text) for name, text in texts.items()} | {
+        "id": hashlib.sha256(content.encode()).hexdigest()[:ID_LENGTH],
+        "demonstration": score.demonstration,
+        "minutes": minutes,
+        "score": score.score_minutes is not None,
+        "scaled": score.scaling_factor,
+        "target": score.target,
+        "higher": rules is None or rules.direction == ">=",
+        "quality": score.quality,
+        "samples": _mean(run["samples"] for run in done),
+        "evaluation": _mean(run["evaluation"] for run in done),
+        "accelerators": accelerators,
+        "reached": len(done),
+        "runs": runs,
+    }
+
+
+def _hardware(log: Path) -> tuple[Mapping[str, Any], int | None, str]:
+    """Return the system description of a log, its number of accelerators and the name of one, else of the processor."""
+    try:
+        read_system = read_json(recorded_run_of(log).system)
+    except TimedrunError:
+        read_system = None
+    system: Mapping[str, Any] = read_system if isinstance(read_system, dict) else {}
+    counts = [re.match(r"\s*(\d{1,6})", _text(system.get(k))) for k in ("number_of_nodes", "accelerators_per_node")]
+    number = int(counts[0][1]) * int(counts[1][1]) if counts[0] and counts[1] else None
+    name = _text(system.get("accelerator_model_name"))
+    if name.lower() in NO_ACCELERATOR or not number:
+        name = _text(system.get("host_processor_model_name"))
+    return system, number or None, name
+
+
+def _text(value: object) -> str:
+    return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return fmean(one for one in known if one is not None) if known and None not in known else None
