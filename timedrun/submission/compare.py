@@ -17,14 +17,16 @@ from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.storage.config_values import differing
 from timedrun.storage.result_files import read_json
+from timedrun.submission.decomposition import Decomposition, RunParts, decomposition, run_parts, shared_unit
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, recorded_run_of
 from timedrun.submission.scoring.run_set import UNKNOWN, copied
-from timedrun.submission.scoring.score import Score, score_set
-from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare
+from timedrun.submission.scoring.score import Score, score_set, scored_ruleset
+from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare, decompose
 
 ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
 
+LEAST_COLD_START: Final = 0.02  # share of the time to train that is worth a note
 MAX_SHOWN: Final = 8  # settings of configs named in a note
 
 
@@ -82,7 +84,8 @@ def compare_sets(
     )
     scores = [_score(one) for one in (slow, fast)]
     minutes = [one.score_minutes for one in scores]
-    notes += _caveats(slow[0], fast[0])
+    parts = [_parts(runs, out) for runs, out in zip((slow, fast), failed, strict=True)]
+    notes += [*_caveats(slow[0], fast[0]), *_training_caveats(scores, parts)]
     names = _set_names(slow[0].path, fast[0].path)
     if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
         notes.append("both sets contain the same log")
@@ -97,6 +100,9 @@ def compare_sets(
         differences=tuple(found),
         disturbances=tuple(named),
         undisturbed=compare(quiet[0], quiet[1], paired=paired, confidence=confidence) if named and all(quiet) else None,
+        decomposition=decompose(*parts, paired=paired, confidence=confidence) if all(parts) else None,
+        decomposition_of_scores=_decomposed_scores(*scores),
+        budget_caveat=_budget_caveat(slow[0], fast[0], names[0]),
         notes=tuple(notes),
     )
 
@@ -178,6 +184,46 @@ def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
     if slow.global_batch_size != fast.global_batch_size:
         notes.append(f"the global batch size differs: {slow.global_batch_size} and {fast.global_batch_size}")
     return notes
+
+
+def _parts(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[RunParts]:
+    """Return the parts of the times of the runs that are not left out; [] if a log lacks its progress."""
+    benchmark = _benchmark(runs)
+    rules, _ = rules_of(benchmark, scored_ruleset(benchmark, runs[0]), runs)
+    found = [run_parts(run, rules) for i, run in enumerate(runs) if i not in left_out]
+    return [] if None in found else [one for one in found if one is not None]
+
+
+def _decomposed_scores(slow: Score, fast: Score) -> Decomposition | None:
+    scaled = slow.scaling_factor or fast.scaling_factor
+    if slow.parts is None or fast.parts is None or slow.parts.unit != fast.parts.unit or scaled:
+        return None
+    return decomposition(slow.parts, fast.parts)
+
+
+def _training_caveats(scores: Sequence[Score], parts: Sequence[Sequence[RunParts]]) -> list[str]:
+    """Return what a decomposition counts as training in one set and may not in the other."""
+    if not all(parts):
+        return ["not decomposed: a log lacks the progress of its last evaluation"]
+    notes = []
+    if shared_unit([one for runs in parts for one in runs]) is None:
+        notes.append("not decomposed: the sets count their training in different units")
+    for name, score, runs in zip(("first", "second"), scores, parts, strict=True):
+        if not all(one.evaluation_marked for one in runs):
+            notes.append(f"logs of the {name} set mark no evaluation, which counts as training there")
+        if (share := score.first_epoch_share or 0.0) >= LEAST_COLD_START:
+            notes.append(
+                f"{share:.1%} of the {name} set's time is its first epoch's excess over later ones (cold caches, "
+                "compilation), which counts as training"
+            )
+    return notes
+
+
+def _budget_caveat(slow: RunSummary, fast: RunSummary, name: str) -> str | None:
+    """Return the caveat that the slow set has one training budget; None if both sets have one config."""
+    if slow.config_digest is not None and slow.config_digest == fast.config_digest:
+        return None
+    return f"{name} was measured with one training budget; a schedule of another length may reach the target sooner"
 
 
 def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[Any]]:

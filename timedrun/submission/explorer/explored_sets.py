@@ -7,16 +7,16 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any, Final
 
 from mlevents import keys
 from mlevents.evaluations import quality_of
-from mlevents.event import Event, is_number
+from mlevents.event import Event
 from mlevents.record import RunRecord, read
 from mlevents.rounds import BenchmarkRules, round_of_path
 from mlevents.run_status import failure, rules_of
@@ -25,6 +25,7 @@ from mlevents.terminal_escape import printable
 from timedrun.errors import TimedrunError, UsageError
 from timedrun.stdio import progress
 from timedrun.storage.result_files import read_json, require_log
+from timedrun.submission.decomposition import EPOCHS, SAMPLES, STEPS, run_parts, shared_unit, time_parts
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.scoring.run_set import is_packaged, sets_of
 from timedrun.submission.scoring.score import Score, log_folders, score_set, scored_ruleset
@@ -69,10 +70,8 @@ def explored_sets(
 ) -> list[dict[str, Any]]:
     """Return the sets at `paths` with their runs, as JSON values; of `prices` the first that matches counts.
 
-    Paths are relative to the folder of all `paths`.
-
-    The name of a run's card is the beginning of its log's SHA-256, that of a set's card one of the logs of the set, so
-    that a link stays valid wherever the logs lie.
+    Paths are relative to the folder of all `paths`. A card is named after the SHA-256 of its log, or of all logs of its
+    set, so that a link stays valid wherever the logs lie.
 
     Raises:
         UsageError: a path does not exist, or there is no result file.
@@ -107,7 +106,8 @@ def explored_sets(
             rules, _ = rules_of(benchmark, ruleset, members)
             runs = [_run(one, events[one.path], rules, ruleset) for one in members]
             methods = sorted({method for one in members for method in events[one.path].methods})
-            one = _set(score, members, rules, runs) | {"methods": methods} | {"folder": os.path.relpath(folder, base)}
+            one = _set(score, members, runs, rules)
+            one |= {"methods": methods, "folder": printable(os.path.relpath(folder, base))}
             one["round"] = re.sub(r"[.]0$", "", f"v{known}") if (known := round_of_path(folder)) else ""
             named = (price.of(one["system"], one["hardware"], one["accelerators"]) for price in prices)
             one["price"] = next((price for price in named if price is not None), None)
@@ -125,52 +125,41 @@ class _Events:
 
     run_start: Event | None
     run_stop: Event | None
-    train_samples: Event | None
+    samples: dict[str, Event | None]  # samples of an epoch and of a step, by their unit
     evaluations: list[Event]
     methods: list[str]
 
     @classmethod
     def of(cls, record: RunRecord) -> _Events:
         methods = [printable(str(event.value)) for event in record.all(keys.METHOD)]
-        samples, evaluations = record.last(keys.TRAIN_SAMPLES), record.all(keys.EVAL_ACCURACY)
-        return cls(record.started, record.stopped, samples, evaluations, methods)
+        samples = {EPOCHS: record.last(keys.TRAIN_SAMPLES), STEPS: record.last(keys.GLOBAL_BATCH_SIZE)}
+        return cls(record.started, record.stopped, samples, record.all(keys.EVAL_ACCURACY), methods)
 
 
 def _run(one: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset: str | None) -> dict[str, Any]:
     known = one.final_quality is not None
     final = [e for e in events.evaluations if known and quality_of(e, rules) == one.final_quality]
-    samples, converted = _samples(one, events, rules)
-    named = {"run_start": events.run_start, "run_stop": events.run_stop, "eval_accuracy": final[-1] if final else None}
-    if converted:
-        named["train_samples"] = events.train_samples
+    parts = run_parts(one, rules)
+    unit, amount = next(iter(parts.amounts.items())) if parts else (None, None)
+    named = [events.run_start, events.run_stop, final[-1] if final else None]
+    if parts and unit == SAMPLES:
+        named += [events.samples.get(counted) for counted in parts.amounts]
     return {
         "id": one.sha256[:ID_LENGTH],
         "file": printable(one.path.name),
         "minutes": one.minutes,
         "failure": printable(failed) if (failed := failure(one, ruleset)) else None,
         "quality": one.final_quality,
-        "samples": samples,
-        "evaluation": one.evaluation_share,
-        "seed": one.seed,
-        "lines": {name: event.line for name, event in named.items() if event},
+        "samples": amount,
+        "unit": unit,
+        "training": parts.training_minutes if parts else None,
+        "seed": None if one.seed is None else str(one.seed),  # may exceed a JavaScript number
+        "lines": {event.key: event.line for event in named if event},
     }
 
 
-def _samples(one: RunSummary, events: _Events, rules: BenchmarkRules | None) -> tuple[float | None, bool]:
-    """Return the training samples up to the evaluation that ended the run, None if the log lacks them, and True if they
-    are epochs times train_samples."""
-    counted = one.converged_at.get(rules.progress) if rules and rules.unit == "samples" else None
-    counted = one.converged_at.get(keys.SAMPLES_COUNT) if counted is None else counted
-    if counted is not None:
-        return counted, False
-    epochs, size = one.converged_at.get(keys.EPOCH_NUM), events.train_samples and events.train_samples.value
-    if rules is None or rules.unit != "epoch" or epochs is None or not is_number(size):
-        return None, False
-    return epochs * size, True
-
-
 def _set(
-    score: Score, members: Sequence[RunSummary], rules: BenchmarkRules | None, runs: Sequence[dict[str, Any]]
+    score: Score, members: Sequence[RunSummary], runs: Sequence[dict[str, Any]], rules: BenchmarkRules | None
 ) -> dict[str, Any]:
     """Return a set's values. Its time is the score, else the median of its runs that reached the target."""
     system, accelerators, hardware = _hardware(members[0].path)
@@ -178,6 +167,12 @@ def _set(
     minutes = score.score_minutes
     if minutes is None and done:
         minutes = median(run["minutes"] for run in done)
+    parts = score.parts
+    if parts is None and done:
+        of_runs = [run_parts(one, rules) for one, run in zip(members, runs, strict=True) if run["failure"] is None]
+        found = [one for one in of_runs if one is not None]
+        unit = shared_unit(found) if len(found) == len(of_runs) else None
+        parts = time_parts(found, unit) if unit else None
     content = "".join(sorted(one.sha256 for one in members))
     texts = {
         "submitter": score.submitter,
@@ -200,8 +195,9 @@ def _set(
         "target": score.target,
         "higher": rules is None or rules.direction == ">=",
         "quality": score.quality,
-        "samples": _mean(run["samples"] for run in done),
-        "evaluation": _mean(run["evaluation"] for run in done),
+        "samples": parts.samples if parts else None,
+        "unit": parts.unit if parts else None,
+        "training": parts.samples / parts.samples_per_second / 60 if parts else None,
         "accelerators": accelerators,
         "reached": len(done),
         "runs": runs,
@@ -225,8 +221,3 @@ def _hardware(log: Path) -> tuple[Mapping[str, Any], int | None, str]:
 
 def _text(value: object) -> str:
     return " ".join(str(value).split()) if isinstance(value, str | int | float) else ""
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return fmean(one for one in known if one is not None) if known and None not in known else None

@@ -27,8 +27,7 @@ const runs = data.sets.flatMap((one, i) => one.runs.map(run => {
 const cards = new Map([...sets, ...runs].map(row => [row.id, row]));
 
 function derived(row) {
-  const training = row.minutes === null ? null : row.minutes * (1 - (row.evaluation || 0));
-  row.rate = row.samples !== null && training ? row.samples / training / 60 : null;
+  row.rate = row.training ? row.samples / row.training / 60 : null;
   row.cost = row.price !== null && row.minutes !== null ? row.price * row.minutes / 60 : null;
   row.failed = row.kind === "run" ? row.failure !== null : !row.reached;
   row.name = row.config || row.system;
@@ -121,7 +120,7 @@ function comparison(row) {
   if (!base || base === row || !row.minutes || !base.minutes || row.failed) return null;
   const found = { ratio: base.minutes / row.minutes, base };
   if (row.cost && base.cost) found.cheaper = 1 - row.cost / base.cost;
-  if (row.rate && base.rate) {
+  if (row.rate && base.rate && row.unit === base.unit && !row.scaled && !base.scaled) {
     found.samples = base.samples / row.samples;
     found.rate = row.rate / base.rate;
     found.rest = found.ratio / found.samples / found.rate;
@@ -136,8 +135,8 @@ function comparisonLines(row) {
   const lines = [`${times(found.ratio)} as fast as the baseline: ${share(less)} ${less < 0 ? "slower" : "less time"}`];
   if (found.cheaper !== undefined) lines.push(`${share(found.cheaper)} ${found.cheaper < 0 ? "more expensive" : "cheaper"}`);
   if (found.samples) {
-    lines.push(`${times(found.ratio)} = ${times(found.samples)} (fewer samples) · ${times(found.rate)} (samples a second)`
-      + ` · ${times(found.rest)} (rest: evaluation, start-up)`);
+    lines.push(`${times(found.ratio)} = ${times(found.samples)} (fewer ${row.unit}) · ${times(found.rate)} (${row.unit} a second)`
+      + ` · ${times(found.rest)} (evaluation, start-up)`);
   }
   if (found.unlike.length) lines.push(`Not on equal terms: other ${found.unlike.join(", ")}.`);
   return lines;
@@ -249,7 +248,7 @@ function drawLegend() {
 const COLUMNS = [
   ["name", "Name"], ["file", "Log"], ["system", "System"], ["submitter", "Submitter"], ["round", "Round"], ["division", "Division"],
   ["hardware", "Hardware"], ["accelerators", "Accelerators", number], ["minutes", "Time", time], ["ratio", "Speed-up", value => value === null ? "" : times(value)],
-  ["cost", "Cost", money], ["quality", "Quality", number], ["samples", "Samples", number], ["rate", "Samples/s", number],
+  ["cost", "Cost", money], ["quality", "Quality", number], ["samples", "Samples", number], ["unit", "Counted in"], ["rate", "Samples/s", number],
   ["reached", "Reached", number], ["reason", "No score, because"], ["folder", "Folder"],
 ];
 const cell = (row, name) => name === "ratio" ? comparison(row)?.ratio ?? null :
@@ -301,7 +300,7 @@ function openCard(row) {
       [row.kind === "run" ? "Time to train" : row.score ? "Score" : "Median time, no score", row.minutes === null ? "none" : `${time(row.minutes)} = ${row.minutes} min (${data.unverified})`],
       [row.kind === "run" ? "Target missed" : "No score, because", row.reason], ["Cost", row.cost === null ? "" : `${money(row.cost)} at $${number(row.price)} an hour`],
       ["Quality", row.quality === null ? "" : `${row.metric} ${row.quality}${row.target === null ? "" : `, target ${row.target}`}`],
-      ["Samples", number(row.samples)], ["Samples a second", number(row.rate)], ["Seed", row.seed === undefined || row.seed === null ? "" : `${row.seed}`],
+      ["Training", row.rate === null ? "" : `${number(row.samples)} ${row.unit} at ${number(row.rate)} a second`], ["Seed", row.seed ?? ""],
       ["Runs at target", row.kind === "set" ? `${row.reached} of ${row.runs.length}` : ""], ["Benchmark", row.benchmark], ["Dataset", row.dataset],
       ["Config", row.config], ["Methods", row.methods.join(", ")], ["System", row.system], ["Submitter", row.submitter], ["Round", row.round], ["Division", row.division],
       ["Hardware", row.accelerators ? `${row.accelerators} x ${row.hardware}` : row.hardware], ["Software", row.software], ["Set", row.set ? link(row.set) : ""],

@@ -18,6 +18,7 @@ from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
 from timedrun.stdio import progress
 from timedrun.submission.announced_runs import ledger_findings
+from timedrun.submission.decomposition import TimeParts, run_parts, shared_unit, time_parts
 from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
@@ -72,6 +73,7 @@ class Score:
     unapplied_factor: float | None = None
     disturbances: dict[str, str] = field(default_factory=dict)  # by other load of the machine, by file name
     undisturbed_minutes: float | None = None  # the score of the undisturbed runs alone, if some were disturbed
+    parts: TimeParts | None = None  # of the mean before `scaling_factor`: samples, samples per second, the rest
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -212,6 +214,8 @@ def score_set(
     dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
     resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
+    parts = [one for i in scored.averaged if (one := run_parts(summaries[i], rules)) is not None]
+    unit = shared_unit(parts) if parts and len(parts) == len(scored.averaged) else None
     return Score(
         submitter=submitter,
         system=system,
@@ -254,6 +258,7 @@ def score_set(
         unapplied_factor=converged.factor if converged and factor is None and converged.factor > 1 else None,
         disturbances=disturbed,
         undisturbed_minutes=None if quiet is None else quiet[0] * scale,
+        parts=time_parts(parts, unit) if unit else None,
         energies=energies,
         energy_joules=sum(joules) / len(joules) * scale if joules and not reason else None,
         notes=notes,

@@ -12,7 +12,7 @@ from typing import Final
 
 from mlevents.terminal_escape import printable, shortened
 from timedrun.submission.scoring.score import Score
-from timedrun.submission.table import columns, natural_width
+from timedrun.submission.table import columns, natural_width, number
 
 UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."
@@ -122,6 +122,9 @@ def details(one: Score) -> list[str]:
     if one.first_throughput is not None:
         later = f", later {one.later_throughput:,.1f}" if one.later_throughput is not None else ""
         line("training", f"first epoch or block {one.first_throughput:,.1f} samples/s{later}")
+    if (parts := one.parts) is not None:
+        done = f"{number(parts.samples)} {parts.unit} at {number(parts.samples_per_second)}/s"
+        line("parts", f"{done} are {parts.training_share:.1%} of the mean time, the rest is evaluation and start-up")
     caches = [] if one.caches_dropped is None else ["dropped" if one.caches_dropped else "not dropped"]
     if one.page_cache_resident is not None:
         caches.append(f"{one.page_cache_resident:.1%} of the data in the page cache before the clock")
