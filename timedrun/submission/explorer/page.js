@@ -93,11 +93,11 @@ function select() {
     const options = distinct(rows, field);
     fill(field, options.length > 1 ? [["", "all"], ...options] : []);
   }
-  const bases = ofTask.filter(row => row.minutes !== null), before = selects.baseline.value;
+  const bases = ofTask.filter(row => row.minutes !== null);
   const named = row => [row.id, [row.name, row.config && row.system, row.submitter, row.round, row.folder.split("/").pop()]
     .filter((one, i, all) => one && all.indexOf(one) === i).join(", ")];
   fill("baseline", [["", "none"], ...bases.map(named).sort((a, b) => a[1].localeCompare(b[1], "en", { numeric: true }))]);
-  if (!baseline() && chosen.task !== rows[0]?.benchmark + rows[0]?.dataset && before !== null) {
+  if (!baseline() && chosen.task !== rows[0]?.benchmark + rows[0]?.dataset) {
     selects.baseline.value = bases.find(row => /baseline$/.test(row.config))?.id || "";
   }
   const known = Object.keys(MEASURES).filter(name => rows.some(row => row[name] !== null));
@@ -199,7 +199,7 @@ function plot(name, x, task, rows) {
     const ready = vegaEmbed(element, specification(element, `${what}, ${unit}`, measure, scale), options).then(({ view }) => {
       view.addEventListener("pointermove", (event, item) => showTip(event, cards.get(item?.datum?.id)));
       view.addEventListener("pointerout", () => showTip(null, null));
-      view.addEventListener("click", (_, item) => { if (item?.datum?.id) location.hash = item.datum.id; });
+      view.addEventListener("click", (_, item) => { if (item?.datum?.id) { showTip(null, null); location.hash = item.datum.id; } });
       return view;
     });
     views[name] = { key, ready };
@@ -233,7 +233,7 @@ function showTip(event, row) {
 function drawLegend() {
   const marks = { circle: "M7 3a4 4 0 1 0 .01 0z", line: "M0 6h14v2H0z", diamond: "M7 0l6 7-6 7-6-7z", cross: "M6 2h2v4h4v2H8v4H6V8H2V6h4z" };
   const rows = chosen.colours[1].length ? chosen.colours[1] : [[palette()[0], "circle", selects.level.value]];
-  const all = [...rows, [palette()[1], "line", "frontier: no other is faster and better"]];
+  const all = [...rows, [palette()[1], "line", "frontier: no other is both faster and better"]];
   if (baseline()) all.push(["currentColor", "diamond", "baseline"]);
   if (chosen.rows.some(row => row.failed)) all.push(["currentColor", "cross", "target missed"]);
   $("legend").replaceChildren(...all.map(([fill, mark, text]) => {
@@ -296,6 +296,7 @@ function openCard(row) {
   close.addEventListener("click", () => $("card").close());
   $("card").replaceChildren(...[
     el("h2", { id: "card-title", textContent: row.kind === "run" ? `${row.name}: ${row.file}` : row.name }),
+    el("div", { className: "buttons" }, close, base),
     pairs(
       [row.kind === "run" ? "Time to train" : row.score ? "Score" : "Median time, no score", row.minutes === null ? "none" : `${time(row.minutes)} = ${row.minutes} min (${data.unverified})`],
       [row.kind === "run" ? "Target missed" : "No score, because", row.reason], ["Cost", row.cost === null ? "" : `${money(row.cost)} at $${number(row.price)} an hour`],
@@ -314,7 +315,6 @@ function openCard(row) {
     row.kind === "set" ? el("h3", { textContent: "Runs" }) : null,
     row.kind === "set" ? el("ul", {}, ...row.runs.map(run => el("li", {}, el("a", { href: `#${run.id}`, textContent: run.file }), ` ${time(run.minutes)} ${run.failure || ""}`))) : null,
     el("p", { textContent: data.notice }), row.demonstration ? el("p", { textContent: data.demonstration }) : null,
-    el("div", { className: "buttons" }, close, base),
   ].filter(one => one !== null));
   if (!$("card").open) $("card").showModal();
   $("card").scrollTop = 0;
@@ -322,9 +322,8 @@ function openCard(row) {
 function followLink() {
   const row = cards.get(location.hash.slice(1));
   if (!row) return $("card").open && $("card").close();
-  const shown = selects.level.value === "run" ? runs : sets;
-  if (!shown.includes(row) && !$("card").open) selects.level.value = row.kind;
-  if (!chosen.rows.includes(row)) {  // a link to what the filters hide
+  if (!$("card").open && !chosen.rows.includes(row)) {  // a link to what the selection hides
+    selects.level.value = row.kind;
     for (const [field, , required] of FILTERS) selects[field].value = required ? `=${row[field] || ""}` : "";
     refresh();
     if (selects.dataset.value !== `=${row.dataset || ""}`) { selects.dataset.value = `=${row.dataset || ""}`; refresh(); }
@@ -356,10 +355,16 @@ $("controls").append(el("label", { className: "check" }, log, "Logarithmic time"
 log.addEventListener("change", refresh);
 $("controls").addEventListener("submit", event => event.preventDefault());
 $("more").addEventListener("click", () => { chosen.limit += 4 * ROWS; drawTable(); });
-$("csv").addEventListener("click", () => {
-  const url = URL.createObjectURL(new Blob([csv()], { type: "text/csv" }));
-  el("a", { href: url, download: "timedrun.csv" }).click();
+function save(text, type, name) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  el("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+$("csv").addEventListener("click", () => save(csv(), "text/csv", "timedrun.csv"));
+$("svg").addEventListener("click", async () => {
+  for (const name of Object.keys(views).filter(name => name === "time" || !$("cost-figure").hidden)) {
+    save(await (await views[name].ready).toSVG(), "image/svg+xml", `timedrun-${name}.svg`);
+  }
 });
 $("card").addEventListener("close", () => history.replaceState(null, "", location.href.split("#")[0]));
 $("card").addEventListener("click", event => { if (event.target === $("card")) $("card").close(); });

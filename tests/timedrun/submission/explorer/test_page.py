@@ -91,11 +91,13 @@ def test_a_reader_filters_sorts_compares_and_saves_in_a_real_browser(
     assert chromium.run("document.querySelector('[aria-sort=descending]').textContent") == "Time ▾"
 
     chromium.run("document.getElementById('csv').click()")
-    saved = tmp_path / "timedrun.csv"
+    chromium.run("document.getElementById('svg').click()")
+    saved, figure = tmp_path / "timedrun.csv", tmp_path / "timedrun-time.svg"
     for _ in range(500):
-        if saved.exists():
+        if saved.exists() and figure.exists():
             break
         chromium.run("new Promise(done => setTimeout(done, 20))")
+    assert "Time to train, minutes" in figure.read_text()
     rows = list(csv.DictReader(saved.read_text().splitlines()))
     assert [float(row["minutes"]) for row in rows] == [12, 11, 10, 7, 6, 5, 2]
     assert rows[-1]["name"] == "'=1+1" and rows[0]["path"] == "results/baseline/result_2.txt"
