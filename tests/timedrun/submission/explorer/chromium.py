@@ -26,9 +26,9 @@ class Chromium:
         assert PROGRAM
         commands, self._out = os.pipe()
         self._in, answers = os.pipe()
-        # Chromium reads commands from descriptor 3 and answers on 4.
+        # Chromium reads commands from descriptor 3 and answers on 4. Not sh: dash takes no descriptor above 9.
         script = f'exec "$0" "$@" 3<&{commands} 4>&{answers}'
-        words = ["sh", "-c", script, PROGRAM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        words = ["bash", "-c", script, PROGRAM, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         self.process = subprocess.Popen(words, pass_fds=(commands, answers), stderr=subprocess.DEVNULL)
         os.close(commands)
         os.close(answers)
