@@ -252,7 +252,7 @@ const COLUMNS = [
   ["reached", "Reached", number], ["reason", "No score, because"], ["folder", "Folder"],
 ];
 const cell = (row, name) => name === "ratio" ? comparison(row)?.ratio ?? null :
-  name === "system" && !row.config ? "" : name === "folder" && row.round ? "" : row[name] ?? null;  // other columns say it
+  name === "system" && !row.config || name === "unit" && row.unit === "samples" ? "" : name === "folder" && row.round ? "" : row[name] ?? null;  // other columns say it
 function sorted(rows) {
   const { sort, falling } = chosen, sign = falling ? -1 : 1, empty = value => value === null || value === "";
   return rows.map(row => [cell(row, sort), row]).sort(([a], [b]) => empty(a) - empty(b) || (empty(a) ? 0 : sign *
