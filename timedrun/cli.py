@@ -26,6 +26,7 @@ VERBS: Final = {
         "run": "train once, on the clock",
         "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
         "bench": "measure the throughput of data loaders, interleaved",
+        "profile": "measure where the time of a config's steps goes, and the bottleneck",
     },
     "Judge": {
         "check": "check logs, result sets or packages, strictly and with MLCommons' checkers",
@@ -53,13 +54,13 @@ VERBS: Final = {
 """Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
-TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench")
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench", "profile")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
-SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight")
+SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile")
 """Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
 
-PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench")
+PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench", "profile")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 

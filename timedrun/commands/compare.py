@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.race.race_file import raced_together
 from timedrun.submission.compare import ALLOWABLE, compare_sets, pairs_of
+from timedrun.submission.cost import Cost, cost
 from timedrun.submission.decomposition import Decomposition, Factor, TimeParts
 from timedrun.submission.scoring.run_set import only_set
 from timedrun.submission.scoring.score_table import NOTICE
@@ -49,24 +50,37 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         refusal = {"compared": False, "reason": str(error), "differences": [asdict(one) for one in error.differences]}
         print(json.dumps(refusal, indent=2))
         return error.exit_code
+    if len(arguments.price) > 2:
+        raise UsageError("--price takes one price for both sets, or one of each set.")
+    costs = [
+        cost(runs[0].path, minutes, price)
+        for runs, minutes, price in zip(
+            sets, (ratio.minutes_slow, ratio.minutes_fast), arguments.price * (3 - len(arguments.price)), strict=False
+        )
+    ]
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
         header |= {"verdict": ratio.verdict}
         stdio.stage("")
-        print(json.dumps(header | asdict(ratio), indent=2))
+        priced = {"costs": [asdict(one) for one in costs]} if costs else {}
+        print(json.dumps(header | asdict(ratio) | priced, indent=2))
     else:
         width = stdio.terminal_columns(sys.stdout)
-        stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio, width)))
+        stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio, width, costs)))
     return ExitCode.OK
 
 
-def report(ratio: Ratio, width: int | None) -> list[str]:
+def report(ratio: Ratio, width: int | None, costs: Sequence[Cost] = ()) -> list[str]:
     """Return the comparison as lines; those of its table are within `width` columns."""
     lines = [ratio.sentence]
     if ratio.budget_caveat:
         lines.append(f"Caveat: {ratio.budget_caveat}.")
     if ratio.decomposition:
         lines += ["", *decomposed(ratio, ratio.decomposition, width), ""]
+    for name, one in zip(("first", "second"), costs, strict=False):
+        lines.append(f"Cost of the {name} set's geometric mean time: {one}.")
+    if len(costs) == 2 and costs[0].usd and costs[1].usd:
+        lines.append(f"The first costs {costs[0].usd / costs[1].usd:.3g}x as much as the second (unverified).")
     if ratio.quality_slow is not None and ratio.quality_fast is not None:
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")

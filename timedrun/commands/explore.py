@@ -6,24 +6,16 @@ import argparse
 import json
 from pathlib import Path
 
-from timedrun.errors import ExitCode, UsageError
+from timedrun.errors import ExitCode
 from timedrun.storage.atomic_file import replace_text
-from timedrun.submission.explorer.explored_sets import Price, explored_sets
+from timedrun.submission.explorer.explored_sets import explored_sets
 from timedrun.submission.explorer.page import as_page
 
 
 def explore(arguments: argparse.Namespace) -> ExitCode:
     """Write the page of all sets at the paths."""
     paths = [Path(name) for name in arguments.paths]
-    prices = []
-    for text in arguments.price:
-        try:
-            prices.append(Price.parse(text))
-        except ValueError:
-            raise UsageError(
-                f"--price {text} is not [SYSTEM=]DOLLARS[/accelerator], such as '*A100*=4.10/accelerator'."
-            ) from None
-    sets = explored_sets(paths, prices, show_progress=not arguments.json)
+    sets = explored_sets(paths, arguments.price, show_progress=not arguments.json)
     title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"
     replace_text(arguments.out, as_page(sets, title))
     runs = sum(len(one["runs"]) for one in sets)

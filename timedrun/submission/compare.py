@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, Final
 
 from mlevents.rounds import BENCHMARK_DATASET
@@ -102,6 +103,8 @@ def compare_sets(
         undisturbed=compare(quiet[0], quiet[1], paired=paired, confidence=confidence) if named and all(quiet) else None,
         decomposition=decompose(*parts, paired=paired, confidence=confidence) if all(parts) else None,
         decomposition_of_scores=_decomposed_scores(*scores),
+        minutes_slow=geometric_mean(times[0]),
+        minutes_fast=geometric_mean(times[1]),
         budget_caveat=_budget_caveat(slow[0], fast[0], names[0]),
         notes=tuple(notes),
     )

@@ -49,6 +49,7 @@ class Ratio:
     Qualities are geometric means of the final ones. `differences` were allowed by the caller. `disturbances` name the
     runs beside which the machine was loaded, and `undisturbed` is the ratio without them, if runs are left.
     `decomposition` is that of `ratio`, `decomposition_of_scores` that of `ratio_of_scores`, if the logs allow it.
+    `minutes_slow` and `minutes_fast` are the geometric mean times of sets of logs.
     `budget_caveat` says that the slow set has one training budget; `notes` hold further caveats.
     """
 
@@ -72,6 +73,8 @@ class Ratio:
     undisturbed: Ratio | None = None
     decomposition: Decomposition | None = None
     decomposition_of_scores: Decomposition | None = None
+    minutes_slow: float | None = None
+    minutes_fast: float | None = None
     budget_caveat: str | None = None
     notes: tuple[str, ...] = ()
 

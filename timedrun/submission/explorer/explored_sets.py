@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 from collections import Counter
@@ -25,6 +24,7 @@ from mlevents.terminal_escape import printable
 from timedrun.errors import TimedrunError, UsageError
 from timedrun.stdio import progress
 from timedrun.storage.result_files import read_json, require_log
+from timedrun.submission.cost import Price, cost
 from timedrun.submission.decomposition import EPOCHS, SAMPLES, STEPS, run_parts, shared_unit, time_parts
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.scoring.run_set import is_packaged, sets_of
@@ -35,40 +35,12 @@ ID_LENGTH: Final = 12
 NO_ACCELERATOR: Final = ("", "n/a", "none", "-")
 
 
-@dataclass(frozen=True)
-class Price:
-    """US dollars per hour of the systems whose name or hardware matches `pattern`, as of a shell."""
-
-    pattern: str
-    dollars: float
-    per_accelerator: bool
-
-    @classmethod
-    def parse(cls, text: str) -> Price:
-        """Parse [SYSTEM=]DOLLARS[/accelerator].
-
-        Raises:
-            ValueError: `text` has another form.
-        """
-        pattern, _, amount = text.rpartition("=")
-        dollars = float(amount.removesuffix("/accelerator"))
-        if not 0 <= dollars < math.inf:
-            raise ValueError(f"{amount} is not a price")
-        return cls(pattern or "*", dollars, amount.endswith("/accelerator"))
-
-    def of(self, system: str, hardware: str, accelerators: int | None) -> float | None:
-        """Return the price of a system; None if it does not match or its accelerators are not known."""
-        if not any(fnmatchcase(name, self.pattern) for name in (system, hardware)):
-            return None
-        if not self.per_accelerator:
-            return self.dollars
-        return self.dollars * accelerators if accelerators else None
+Prices = Sequence[tuple[str, Price]]
+"""Prices per hour of the systems whose name or hardware matches a shell pattern; the first that is known counts."""
 
 
-def explored_sets(
-    paths: Sequence[Path], prices: Sequence[Price] = (), *, show_progress: bool = False
-) -> list[dict[str, Any]]:
-    """Return the sets at `paths` with their runs, as JSON values; of `prices` the first that matches counts.
+def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: bool = False) -> list[dict[str, Any]]:
+    """Return the sets at `paths` with their runs, as JSON values.
 
     Paths are relative to the folder of all `paths`. A card is named after the SHA-256 of its log, or of all logs of its
     set, so that a link stays valid wherever the logs lie.
@@ -108,9 +80,11 @@ def explored_sets(
             methods = sorted({method for one in members for method in events[one.path].methods})
             one = _set(score, members, runs, rules)
             one |= {"methods": methods, "folder": printable(os.path.relpath(folder, base))}
-            one["round"] = re.sub(r"[.]0$", "", f"v{known}") if (known := round_of_path(folder)) else ""
-            named = (price.of(one["system"], one["hardware"], one["accelerators"]) for price in prices)
-            one["price"] = next((price for price in named if price is not None), None)
+            one["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
+            matching = (p for glob, p in prices if any(fnmatchcase(one[n], glob) for n in ("system", "hardware")))
+            hourly = (cost(members[0].path, 60.0, price) for price in matching)
+            known = next((hour for hour in hourly if hour.usd_per_hour is not None), None)
+            one |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
             for card in (one, *runs):
                 names[card["id"]] += 1
                 if names[card["id"]] > 1:  # a copy of a log

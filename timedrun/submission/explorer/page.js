@@ -299,7 +299,7 @@ function openCard(row) {
     el("div", { className: "buttons" }, close, base),
     pairs(
       [row.kind === "run" ? "Time to train" : row.score ? "Score" : "Median time, no score", row.minutes === null ? "none" : `${time(row.minutes)} = ${row.minutes} min (${data.unverified})`],
-      [row.kind === "run" ? "Target missed" : "No score, because", row.reason], ["Cost", row.cost === null ? "" : `${money(row.cost)} at $${number(row.price)} an hour`],
+      [row.kind === "run" ? "Target missed" : "No score, because", row.reason], ["Cost", row.cost === null ? "" : `${money(row.cost)} at ${row.priced}`],
       ["Quality", row.quality === null ? "" : `${row.metric} ${row.quality}${row.target === null ? "" : `, target ${row.target}`}`],
       ["Training", row.rate === null ? "" : `${number(row.samples)} ${row.unit} at ${number(row.rate)} a second`], ["Seed", row.seed ?? ""],
       ["Runs at target", row.kind === "set" ? `${row.reached} of ${row.runs.length}` : ""], ["Benchmark", row.benchmark], ["Dataset", row.dataset],

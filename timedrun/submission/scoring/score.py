@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import StatisticsError, fmean, geometric_mean, median, stdev
 
@@ -18,6 +18,7 @@ from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
 from timedrun.stdio import progress
 from timedrun.submission.announced_runs import ledger_findings
+from timedrun.submission.cost import Cost, Price, cost
 from timedrun.submission.decomposition import TimeParts, run_parts, shared_unit, time_parts
 from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
@@ -73,6 +74,7 @@ class Score:
     unapplied_factor: float | None = None
     disturbances: dict[str, str] = field(default_factory=dict)  # by other load of the machine, by file name
     undisturbed_minutes: float | None = None  # the score of the undisturbed runs alone, if some were disturbed
+    cost: Cost | None = None  # of the score, if a price was asked for
     parts: TimeParts | None = None  # of the mean before `scaling_factor`: samples, samples per second, the rest
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
@@ -80,7 +82,9 @@ class Score:
     folder: str = ""  # of the logs, relative to the path passed to `score`
 
 
-def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: bool = False) -> list[Score]:
+def score(
+    paths: Sequence[Path], *, ruleset: str | None = None, show_progress: bool = False, price: Price | None = None
+) -> list[Score]:
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
     In the layout <ORG>/results/<system>/<benchmark>/result_N.txt names come from the folders, elsewhere from the logs;
@@ -90,6 +94,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: b
         ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
             of the benchmark and of the date of each set's first log.
         show_progress: write the progress of many sets to a terminal.
+        price: per hour, for the cost of each score; default: no cost.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -100,7 +105,10 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: b
     found: list[Score] = []
     for folder, (root, files) in progress(log_folders(paths).items(), "sets scored", shown=show_progress):
         named = os.path.relpath(folder, root) if root.is_dir() else ""
-        found += score_folder(folder, [summarize(read(file)) for file in files], ruleset, named)
+        scores = score_folder(folder, [summarize(read(file)) for file in files], ruleset, named)
+        if price is not None:
+            scores = [replace(one, cost=cost(folder / one.files[0], one.score_minutes, price)) for one in scores]
+        found += scores
     return found
 
 

@@ -72,6 +72,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
         lines.append("")
     else:
         lines += [f"{_name(one)}: no score: {printable(one.reason)}." for one in scores if one.reason]
+        lines += [f"{_name(one)}: cost {printable(str(one.cost))}." for one in scores if one.cost]
         lines += [
             f"{_name(one)}: faster than the reference; MLCommons' package checker scales it to"
             f" {one.score_minutes * factor:.3f} min (x {factor:.6f}), here it has no scaling.json."
@@ -95,6 +96,8 @@ def details(one: Score) -> list[str]:
     scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
     times = " ".join("-" if time is None else f"{time * scale:.3f}" for time in one.runs)
     line("runs", f"{times} {unit}")
+    if one.cost is not None:
+        line("cost", f"{one.cost} ({UNVERIFIED})" if one.cost.usd is not None else str(one.cost))
     if one.window is not None:
         line("window", f"{', '.join(map(printable, one.window))}: the median of {one.windows} consecutive windows")
     if one.fastest or one.slowest:

@@ -28,6 +28,10 @@ def results(tmp_path: Path, write_run: Callable[..., Path]) -> Path:
     submitter = folder / "v2.0" / "Example Inc"
     write_run(submitter / "results" / "box" / "resnet", 0, minutes=30.0, start=1.7e9)
     (submitter / "systems").mkdir()
-    described = {"number_of_nodes": "2", "accelerators_per_node": "8", "accelerator_model_name": "NVIDIA A100"}
+    described = {
+        "number_of_nodes": "2",
+        "accelerators_per_node": "8",
+        "accelerator_model_name": "NVIDIA A100-SXM4-80GB",
+    }
     (submitter / "systems" / "box.json").write_text(json.dumps(described))
     return folder

@@ -9,8 +9,9 @@ import pytest
 
 from mlevents.event import MARK
 from timedrun import cli
+from timedrun.commands.options import system_price
 from timedrun.errors import UsageError
-from timedrun.submission.explorer.explored_sets import Price, explored_sets
+from timedrun.submission.explorer.explored_sets import explored_sets
 
 
 def test_every_number_of_a_run_is_on_the_lines_that_its_card_names(results: Path) -> None:
@@ -45,23 +46,24 @@ def test_a_set_without_a_run_at_its_target_has_a_reason_and_no_time(results: Pat
 
 
 def test_a_package_has_its_round_hardware_and_the_first_price_that_matches(results: Path) -> None:
-    prices = [Price.parse(text) for text in ("*H100*=1", "*A100*=4.1/accelerator", "99")]
+    prices = [system_price(text) for text in ("*H100*=1", "*A100*=list", "*CPU*=list", "99")]
     found = {one["system"]: one for one in explored_sets([results], prices)}
     box = found["box"]
     assert (box["round"], box["submitter"], box["hardware"], box["accelerators"]) == (
         "v2.0",
         "Example Inc",
-        "NVIDIA A100",
+        "NVIDIA A100-SXM4-80GB",
         16,
     )
-    assert box["price"] == pytest.approx(65.6)
+    assert box["price"] == 2 * 27.45 and "list price of 2026" in box["priced"]
     assert found["1xCPU-baseline"]["price"] == 99 and found["1xCPU-baseline"]["round"] == ""
 
 
-@pytest.mark.parametrize("text", ["", "x=", "-1", "inf", "1/gpu"])
+@pytest.mark.parametrize("text", ["", "x=", "-1", "inf", "much"])
 def test_a_price_of_another_form_is_refused(text: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["explore", str(results), "--out", "x.html", f"--price={text}"]) == 2
-    assert "[SYSTEM=]DOLLARS" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["explore", str(results), "--out", "x.html", f"--price={text}"])
+    assert ended.value.code == 2 and "--price" in capsys.readouterr().err
 
 
 def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(results: Path) -> None:
