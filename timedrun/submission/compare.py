@@ -18,7 +18,7 @@ from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.storage.config_values import differing
 from timedrun.storage.result_files import read_json
-from timedrun.submission.decomposition import Decomposition, RunParts, decomposition, run_parts, shared_unit
+from timedrun.submission.decomposition import Decomposition, RunParts, decomposition, run_parts, training_caveats
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, recorded_run_of
 from timedrun.submission.scoring.run_set import UNKNOWN, copied
 from timedrun.submission.scoring.score import Score, score_set, scored_ruleset
@@ -27,7 +27,6 @@ from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, 
 ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
 
-LEAST_COLD_START: Final = 0.02  # share of the time to train that is worth a note
 MAX_SHOWN: Final = 8  # settings of configs named in a note
 
 
@@ -86,7 +85,7 @@ def compare_sets(
     scores = [_score(one) for one in (slow, fast)]
     minutes = [one.score_minutes for one in scores]
     parts = [_parts(runs, out) for runs, out in zip((slow, fast), failed, strict=True)]
-    notes += [*_caveats(slow[0], fast[0]), *_training_caveats(scores, parts)]
+    notes += [*_caveats(slow[0], fast[0]), *training_caveats(parts, [one.first_epoch_share for one in scores])]
     names = _set_names(slow[0].path, fast[0].path)
     if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
         notes.append("both sets contain the same log")
@@ -202,24 +201,6 @@ def _decomposed_scores(slow: Score, fast: Score) -> Decomposition | None:
     if slow.parts is None or fast.parts is None or slow.parts.unit != fast.parts.unit or scaled:
         return None
     return decomposition(slow.parts, fast.parts)
-
-
-def _training_caveats(scores: Sequence[Score], parts: Sequence[Sequence[RunParts]]) -> list[str]:
-    """Return what a decomposition counts as training in one set and may not in the other."""
-    if not all(parts):
-        return ["not decomposed: a log lacks the progress of its last evaluation"]
-    notes = []
-    if shared_unit([one for runs in parts for one in runs]) is None:
-        notes.append("not decomposed: the sets count their training in different units")
-    for name, score, runs in zip(("first", "second"), scores, parts, strict=True):
-        if not all(one.evaluation_marked for one in runs):
-            notes.append(f"logs of the {name} set mark no evaluation, which counts as training there")
-        if (share := score.first_epoch_share or 0.0) >= LEAST_COLD_START:
-            notes.append(
-                f"{share:.1%} of the {name} set's time is its first epoch's excess over later ones (cold caches, "
-                "compilation), which counts as training"
-            )
-    return notes
 
 
 def _budget_caveat(slow: RunSummary, fast: RunSummary, name: str) -> str | None:

@@ -18,6 +18,9 @@ STEPS: Final = "steps"
 COUNTED: Final = {keys.EPOCH_NUM: None, keys.SAMPLES_COUNT: SAMPLES, keys.STEP_NUM: STEPS}
 """Unit of the progress by the name of its metadata; None: the benchmark's own."""
 
+LEAST_COLD_START: Final = 0.02
+"""Share of the time to train by which a slow first epoch is worth a note."""
+
 Mean = Callable[[Sequence[float]], float]
 
 
@@ -154,6 +157,29 @@ def decomposition(
         samples_per_second=factors[1],
         evaluation_and_startup=factors[2],
     )
+
+
+def training_caveats(sets: Sequence[Sequence[RunParts]], first_epoch_shares: Sequence[float | None]) -> list[str]:
+    """Return the reason why two sets are not decomposed, and what counts as training in one and may not in the other.
+
+    Args:
+        sets: parts of the first and of the second set's runs; empty for a set with a log that lacks them.
+        first_epoch_shares: of the time to train, what each set's first epoch took longer than later ones.
+    """
+    if not all(sets):
+        return ["not decomposed: a log lacks the progress of its last evaluation"]
+    notes = []
+    if shared_unit([one for runs in sets for one in runs]) is None:
+        notes.append("not decomposed: the sets count their training in different units")
+    for name, runs, share in zip(("first", "second"), sets, first_epoch_shares, strict=True):
+        if not all(one.evaluation_marked for one in runs):
+            notes.append(f"logs of the {name} set mark no evaluation, which counts as training there")
+        if share is not None and share >= LEAST_COLD_START:
+            notes.append(
+                f"{share:.1%} of the {name} set's time is its first epoch's excess over later ones (cold caches, "
+                "compilation), which counts as training"
+            )
+    return notes
 
 
 def _epoch_samples(run: RunSummary, rules: BenchmarkRules | None) -> float | None:
