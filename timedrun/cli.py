@@ -37,6 +37,7 @@ VERBS: Final = {
         "audit": "check, score and compare all results of a published round",
         "tradeoff": "compare configs by their curves of quality against time, at equal time and at equal quality",
         "plot": "plot quality, training loss or throughput over time of result sets",
+        "explore": "write result sets as an HTML page with plots, filters and a card per run",
         "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
     },
     "Submit": {

@@ -42,6 +42,12 @@ def price(text: str) -> float | str:
     return text if text == "list" else at_least(0.001, float)(text)
 
 
+def system_price(text: str) -> tuple[str, float | str]:
+    """Parse [SYSTEM=]USD into a pattern of systems' names and their price."""
+    pattern, _, usd = text.rpartition("=")
+    return pattern or "*", price(usd)
+
+
 def path(text: str) -> Path | None:
     """Parse a path; return None for an empty text, as from an unset variable."""
     return Path(text) if text else None
@@ -320,6 +326,21 @@ def add_export(parser: ArgumentParser) -> None:
     kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
     kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
     kinds.add_argument("--mlflow", metavar="URI", help="folder or tracking server, one MLflow run per log")
+
+
+def add_explore(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="log, result set, or folder of several, such as a round"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
+    parser.add_argument("--title", help="heading of the page (default: the paths' names)")
+    price_help = (
+        f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
+    )
+    price_help += " the option; the first that is known counts)"
+    parser.add_argument(
+        "--price", type=system_price, action="append", default=[], metavar="[SYSTEM=]USD", help=price_help
+    )
 
 
 def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:

@@ -102,22 +102,30 @@ def score(
     """
     if ruleset is not None:
         rules_named(ruleset)
-    folders: dict[Path, dict[Path, None]] = {}
-    roots: dict[Path, Path] = {}
-    for path in paths:
-        for file in result_files(path):
-            resolved = file.resolve()
-            folders.setdefault(resolved.parent, {})[resolved] = None
-            roots.setdefault(resolved.parent, path.resolve())
     found: list[Score] = []
-    own = {folder: files for folder, files in folders.items() if not copied_by_race(folder, roots[folder])}
-    for folder, files in progress((own or folders).items(), "sets scored", shown=show_progress):
-        named = os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else ""
+    for folder, (root, files) in progress(log_folders(paths).items(), "sets scored", shown=show_progress):
+        named = os.path.relpath(folder, root) if root.is_dir() else ""
         scores = score_folder(folder, [summarize(read(file)) for file in files], ruleset, named)
         if price is not None:
             scores = [replace(one, cost=cost(folder / one.files[0], one.score_minutes, price)) for one in scores]
         found += scores
     return found
+
+
+def log_folders(paths: Sequence[Path]) -> dict[Path, tuple[Path, list[Path]]]:
+    """Return the folders of the result files at `paths`, each with the path that it was found at and its files, in the
+    order found, without those of a race's package if the race's own results are there, too.
+
+    Raises:
+        FileNotFoundError: a path does not exist.
+    """
+    folders: dict[Path, tuple[Path, dict[Path, None]]] = {}
+    for path in paths:
+        for file in result_files(path):
+            resolved = file.resolve()
+            folders.setdefault(resolved.parent, (path.resolve(), {}))[1][resolved] = None
+    found = {folder: (root, list(files)) for folder, (root, files) in folders.items()}
+    return {folder: one for folder, one in found.items() if not copied_by_race(folder, one[0])} or found
 
 
 def copied_by_race(folder: Path, root: Path) -> bool:
