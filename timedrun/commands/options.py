@@ -13,9 +13,10 @@ from typing import Any
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
+PRICE_HELP = 'US dollars per hour of the system, or "list" for a dated list price, if one is known'
 
 
-def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
     """Return a parser of finite numbers of at least `least`."""
 
     def number(text: str) -> float:
@@ -34,6 +35,17 @@ def _above_zero(text: str) -> float:
     if not 0 < (value := float(text)) < math.inf:
         raise ArgumentTypeError(f"{text} is not a finite number above 0")
     return value
+
+
+def price(text: str) -> float | str:
+    """Parse US dollars per hour, or "list" for list prices."""
+    return text if text == "list" else at_least(0.001, float)(text)
+
+
+def system_price(text: str) -> tuple[str, float | str]:
+    """Parse [SYSTEM=]USD into a pattern of systems' names and their price."""
+    pattern, _, usd = text.rpartition("=")
+    return pattern or "*", price(usd)
 
 
 def path(text: str) -> Path | None:
@@ -200,6 +212,7 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs, package or round")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
+    parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
 
 
 def add_audit(parser: ArgumentParser) -> None:
@@ -231,6 +244,8 @@ def add_compare(parser: ArgumentParser) -> None:
     pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
     kinds = "compare despite differences of this kind: hardware, data, target"
     parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
+    of = f"also show the costs, of both sets or of each: {PRICE_HELP}"
+    parser.add_argument("--price", type=price, nargs="+", default=[], metavar="USD", help=of)
 
 
 def add_tradeoff(parser: ArgumentParser) -> None:
@@ -269,6 +284,27 @@ def add_bench(parser: ArgumentParser) -> None:
     parser.add_argument("--out", metavar="FILE", help="write all measurements to FILE as JSON")
 
 
+def add_profile(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Train a few steps at positions of a config's schedule, and report where the time of its run goes, the"
+        " bottleneck, and the most that any method can gain (Amdahl's law). One process; nothing is logged."
+    )
+    _add_config(parser)
+    _add_methods(parser)
+    _add_threads(parser, "torch's choice")
+    _add_data_folder(parser)
+    positions = "positions of the schedule, evenly spaced (default 5: 0, 25, 50, 75 and 100 %%)"
+    parser.add_argument("--positions", type=at_least(2), default=5, metavar="N", help=positions)
+    steps = "measured steps at each position, and as many more divided into parts (default 20)"
+    parser.add_argument("--steps", type=positive, default=20, help=steps)
+    skip = "steps before them, more than the loader prefetches (default 5)"
+    parser.add_argument("--skip", type=positive, default=5, help=skip)
+    parser.add_argument("--evaluation", action=BooleanOptionalAction, default=True, help="time one evaluation")
+    against = "configs, as for race, whose steps are measured in turns with CONFIG's, for the speed-up per step"
+    parser.add_argument("--against", nargs="+", default=[], metavar="CONFIG", help=against)
+    _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
+
+
 def add_reproduce(parser: ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="package, or results written by run or race")
     _add_path(parser, "--claims", "claimed scores (default: those of the package's manifest)")
@@ -295,6 +331,21 @@ def add_export(parser: ArgumentParser) -> None:
     kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
     kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
     kinds.add_argument("--mlflow", metavar="URI", help="folder or tracking server, one MLflow run per log")
+
+
+def add_explore(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="log, result set, or folder of several, such as a round"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
+    parser.add_argument("--title", help="heading of the page (default: the paths' names)")
+    price_help = (
+        f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
+    )
+    price_help += " the option; the first that is known counts)"
+    parser.add_argument(
+        "--price", type=system_price, action="append", default=[], metavar="[SYSTEM=]USD", help=price_help
+    )
 
 
 def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:

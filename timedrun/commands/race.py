@@ -45,11 +45,7 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
 def conduct(arguments: argparse.Namespace, rest: list[str], new: Callable[..., tuple[Path, Race]]) -> ExitCode:
     """Run a race that `new` plans, or the one of --resume or --report, and report on it."""
-    options = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
-    arguments.configs, rest = (
-        [*arguments.configs, *rest[:options]],
-        rest[options:],
-    )  # argparse takes none after an option
+    rest = take_configs(arguments, rest)
     known = arguments.resume or arguments.report
     if not known and not (arguments.benchmark and arguments.configs):
         raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
@@ -99,6 +95,13 @@ def conduct(arguments: argparse.Namespace, rest: list[str], new: Callable[..., t
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
         stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
+
+
+def take_configs(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
+    """Add the configs after an option, which argparse does not take, to those before, and return the overrides."""
+    options = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
+    arguments.configs = [*arguments.configs, *rest[:options]]
+    return rest[options:]
 
 
 def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race]:

@@ -6,11 +6,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
+from timedrun.distributed.device_clock import Stamp, seconds_between, stamp
 from timedrun.distributed.process_group import DDPInner, ProcessGroup
 
 PARTS: Final = ("loading", "computing")
@@ -54,8 +55,8 @@ class StragglerDetector:
         self._monotonic = monotonic
         self._ended: float | None = None
         self._loading: list[float] = []
-        self._spans: list[tuple[_Stamp, _Stamp | None]] = []
-        self._steps: list[list[tuple[_Stamp, _Stamp | None]]] = []
+        self._spans: list[tuple[Stamp, Stamp | None]] = []
+        self._steps: list[list[tuple[Stamp, Stamp | None]]] = []
         self._training = False  # the spans before the first step include warm-up
         self._slow_checks = torch.zeros(ranks.world_size, len(PARTS), dtype=torch.int64)
         self._reported = torch.zeros(ranks.world_size, len(PARTS), dtype=torch.bool)
@@ -121,7 +122,7 @@ class StragglerDetector:
         for spans in self._steps:
             ended = [(begin, end) for begin, end in spans if end is not None]
             if ended and all(isinstance(end, float) or end.query() for _, end in ended):  # type: ignore[no-untyped-call]
-                found.append(sum(_seconds(begin, end) for begin, end in ended))
+                found.append(sum(seconds_between(begin, end) for begin, end in ended))
         return found
 
     def _loaded(self, module: nn.Module, arguments: object) -> None:
@@ -136,18 +137,5 @@ class StragglerDetector:
         if self._spans:
             self._spans[-1] = self._spans[-1][0], self._stamp()  # the last one stays
 
-    def _stamp(self) -> _Stamp:
-        if self.ranks.device.type != "cuda":
-            return self._monotonic()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self.ranks.device))
-        return event
-
-
-_Stamp = float | torch.cuda.Event
-
-
-def _seconds(begin: _Stamp, end: _Stamp) -> float:
-    if isinstance(begin, float) or isinstance(end, float):
-        return cast(float, end) - cast(float, begin)
-    return begin.elapsed_time(end) / 1e3  # type: ignore[no-any-return]
+    def _stamp(self) -> Stamp:
+        return stamp(self.ranks.device, self._monotonic)

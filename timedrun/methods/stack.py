@@ -72,10 +72,14 @@ class Stack:
     def require_places(self, places: Collection[str]) -> None:
         """Raise ValueError if a method acts at a place other than `places`, those that the training loop calls."""
         for place in set(PLACES).difference(places):
-            if named := ", ".join(name for name, hooks in self._hooks.items() if hooks in self._at[place]):
+            if named := ", ".join(self.acting_at(place)):
                 raise ValueError(
                     f"{named} acts on `{place}`, which this training loop does not call; remove it from the methods"
                 )
+
+    def acting_at(self, place: str) -> dict[str, Hooks]:
+        """Return the hooks of each method that acts at `place`, by the method's name."""
+        return {name: hooks for name, hooks in self._hooks.items() if hooks in self._at[place]}
 
     def require_reach(self, progress: float) -> None:
         """Raise NoEffect for a method that has no effect before `progress`, that of the run's last step."""

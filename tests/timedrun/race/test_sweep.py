@@ -93,7 +93,8 @@ def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race],
     assert "pays: better at each budget" in text and " * " in text and not report.failed
     written = json.loads((tmp_path / "race.json").read_text())["tradeoff"]
     assert written["baseline"] == "baseline" and [one["label"] for one in written["curves"]] == ["baseline", "pays"]
-    assert written["curves"][1]["gains"][1]["speed_up"]["high"] is not None
+    gain = written["curves"][1]["gains"][1]
+    assert gain["speed_up"]["high"] is None and gain["reach"][1] == pytest.approx(2.0)  # beyond the longest baseline
 
 
 def test_a_baseline_of_one_budget_is_warned_of(sweep: Callable[..., Race], tmp_path: Path) -> None:

@@ -1,0 +1,175 @@
+"""A planted slow part is found at the positions where it is slow, and bounds what a method can gain."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.timedrun.analysis.ticking import Clock, SlowMethod, SlowModel, SlowOptimizer
+from tests.timedrun.conftest import SPEC
+from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES
+from timedrun.analysis.profile import Profile, device_use, over_schedule
+from timedrun.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan
+from timedrun.benchmark_spec import BenchmarkSpec
+from timedrun.config import RunConfig
+from timedrun.methods import stack
+from timedrun.run.progress import Progress
+from timedrun.run.run_info import RunInfo
+
+PLAN = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=2, skip=1)
+EPOCH = 10
+"""Steps."""
+
+
+class Toy:
+    """A training loop in the shape of a benchmark's on a simulated clock."""
+
+    def __init__(self, config: RunConfig, spec: BenchmarkSpec, plan: StepPlan = PLAN, *, method: float = 0.0) -> None:
+        self.clock = clock = Clock()
+        self.run = ProfiledRun(
+            config, spec, ALONE, plan=plan, progress=Progress("toy", shown=False), gate=self.gate, monotonic=clock
+        )
+        self.model = SlowModel(clock, forward=2, backward=3)
+        self.optimizer = SlowOptimizer(clock, self.model.parameters(), seconds=1)
+        self.methods = stack(SlowMethod(clock=clock, seconds=method))
+        self.loading: Callable[[int], float] = lambda step: 0.5
+        self.trained: list[int] = []
+        self.first_weights: list[float] = []
+        self.gates = 0
+
+    def gate(self) -> None:
+        self.gates += 1
+        self.clock.now += 1000  # the turns of others
+
+    def take(self, number: int) -> None:
+        self.clock.now += self.loading(number)
+        self.trained.append(number)
+        self.first_weights.append(self.model.layer.bias[0].item())
+        self.methods.before_step(self.model, number, 0.0)
+        inputs, _ = self.methods.batch(torch.ones(4, 3), torch.zeros(4).long(), 2)
+        loss = self.model(inputs).sum()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.methods.after_step(self.model)
+        self.run.step_done(4, loss.detach())
+
+    def train(self, total: int) -> ProfiledRun:
+        run = self.run
+        run.track(model=self.model, optimizer=self.optimizer, methods=self.methods)
+        run.start_clock(RunInfo(train_samples=4 * EPOCH, eval_samples=5, hyperparameters={}))
+        for block in run.blocks(total):
+            if run.spec.unit == "samples":
+                for number in run.steps(block):
+                    self.take(number)
+            else:
+                for epoch in run.epochs(block):
+                    for in_epoch in range(run.position.step_in_epoch, EPOCH):
+                        self.take((epoch - 1) * EPOCH + in_epoch)
+            with run.evaluation(block) as measurement:
+                self.clock.now += 20
+                measurement.value = 0.5
+        return run
+
+
+def profile_of(run: ProfiledRun) -> Profile:
+    return Profile(run.found, run.total_steps, run.evaluations, run.evaluation_seconds, torch.device("cpu"))
+
+
+@pytest.fixture
+def config(toy_config: Callable[..., RunConfig]) -> Iterator[RunConfig]:
+    yield toy_config()
+
+
+def test_steps_around_each_position_are_trained_and_no_others(config: RunConfig) -> None:
+    toy = Toy(config, IN_SAMPLES)
+    run = toy.train(400)
+    assert run.total_steps == 100
+    assert toy.trained == [*range(9), *range(46, 55), *range(91, 100)]
+    assert [at.progress for at in run.found] == [0.045, 0.505, 0.955]
+    assert [len(at.plain) for at in run.found] == [2, 2, 2] and all(len(c) == 2 for at in run.found for c in at.plain)
+
+
+def test_with_epochs_the_steps_end_with_one(config: RunConfig) -> None:
+    toy = Toy(config, SPEC)
+    toy.train(8)
+    assert toy.trained == [*range(1, 10), *range(41, 50), *range(71, 80)]
+
+
+def test_a_schedule_shorter_than_the_steps_is_repeated(config: RunConfig) -> None:
+    toy = Toy(config, SPEC, StepPlan(positions=(0.0, 1.0), chunks=4, chunk=2, skip=9))
+    found = toy.train(1).found
+    assert toy.trained == 2 * [*range(10), *range(10), *range(10)]  # 25 steps, to the end of an epoch
+    assert [at.progress for at in found] == [1.0, 1.0] and all(len(at.plain) == 4 for at in found)
+
+
+def test_every_position_begins_with_the_initial_weights(config: RunConfig) -> None:
+    toy = Toy(config, IN_SAMPLES)
+    toy.train(400)
+    begins = toy.first_weights[0::9]
+    assert begins == 3 * begins[:1] and toy.first_weights[1] != begins[0]
+
+
+def test_times_are_those_of_the_calls_and_the_estimate_integrates_them(config: RunConfig) -> None:
+    toy = Toy(config, SPEC)
+    found = profile_of(toy.train(8))
+    assert found.step_seconds == pytest.approx([6.5, 6.5, 6.5])
+    assert found.parts["forward"].seconds == pytest.approx(2 * 80)
+    assert found.training_seconds == pytest.approx(6.5 * 80)
+    assert (found.evaluations, found.evaluation_seconds) == (4, 20)  # at 2, 4, 6 and 8 of 8 epochs
+    assert found.run_seconds == pytest.approx(6.5 * 80 + 4 * 20)
+    assert sum(part.share for part in found.parts.values()) == pytest.approx(1)
+    assert found.overheads == pytest.approx([0.0] * 6)
+    name, part = found.bottleneck
+    assert name == "computing" and part.bound == pytest.approx(600 / (600 - 6 * 80))
+
+
+def test_a_planted_slow_method_is_the_bottleneck(config: RunConfig) -> None:
+    found = profile_of(Toy(config, SPEC, method=30).train(8))
+    assert found.bottleneck[0] == "method slow_method"
+    assert found.parts["method slow_method"].seconds == pytest.approx(30 * 80)
+
+
+def test_a_planted_slow_loader_is_the_bottleneck_where_it_is_slow(config: RunConfig) -> None:
+    toy = Toy(config, IN_SAMPLES)
+    toy.loading = lambda step: 0.5 if step < 30 else 100
+    found = profile_of(toy.train(400))
+    assert found.bottleneck[0] == "loading"
+    assert [parts["loading"] for parts in found.part_seconds] == pytest.approx([0.5, 100, 100])
+    between = (0.505 - 0.045) * (0.5 + 100) / 2
+    assert found.parts["loading"].seconds == pytest.approx(100 * (0.045 * 0.5 + between + (1 - 0.505) * 100))
+
+
+def test_turns_of_other_configs_are_in_no_step(config: RunConfig) -> None:
+    toy = Toy(config, IN_SAMPLES, StepPlan(positions=(0.0, 1.0), chunks=3, chunk=2, skip=2, timed=False, gated=True))
+    run = toy.train(400)
+    assert toy.gates == 6
+    assert [chunk for at in run.found for chunk in at.plain] == [pytest.approx([6.5, 6.5])] * 6
+
+
+def test_the_mean_over_the_schedule_is_the_trapezoids() -> None:
+    assert over_schedule([0.25, 0.75], [2.0, 4.0]) == 0.25 * 2 + 0.5 * 3 + 0.25 * 4
+    assert over_schedule([1.0, 1.0], [2.0, 4.0]) == 2.0
+
+
+def test_the_use_of_a_gpu_counts_overlapping_kernels_once() -> None:
+    found = device_use([("gemm", 0, 4), ("Memcpy HtoD (Pinned -> Device)", 3, 5), ("relu", 8, 10)])
+    assert found == (0.7, 0.2)
+    at = PositionTimes(0.5, 0, plain=[[1.0]], timed=[[1.0]], parts=[{"forward": 1.0}])
+    idle = Profile([at], 1, 0, None, torch.device("cuda"), use=[device_use([("gemm", 0, 1), ("gemm", 9, 10)])])
+    assert idle.bottleneck[0] == "host"
+
+
+def test_a_trace_has_the_parts_by_name(config: RunConfig, tmp_path: Path) -> None:
+    toy = Toy(config, SPEC, StepPlan(positions=(0.5,), chunks=1, chunk=1, skip=1, traced=True))
+    trace = toy.train(8).found[0].trace
+    assert trace is not None
+    counts = {event.key: event.count for event in trace.key_averages()}
+    assert {name: counts[name] for name in ("loading", "forward", "backward", "optimizer", "method slow_method")} == {
+        "loading": 4,
+        "forward": 4,
+        "backward": 4,
+        "optimizer": 4,
+        "method slow_method": 4,
+    }

@@ -1,0 +1,158 @@
+"""Seconds per step of several configs, measured in turns, each in a process of its own."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import random
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from mlevents import student_t
+from timedrun.analysis.profile import over_schedule
+from timedrun.analysis.profiled_run import StepPlan, profiled
+from timedrun.benchmark import find
+from timedrun.config import RunConfig
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Times of a config's steps. The n-th chunks of configs measured together were taken one right after the other."""
+
+    progress: tuple[float, ...]
+    """Positions: elapsed fractions of the schedule."""
+    chunks: tuple[tuple[float, ...], ...]
+    """Mean seconds per step of each chunk, of each position."""
+    steps: int
+    """Of the whole schedule."""
+    evaluation_seconds: float | None = None
+    """Of one evaluation; None: not measured."""
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds per step: medians of the chunks, integrated over the schedule."""
+        return over_schedule(self.progress, [statistics.median(chunks) for chunks in self.chunks])
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Return the least and the most that `seconds` would be if all chunks differed from their position's median as
+        the fastest and the slowest one did."""
+        ratios = [chunk / statistics.median(chunks) for chunks in self.chunks for chunk in chunks]
+        return self.seconds * min(ratios), self.seconds * max(ratios)
+
+
+class StepSpeedUp(NamedTuple):
+    """Ratio of two configs' seconds per step, with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def shown(self) -> bool:
+        """Return True if the interval excludes 1."""
+        return self.low > 1 or self.high < 1
+
+
+def speed_up(base: StepTimes, other: StepTimes) -> StepSpeedUp:
+    """Return how many times as fast a step of `other` is: the geometric mean of the ratios of chunks that were measured
+    one right after the other, with Student's interval on their logarithms.
+
+    Raises:
+        ValueError: the two were not measured by one plan of at least two chunks.
+    """
+    pairs = zip(base.chunks, other.chunks, strict=True)
+    logs = [math.log(a / b) for one, two in pairs for a, b in zip(one, two, strict=True)]
+    if len(logs) < 2:
+        raise ValueError("a speed-up needs at least two chunks of each config")
+    mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
+    margin = student_t.quantile(len(logs) - 1) * error
+    return StepSpeedUp(math.exp(mean), math.exp(mean - margin), math.exp(mean + margin))
+
+
+def step_times(
+    benchmark: str,
+    configs: Mapping[str, RunConfig],
+    plan: StepPlan,
+    *,
+    data_folder: Path | None = None,
+    threads: int = 0,
+    seed: int = 1,
+) -> tuple[dict[str, StepTimes], dict[str, str]]:
+    """Measure steps of `configs` at the positions of `plan`, one chunk of each in turn, each time in a random order.
+
+    All configs are in memory at once, and one computes at a time. Each has a process of its own, so that none changes
+    the settings of torch for another, and one that fails leaves the others.
+
+    Args:
+        benchmark: import name. configs: by any names.
+        threads: CPU threads of each; 0: torch's choice.
+
+    Returns the times by name, and the reasons of those that failed.
+    """
+    plan = replace(plan, timed=False, traced=False, gated=True)
+    context, shuffled = multiprocessing.get_context("spawn"), random.Random(seed)
+    running: dict[str, tuple[Connection, multiprocessing.process.BaseProcess]] = {}
+    found: dict[str, StepTimes] = {}
+    failed: dict[str, str] = {}
+
+    def wait_for(name: str) -> None:
+        connection, child = running[name]
+        try:
+            answer = connection.recv()
+        except EOFError:
+            child.join()
+            answer = f"its process ended with exit code {child.exitcode}"
+        if answer is None:
+            return
+        if isinstance(answer, StepTimes):
+            found[name] = answer
+        else:
+            failed[name] = answer
+        del running[name]
+
+    try:
+        for name, config in configs.items():
+            here, there = context.Pipe()
+            given = (there, benchmark, config, plan, data_folder, threads)
+            process = context.Process(target=_measure, args=given, name=f"steps of {name}", daemon=True)
+            process.start()
+            there.close()
+            running[name] = here, process
+            wait_for(name)  # its warm-up
+        while running:
+            for name in shuffled.sample(sorted(running), len(running)):
+                running[name][0].send(None)
+                wait_for(name)
+    finally:
+        for _, child in running.values():
+            child.kill()
+    return {name: found[name] for name in configs if name in found}, failed
+
+
+def _measure(
+    connection: Connection, benchmark: str, config: RunConfig, plan: StepPlan, data_folder: Path | None, threads: int
+) -> None:
+    """Measure one config: send None and wait for the answer before each chunk; then send the times or the error."""
+
+    def take_turn() -> None:
+        connection.send(None)
+        connection.recv()
+
+    try:
+        if threads:
+            torch.set_num_threads(threads)
+        run = profiled(find(benchmark, working_directory=True), config, plan, data_folder=data_folder, gate=take_turn)
+        chunks = tuple(tuple(map(statistics.fmean, at.plain)) for at in run.found)
+        progress = tuple(at.progress for at in run.found)
+        connection.send(StepTimes(progress, chunks, run.total_steps, run.evaluation_seconds))
+    except EOFError:
+        return  # the measuring process ended
+    except Exception as error:
+        connection.send(f"{type(error).__name__}: {error}")

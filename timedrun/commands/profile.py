@@ -1,0 +1,231 @@
+"""`timedrun profile`: where the time of a config's run goes, from a few of its steps."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from mlevents.terminal_escape import printable
+from timedrun import stdio
+from timedrun.analysis import profile as analysis
+from timedrun.analysis.profile import EVALUATION, Part, Profile
+from timedrun.analysis.profiled_run import StepPlan
+from timedrun.analysis.step_timer import LOADING, LOOP, METHOD
+from timedrun.analysis.step_times import speed_up, step_times
+from timedrun.benchmark import Benchmark
+from timedrun.commands.run import settings_of
+from timedrun.config import RunConfig, digest
+from timedrun.config_choice import config_of
+from timedrun.errors import ExitCode, PreflightError, UsageError
+from timedrun.preflight import checks
+from timedrun.provenance import system
+from timedrun.run.progress import duration
+from timedrun.storage.benchmark_folders import ROOT
+from timedrun.submission import table
+
+MOST_WAITING: Final = 0.1
+"""Share of the time without a core above which a profile is disturbed."""
+
+
+def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
+    """Measure steps of the config at positions of its schedule, and print the profile."""
+    benchmark, config = settings_of(arguments, rest)
+    trace: Path | None = arguments.trace
+    if trace is not None and not trace.parent.is_dir():
+        raise UsageError(f"--trace {trace}: the folder {trace.parent} does not exist; nothing was measured.")
+    before = checks.CpuReading.now()
+    rivals = [config_of(benchmark, text, arguments.data, rest) for text in arguments.against]
+    for one in (config, *rivals):
+        require_runnable(benchmark, one, arguments.data_folder)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    for problem in checks.load_problems(before, arguments.threads):
+        stdio.message(f"timedrun profile: warning: {problem}")
+    plan = StepPlan(
+        positions=tuple(number / (arguments.positions - 1) for number in range(arguments.positions)),
+        chunks=-(-arguments.steps // StepPlan.chunk),
+        skip=arguments.skip,
+        evaluate=arguments.evaluation,
+    )
+    found = analysis.profile(
+        benchmark, config, plan, data_folder=arguments.data_folder, trace=trace, shown=not arguments.json
+    )
+    against = []
+    if rivals:
+        stdio.stage(f"timedrun profile: steps of {len(rivals) + 1} configs in turns", terminal_only=False)
+        against = compared(benchmark, [config, *rivals], plan, arguments)
+    stdio.stage("")
+    if arguments.json:
+        print(json.dumps({**as_values(benchmark, config, found), "against": against}, indent=2))
+    else:
+        show(config, found)
+        if against:
+            show_compared(against)
+        if trace is not None:
+            print(f"Chrome trace: {trace} (chrome://tracing or ui.perfetto.dev)")
+    return ExitCode.OK
+
+
+def compared(
+    benchmark: Benchmark, configs: Sequence[RunConfig], plan: StepPlan, arguments: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Measure steps of `configs` in turns; return the times of each and its speed-up over the first, as JSON values."""
+    labels = [arguments.config, *arguments.against]
+    named = {f"{number}: {labels[number]}": config for number, config in enumerate(configs)}
+    plan = replace(plan, chunks=2 * plan.chunks, evaluate=False)
+    times, failed = step_times(
+        benchmark.name, named, plan, data_folder=arguments.data_folder, threads=arguments.threads
+    )
+    (first, _), *_ = named.items()
+    rows = []
+    for number, (name, config) in enumerate(named.items()):
+        row: dict[str, Any] = {"given": labels[number], "config": config.name, "error": failed.get(name)}
+        if name in times:
+            row |= {"seconds_per_step": times[name].seconds, "spread": times[name].spread}
+        if number and name in times and first in times:
+            gain = speed_up(times[first], times[name])
+            row["speed_up"] = {**gain._asdict(), "shown": gain.shown}
+        rows.append(row)
+    return rows
+
+
+def show_compared(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the result of `compared`."""
+    cells = []
+    for row in rows:
+        if row["error"]:
+            cells.append([row["given"], "-", "-", "-", f"failed: {row['error']}"])
+            continue
+        low, high = row["spread"]
+        gain, words = "-", ""
+        if found := row.get("speed_up"):
+            gain = f"{found['ratio']:.2f}x [{found['low']:.2f}, {found['high']:.2f}]"
+            words = ("faster" if found["ratio"] > 1 else "slower") if found["shown"] else "no difference shown"
+        cells.append(
+            [row["given"], f"{row['seconds_per_step'] * 1e3:.2f}", f"{low * 1e3:.2f} - {high * 1e3:.2f}", gain, words]
+        )
+    print()
+    table.show(["steps in turns", "ms", "range", "speed-up [95 %]", f"than {rows[0]['given']}"], cells)
+
+
+def require_runnable(benchmark: Benchmark, config: RunConfig, data_folder: Path | None) -> None:
+    """Raise PreflightError with every reason why `config` cannot be trained here by one process."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("timedrun profile measures one rank; start it without torchrun, srun or mpirun.")
+    failures = [
+        *checks.settings_problems(benchmark, config, 1),
+        *checks.device_problems(config, 1),
+        *checks.data_problems(benchmark, config, 1, data_folder),
+    ]
+    if failures:
+        raise PreflightError(failures)
+
+
+def as_values(benchmark: Benchmark, config: RunConfig, found: Profile) -> dict[str, Any]:
+    """Return the profile with what it was measured on, as JSON values."""
+    return {
+        "benchmark": benchmark.name,
+        "config": config.name,
+        "config_digest": digest(config),
+        "device": found.device.type,
+        "threads": torch.get_num_threads(),
+        "global_batch": config.global_batch,
+        **found.as_values(),
+        "source": system.provenance(ROOT),
+        "system": system.describe("", "", ranks=1, device=found.device.type),
+    }
+
+
+def show(config: RunConfig, found: Profile) -> None:
+    """Print the table of parts by position, and below it estimates, bottleneck, bounds and overhead."""
+    unit, scale = ("ms", 1e3) if max(found.step_seconds) < 10 else ("s", 1.0)
+
+    def cell(seconds: float) -> str:
+        value = seconds * scale
+        return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}" if value else "-"
+
+    def gain(part: Part) -> list[str]:
+        return [f"{part.share:.0%}", f"{part.bound:.2f}x"]
+
+    rows = [
+        [name, *(cell(parts.get(name, 0.0)) for parts in found.part_seconds), *gain(part)]
+        for name, part in found.parts.items()
+        if name != EVALUATION
+    ]
+    training = Part(found.training_seconds, found.training_seconds / found.run_seconds)
+    rows.append(["step", *map(cell, found.step_seconds), *gain(training)])
+    if EVALUATION in found.parts:
+        rows.append([EVALUATION, *["-"] * len(found.positions), *gain(found.parts[EVALUATION])])
+    threads = torch.get_num_threads()
+    where = f"{found.device.type}, {threads} thread{'s' * (threads > 1)}"
+    print(printable(f"{config.name} on {where}, batch {config.global_batch}: {unit} per step, by progress of the run"))
+    table.show(["part", *(f"{at.progress:.0%}" for at in found.positions), "of run", "if free"], rows)
+    print()
+    for line in sentences(config, found):
+        print(stdio.fitted(printable(line), 4))
+
+
+def sentences(config: RunConfig, found: Profile) -> list[str]:
+    """Return estimates, bottleneck, bounds and overhead in words."""
+    name, part = found.bottleneck
+    evaluations = f"{found.evaluations:,} evaluations (not measured)"
+    if (each := found.evaluation_seconds) is not None:
+        evaluations = f"{found.evaluations:,} evaluations of {_time(each)}"
+    lines = [
+        f"whole schedule, if the target does not end it: {found.steps:,} steps, {_time(found.training_seconds)}, and"
+        f" {evaluations}: {_time(found.run_seconds)}",
+        f"bottleneck: {_resource(found, name)}: {part.share:.0%} of the run; methods that speed up nothing else gain at"
+        f" most {part.bound:.2f}x",
+    ]
+    middle = len(found.positions) // 2
+    if found.without_model is None:
+        lines.append(f"without the model: not measured ({found.without_model_reason})")
+    else:
+        lines.append(
+            f"without the model: {_time(found.without_model)} per step for loader, methods and loop; a change of the"
+            f" model alone gains at most {found.step_seconds[middle] / found.without_model:.2f}x per step"
+        )
+    if within := [method.name for method in config.methods if METHOD + method.name not in found.parts]:
+        lines.append(f"part of the model or the loader, without a call of their own in a step: {', '.join(within)}")
+    if threads := found.positions[middle].background:
+        shown = ", ".join(f"{name.removeprefix(METHOD)} {_time(seconds)}" for name, seconds in threads.items())
+        lines.append(f"in the loader's threads, while steps run: {shown} per step")
+    overhead = found.overheads
+    lines.append(
+        f"overhead: steps divided into parts took {statistics.median(overhead):+.1%} ({min(overhead):+.0%} to"
+        f" {max(overhead):+.0%} in pairs of {StepPlan.chunk} steps); the times above are of undivided steps"
+    )
+    waited = statistics.fmean(at.waited for at in found.positions)
+    if waited > MOST_WAITING:
+        lines.append(
+            f"warning: the training thread waited for a core for {waited:.0%} of the time, since other processes use"
+            " them: times and shares are those of a busy machine; repeat on an idle one"
+        )
+    return lines
+
+
+def _resource(found: Profile, name: str) -> str:
+    """Return the resource behind a bottleneck, in words."""
+    cores = statistics.fmean(at.cores for at in found.positions)
+    busy = statistics.fmean(use.busy for use in found.use) if found.use else 0.0
+    words = {
+        "computing": f"the processor (forward, backward, optimizer; {cores:.1f} of {os.cpu_count()} cores used)",
+        "host": f"the host, which launches kernels too slowly: the GPU idles for {1 - busy:.0%} of a step",
+        LOADING: "the loader: training waits for data",
+        LOOP: "the training loop between its calls of model, optimizer and methods",
+    }
+    if name == "computing" and found.use:
+        return f"the GPU (forward, backward, optimizer; busy for {busy:.0%} of a step)"
+    return words.get(name, name)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f} ms" if seconds < 1 else f"{seconds:.1f} s" if seconds < 90 else duration(seconds)
