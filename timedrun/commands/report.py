@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from timedrun import stdio
 from timedrun.commands.check import check_paths
@@ -14,13 +17,16 @@ from timedrun.race import race_file
 from timedrun.race.report import Report, Sets
 from timedrun.race.sweep_report import SweepReport
 from timedrun.storage.atomic_file import replace_text
-from timedrun.storage.result_files import existing
+from timedrun.storage.result_files import existing, read_json
 from timedrun.submission.check_report import result_lines
 from timedrun.submission.plot_tradeoff import plot_tradeoff
 from timedrun.submission.report_page import as_page, drawn, image
 from timedrun.submission.scoring import score as scores
 from timedrun.submission.scoring import score_table
 from timedrun.submission.scoring.run_set import sets_at
+
+COLUMNS: Final = 110
+"""Width of tables, as wide as the page."""
 
 
 def report(arguments: argparse.Namespace) -> ExitCode:
@@ -34,12 +40,13 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     stdio.stage("timedrun report: checks")
     figures: dict[str, str] = {}
     failed = False
-    if (path / race_file.RACE_FILE).is_file():
+    recorded = path / race_file.RACE_FILE
+    if recorded.is_file() and "race" in read_json(recorded):  # earlier versions recorded no schedule
         text, sets, failed = of_race(path, figures)
     else:
         text, sets, failed = of_sets(path)
     stdio.stage("timedrun report: figures")
-    figures |= drawn(sets)
+    figures = figures or drawn(sets)
     replace_text(out, as_page(f"Report on {path.resolve().name}", text, sets, figures, path))
     stdio.stage("")
     print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")
@@ -61,7 +68,9 @@ def of_race(path: Path, figures: dict[str, str]) -> tuple[list[str], Sets, bool]
             plot_tradeoff(found.found, Path(folder) / "figure.svg")
             figures["Quality against time, and gains over the baseline"] = image(Path(folder) / "figure.svg")
     sets = {race.sides[side]: runs for side, runs in found.sets.items() if runs}
-    return [*found.table(None), "", *found.details(path)], sets, found.failed
+    width = None if isinstance(found, SweepReport) else COLUMNS  # the names in a sweep's table are not folded
+    table = found.table(width)
+    return [*textwrap.wrap(table[0], COLUMNS), *table[1:], "", *found.details(path)], sets, found.failed
 
 
 def of_sets(path: Path) -> tuple[list[str], Sets, bool]:
@@ -74,7 +83,11 @@ def of_sets(path: Path) -> tuple[list[str], Sets, bool]:
         label = runs[0].config_name or f"{system} {benchmark}"
         sets[f"{label} ({folder})" if label in sets else label] = runs
     checked = check_paths([path], None, run_official=True)
-    text = score_table.table(scores.score([path]), detailed=True).splitlines()
-    for one in checked:
-        text += ["", *result_lines(one, path)]
+    text = score_table.table(scores.score([path]), detailed=True, width=COLUMNS).splitlines()
+    logs = [one for one in checked if one.kind == "log"]
+    strict, official = (sum(getattr(one, by) == "pass" for one in logs) for by in ("strict", "official"))
+    text += ["", f"checks      strict: {strict} of {len(logs)} logs pass, official: {official} of {len(logs)}"]
+    for one in (one for one in checked if one.failed):
+        findings = [finding for finding in one.findings if finding.level == "error"]
+        text += result_lines(replace(one, findings=findings), path)
     return text, sets, any(one.failed for one in checked)

@@ -20,6 +20,7 @@ from timedrun.submission.scoring.score_table import NOTICE
 STYLE: Final = """
 figure { margin: 1rem 0; background: white; overflow-x: auto; } figure img { max-width: 100%; height: auto; }
 figcaption { color: #333; padding: 0 .5rem .5rem; font-size: .9rem; } pre { font-size: .85rem; }
+td, th { overflow-wrap: normal; }
 """
 Sets = Mapping[str, Sequence[RunSummary]]
 """Runs of each set by its label."""
@@ -65,18 +66,18 @@ def image(path: Path) -> str:
 def _lines(title: str, text: Sequence[str], sets: Sets, figures: Mapping[str, str], root: Path) -> Iterator[str]:
     yield from html_page.head(title, STYLE)
     yield f'<p class="source">{html_page.text(NOTICE)} Times are unverified.</p>'
-    yield f'<div class="wide"><pre>{html_page.lines(chr(10).join(text))}</pre></div>'
     for number, (caption, source) in enumerate(figures.items(), 1):
         caption = html_page.text(caption)
         yield f'<figure><img src="{source}" alt="{caption}">'
         yield f"<figcaption>Figure {number}. {caption}</figcaption></figure>"
+    yield f'<div class="wide"><pre>{html_page.lines(chr(10).join(text))}</pre></div>'
     recorded = {label: recorded_run_of(runs[0].path) for label, runs in sets.items() if runs}
     configs = {label: flatten(read_json(one.config)) for label, one in recorded.items() if one.config.is_file()}
     if len(configs) > 1:
         yield "<h2>Settings that differ</h2>"
         yield from html_page.table(("setting", *configs), _differing(configs))
     yield "<h2>Runs</h2>"
-    header = ("config", "seed", "minutes", "final quality", "status", "log", "SHA-256")
+    header = ("config", "seed", "minutes", "final quality", "status", "log", "SHA-256 begins")
     yield from html_page.table(header, _runs(sets, root), numbers=(1, 2, 3))
     yield "<h2>Environment</h2>"
     yield from _environments(recorded)
@@ -108,7 +109,7 @@ def _runs(sets: Sets, root: Path) -> Iterator[tuple[str, ...]]:
                 "" if run.final_quality is None else f"{run.final_quality:.6g}",
                 run.status or "",
                 str(shown),
-                run.sha256,
+                run.sha256[:16],
             )
 
 
@@ -117,8 +118,8 @@ def _environments(recorded: Mapping[str, RecordedRun]) -> Iterator[str]:
     groups: dict[tuple[str, str], list[str]] = {}
     for label, one in recorded.items():
         system = json.dumps(read_json(one.system), indent=2) if one.system.is_file() else ""
-        environment = one.side / "environment.txt"
-        groups.setdefault((system, read_text(environment) if environment.is_file() else ""), []).append(label)
+        software = one.side / "environment.txt"
+        groups.setdefault((system, read_text(software) if software.is_file() else ""), []).append(label)
     for (system, environment), labels in groups.items():
         yield f"<p>{html_page.text(', '.join(labels))}</p>"
         if not system and not environment:

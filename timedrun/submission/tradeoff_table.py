@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from mlevents.terminal_escape import shortened
 from timedrun import stdio
 from timedrun.submission.scoring.score_table import NOTICE
 from timedrun.submission.speedup_ratio import rounded
@@ -14,6 +15,8 @@ from timedrun.submission.table import columns
 from timedrun.submission.tradeoff import Comparison, Estimate, Gain
 
 HEADER = ("config", "length", "quality", "time", "at equal time", "same quality", "verdict")
+LONGEST_LABEL = 60
+"""Characters of a label in a table."""
 
 
 def table(found: Sequence[Comparison], width: int | None) -> list[str]:
@@ -28,7 +31,8 @@ def table(found: Sequence[Comparison], width: int | None) -> list[str]:
     rows = []
     for one in found:
         for place, gain in enumerate(one.gains):
-            rows.append([one.label if place == 0 else "", *cells(gain, is_baseline=one is found[0])])
+            label = shortened(one.label, LONGEST_LABEL) if place == 0 else ""
+            rows.append([label, *cells(gain, is_baseline=one is found[0])])
     return [stdio.fitted(caption, 0), *columns(HEADER, rows, width=width)]
 
 

@@ -38,7 +38,8 @@ def page(tmp_path: Path, plan: Callable[..., Race], write_run: Callable[..., Pat
         config.write_text(json.dumps({"name": turn.side, "optimizer": {"peak_lr": 0.1 if turn.side == "a" else 0.2}}))
         turn.status = "finished"
     race.save(tmp_path)
-    assert report(Namespace(path=str(tmp_path), out=None, json=True)) is ExitCode.OK
+    code = report(Namespace(path=str(tmp_path), out=None, json=True))
+    assert code is ExitCode.ERROR  # the checks fail, since these logs lack most events
     return (tmp_path / "report.html").read_text()
 
 
