@@ -35,6 +35,7 @@ VERBS: Final = {
         "reproduce": "recompute a package's scores, or repeat its runs, and report whether they match",
         "audit": "check, score and compare all results of a published round",
         "plot": "plot quality, training loss or throughput over time of result sets",
+        "explore": "write result sets as an HTML page with plots, filters and a card per run",
         "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
     },
     "Submit": {

@@ -83,6 +83,8 @@ class RunSummary:
     disturbances: tuple[str, ...] = ()  # by other load of the machine, which this project's runs log
     unreadable: int = 0  # records that are not JSON
     own_rules: BenchmarkRules | None = None  # of a benchmark that no ruleset has
+    train_samples: float | None = None  # samples of an epoch
+    startup_minutes: float | None = None  # from run_start to the first epoch_start or block_start
 
     @property
     def seed(self) -> int | None:
@@ -98,6 +100,8 @@ def summarize(record: RunRecord) -> RunSummary:
     stop, target = record.last(keys.INIT_STOP), record.value(keys.QUALITY_TARGET)
     cleared, resident = record.value(keys.CACHE_CLEAR), record.value(keys.PAGE_CACHE_RESIDENT)
     seeds = (event.value for event in record.all(keys.SEED))
+    train_samples = record.value(keys.TRAIN_SAMPLES)
+    training = next((event for event in record.timed if event.key in (keys.BLOCK_START, keys.EPOCH_START)), None)
     return RunSummary(
         path=record.path,
         sha256=record.sha256,
@@ -127,6 +131,8 @@ def summarize(record: RunRecord) -> RunSummary:
         events=len(record.events),
         unreadable=sum(one.rule == "record-json" for one in record.problems),
         own_rules=record.own_rules,
+        train_samples=float(train_samples) if is_number(train_samples) and train_samples > 0 else None,
+        startup_minutes=(training.time_ms - record.started.time_ms) / 60_000 if training and record.started else None,
         final_parts=record.final_parts,
         gap_minutes=(record.started.time_ms - stop.time_ms) / 60_000 if stop and record.started else None,
         first_throughput=pace[0] if pace else None,

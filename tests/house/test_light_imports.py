@@ -17,6 +17,7 @@ HEAVY = ("torch", "numpy", "scipy", "pandas", "yaml", "matplotlib", "transformer
         "mlevents.package_checker.tree",
         "timedrun.commands.audit",
         "timedrun.commands.check",
+        "timedrun.commands.explore",
         "timedrun.commands.score",
         "timedrun.commands.reproduce",
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,9 +14,12 @@ from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError
 from timedrun.race.race_file import raced_together
 from timedrun.submission.compare import ALLOWABLE, compare_sets, pairs_of
+from timedrun.submission.cost import Cost, cost
+from timedrun.submission.decomposition import Decomposition, Factor, TimeParts
 from timedrun.submission.scoring.run_set import only_set
 from timedrun.submission.scoring.score_table import NOTICE
-from timedrun.submission.speedup_ratio import NotComparable, Ratio
+from timedrun.submission.speedup_ratio import NotComparable, Ratio, rounded
+from timedrun.submission.table import columns, number
 
 
 def compare(arguments: argparse.Namespace) -> ExitCode:
@@ -45,18 +50,37 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
         refusal = {"compared": False, "reason": str(error), "differences": [asdict(one) for one in error.differences]}
         print(json.dumps(refusal, indent=2))
         return error.exit_code
+    if len(arguments.price) > 2:
+        raise UsageError("--price takes one price for both sets, or one of each set.")
+    costs = [
+        cost(runs[0].path, minutes, price)
+        for runs, minutes, price in zip(
+            sets, (ratio.minutes_slow, ratio.minutes_fast), arguments.price * (3 - len(arguments.price)), strict=False
+        )
+    ]
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
         header |= {"verdict": ratio.verdict}
         stdio.stage("")
-        print(json.dumps(header | asdict(ratio), indent=2))
+        priced = {"costs": [asdict(one) for one in costs]} if costs else {}
+        print(json.dumps(header | asdict(ratio) | priced, indent=2))
     else:
-        stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio)))
+        width = stdio.terminal_columns(sys.stdout)
+        stdio.show("\n".join(stdio.fitted(line, 4) for line in report(ratio, width, costs)))
     return ExitCode.OK
 
 
-def report(ratio: Ratio) -> list[str]:
+def report(ratio: Ratio, width: int | None, costs: Sequence[Cost] = ()) -> list[str]:
+    """Return the comparison as lines; those of its table are within `width` columns."""
     lines = [ratio.sentence]
+    if ratio.budget_caveat:
+        lines.append(f"Caveat: {ratio.budget_caveat}.")
+    if ratio.decomposition:
+        lines += ["", *decomposed(ratio, ratio.decomposition, width), ""]
+    for name, one in zip(("first", "second"), costs, strict=False):
+        lines.append(f"Cost of the {name} set's geometric mean time: {one}.")
+    if len(costs) == 2 and costs[0].usd and costs[1].usd:
+        lines.append(f"The first costs {costs[0].usd / costs[1].usd:.3g}x as much as the second (unverified).")
     if ratio.quality_slow is not None and ratio.quality_fast is not None:
         wanted = f", target {ratio.target:g}" if ratio.target is not None else ""
         lines.append(f"Final quality {ratio.quality_slow:.5f} and {ratio.quality_fast:.5f} (geometric means{wanted}).")
@@ -65,3 +89,28 @@ def report(ratio: Ratio) -> list[str]:
         lines.append(f"Without the disturbed runs: {ratio.without_disturbed}.")
     lines += [f"note: {note}" for note in ratio.notes]
     return [printable(line) for line in [*lines, NOTICE]]
+
+
+def decomposed(ratio: Ratio, parts: Decomposition, width: int | None) -> list[str]:
+    """Return the table of the decomposition and the product; a ratio above 1 makes the second set faster."""
+    first, second, unit = parts.first, parts.second, parts.first.unit
+    minutes = min(first.minutes, second.minutes) >= 1
+    total = Factor(ratio.ratio, ratio.low, ratio.high)
+
+    def row(name: str, of: Callable[[TimeParts], str], factor: Factor) -> list[str]:
+        low, high = factor.low or factor.ratio, factor.high or factor.ratio
+        values = rounded((factor.ratio, low, high), (low, high), least=3)
+        return [name, of(first), of(second), f"{values[0]}x" + (f" [{values[1]}, {values[2]}]" if low < high else "")]
+
+    rows = [
+        row("time to train", lambda one: f"{one.minutes:.3f} min" if minutes else f"{one.minutes * 60:.2f} s", total),
+        row(f"= {unit}", lambda one: number(one.samples), parts.samples),
+        row(f"x {unit}/s, training", lambda one: number(one.samples_per_second), parts.samples_per_second),
+        row("x evaluation, start-up", lambda one: f"{1 - one.training_share:.1%}", parts.evaluation_and_startup),
+        row(f"{unit}/s, all in", lambda one: number(one.samples / one.minutes / 60), Factor(parts.per_sample)),
+    ]
+    header = ["", "first", "second", f"ratio [{ratio.confidence * 100:.4g} %]"]
+    lines = columns(header, rows, width=width)
+    if ratio.decomposition_of_scores:
+        lines.append(f"Of scores: {ratio.decomposition_of_scores.product}.")
+    return lines

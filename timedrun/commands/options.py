@@ -13,9 +13,10 @@ from typing import Any
 from timedrun.distributed.launch_env import KUBERNETES, LAUNCHERS
 
 RULESET_HELP = "ruleset such as 2.0.0, 2.0 or v2.0 (default: by the round's folder, else by benchmark and date)"
+PRICE_HELP = 'US dollars per hour of the system, or "list" for a dated list price, if one is known'
 
 
-def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str], float]:
     """Return a parser of finite numbers of at least `least`."""
 
     def number(text: str) -> float:
@@ -28,6 +29,17 @@ def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str],
 
 
 positive, not_negative_int = at_least(1), at_least(0)
+
+
+def price(text: str) -> float | str:
+    """Parse US dollars per hour, or "list" for list prices."""
+    return text if text == "list" else at_least(0.001, float)(text)
+
+
+def system_price(text: str) -> tuple[str, float | str]:
+    """Parse [SYSTEM=]USD into a pattern of systems' names and their price."""
+    pattern, _, usd = text.rpartition("=")
+    return pattern or "*", price(usd)
 
 
 def path(text: str) -> Path | None:
@@ -168,6 +180,7 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="log, folder of logs, package or round")
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
+    parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
 
 
 def add_audit(parser: ArgumentParser) -> None:
@@ -199,6 +212,8 @@ def add_compare(parser: ArgumentParser) -> None:
     pairing.add_argument("--unpaired", action="store_false", dest="paired", help="compare the sets without pairs")
     kinds = "compare despite differences of this kind: hardware, data, target"
     parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
+    of = f"also show the costs, of both sets or of each: {PRICE_HELP}"
+    parser.add_argument("--price", type=price, nargs="+", default=[], metavar="USD", help=of)
 
 
 def add_system(parser: ArgumentParser) -> None:
@@ -271,6 +286,21 @@ def add_export(parser: ArgumentParser) -> None:
     kinds.add_argument("--csv", type=path, metavar="FILE", help="file with one row per logged value")
     kinds.add_argument("--tensorboard", type=path, metavar="DIR", help="folder of event files, one folder per run")
     kinds.add_argument("--mlflow", metavar="URI", help="folder or tracking server, one MLflow run per log")
+
+
+def add_explore(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="+", metavar="PATH", help="log, result set, or folder of several, such as a round"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .html file to write")
+    parser.add_argument("--title", help="heading of the page (default: the paths' names)")
+    price_help = (
+        f"{PRICE_HELP}; with SYSTEM=, of those whose name or hardware matches a pattern such as '*H100*' (repeat"
+    )
+    price_help += " the option; the first that is known counts)"
+    parser.add_argument(
+        "--price", type=system_price, action="append", default=[], metavar="[SYSTEM=]USD", help=price_help
+    )
 
 
 def _add_config(parser: ArgumentParser, *, several: bool = False, optional: bool = False) -> None:

@@ -25,7 +25,7 @@ def score(arguments: argparse.Namespace) -> ExitCode:
         if not existing(path):
             raise UsageError(f"no result_*.txt found in {path}.")
         require_log(path)
-    found = scores.score(paths, ruleset=arguments.ruleset, show_progress=not arguments.json)
+    found = scores.score(paths, ruleset=arguments.ruleset, show_progress=not arguments.json, price=arguments.price)
     if arguments.csv:
         replace_text(Path(arguments.csv), score_table.as_csv(found))
     if arguments.json:

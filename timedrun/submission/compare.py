@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, Final
 
 from mlevents.rounds import BENCHMARK_DATASET
@@ -17,10 +18,11 @@ from mlevents.summary import RunSummary
 from timedrun.errors import TimedrunError
 from timedrun.storage.config_values import differing
 from timedrun.storage.result_files import read_json
+from timedrun.submission.decomposition import Decomposition, RunParts, decomposition, run_parts, training_caveats
 from timedrun.submission.reproduction.recorded_run import RecordedRun, differences, recorded_run_of
 from timedrun.submission.scoring.run_set import UNKNOWN, copied
-from timedrun.submission.scoring.score import Score, score_set
-from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare
+from timedrun.submission.scoring.score import Score, score_set, scored_ruleset
+from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare, decompose
 
 ALLOWABLE: Final = ("hardware", "data", "target")
 """Kinds of differences that `--allow` accepts. Different benchmarks are never compared."""
@@ -82,7 +84,8 @@ def compare_sets(
     )
     scores = [_score(one) for one in (slow, fast)]
     minutes = [one.score_minutes for one in scores]
-    notes += _caveats(slow[0], fast[0])
+    parts = [_parts(runs, out) for runs, out in zip((slow, fast), failed, strict=True)]
+    notes += [*_caveats(slow[0], fast[0]), *training_caveats(parts, [one.first_epoch_share for one in scores])]
     names = _set_names(slow[0].path, fast[0].path)
     if {one.sha256 for one in slow} & {one.sha256 for one in fast}:
         notes.append("both sets contain the same log")
@@ -97,6 +100,11 @@ def compare_sets(
         differences=tuple(found),
         disturbances=tuple(named),
         undisturbed=compare(quiet[0], quiet[1], paired=paired, confidence=confidence) if named and all(quiet) else None,
+        decomposition=decompose(*parts, paired=paired, confidence=confidence) if all(parts) else None,
+        decomposition_of_scores=_decomposed_scores(*scores),
+        minutes_slow=geometric_mean(times[0]),
+        minutes_fast=geometric_mean(times[1]),
+        budget_caveat=_budget_caveat(slow[0], fast[0], names[0]),
         notes=tuple(notes),
     )
 
@@ -178,6 +186,28 @@ def _caveats(slow: RunSummary, fast: RunSummary) -> list[str]:
     if slow.global_batch_size != fast.global_batch_size:
         notes.append(f"the global batch size differs: {slow.global_batch_size} and {fast.global_batch_size}")
     return notes
+
+
+def _parts(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[RunParts]:
+    """Return the parts of the times of the runs that are not left out; [] if a log lacks its progress."""
+    benchmark = _benchmark(runs)
+    rules, _ = rules_of(benchmark, scored_ruleset(benchmark, runs[0]), runs)
+    found = [run_parts(run, rules) for i, run in enumerate(runs) if i not in left_out]
+    return [] if None in found else [one for one in found if one is not None]
+
+
+def _decomposed_scores(slow: Score, fast: Score) -> Decomposition | None:
+    scaled = slow.scaling_factor or fast.scaling_factor
+    if slow.parts is None or fast.parts is None or slow.parts.unit != fast.parts.unit or scaled:
+        return None
+    return decomposition(slow.parts, fast.parts)
+
+
+def _budget_caveat(slow: RunSummary, fast: RunSummary, name: str) -> str | None:
+    """Return the caveat that the slow set has one training budget; None if both sets have one config."""
+    if slow.config_digest is not None and slow.config_digest == fast.config_digest:
+        return None
+    return f"{name} was measured with one training budget; a schedule of another length may reach the target sooner"
 
 
 def _config_differences(slow: RecordedRun, fast: RecordedRun) -> dict[str, list[Any]]:

@@ -87,10 +87,10 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
     configs = {name: next((run.config_name for run in runs if run.config_name), name) for name, runs in sets.items()}
     colours = colours_of(configs)
     with rc_context({"text.parse_math": False, "text.usetex": False}):  # names come from logs: "$" is a dollar sign
-        figure = Figure(figsize=(8.0, 4.8), dpi=160, layout="constrained")
+        figure = Figure(figsize=(8.0, 4.8 + 0.08 * len(sets)), dpi=160, layout="constrained")
         if what == "quality":
-            rows = 0.5 + 0.42 * len(sets)
-            axes, times = figure.subplots(2, 1, sharex=True, height_ratios=[4.6 - rows, rows])
+            heights = [4.1 - 0.42 * len(sets), 0.5 + 0.5 * len(sets)]
+            axes, times = figure.subplots(2, 1, sharex=True, height_ratios=heights)
         else:
             axes, times = figure.add_subplot(), None
         _scale(axes, benchmark, records, [y for found in curves.values() for _, ys in found for y in ys], what)
@@ -103,7 +103,8 @@ def plot_quality(sets: Sets, out: Path, what: str = "quality") -> None:
         bottom = times or axes
         bottom.set_xlabel(f"{axis.unit} since the clock started", fontsize=9)
         bottom.set_xlim(0, 1.04 * max([*ends, *(one.minutes or 0.0 for one in records)]) * axis.scale)
-        _legend(figure, sets, colours, axis)
+        decomposed = times is not None and any(" x " in text.get_text() for text in times.texts)
+        _legend(figure, sets, colours, axis, decomposed=decomposed)
         _save(figure, out)
 
 
@@ -211,7 +212,7 @@ def _draw_target(axes: Any, benchmark: str, records: Sequence[RunSummary]) -> No
 
 def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) -> None:
     """Draw a row per set: a dot per run that reached its target, a box with the median, and at the right the speed-up
-    over the first baseline, else over the first set, with its interval."""
+    over the first baseline, else over the first set, with its interval and its factors."""
     reference = next((name for name in sets if name.endswith("baseline")), next(iter(sets)))
     for row, (name, runs) in enumerate(sets.items()):
         times = [one.minutes * axis.scale for one in runs if reached(one) and one.minutes is not None]
@@ -229,7 +230,7 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) 
                 capprops={"color": colours[name]},
                 medianprops={"color": colours[name], "linewidth": 2.5},
             )
-        text = "reference" if name == reference else speed_up(sets[reference], runs)
+        text = "reference\n(one budget)" if name == reference else speed_up(sets[reference], runs)
         if len(sets) > 1:
             place = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": 8}
             axes.annotate(text, xy=(1.01, row), color=colours[name], annotation_clip=False, **place)
@@ -241,17 +242,21 @@ def _draw_times(axes: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) 
 
 
 def speed_up(slow: Sequence[RunSummary], fast: Sequence[RunSummary]) -> str:
-    """Return the speed-up with its interval and verdict; paired if the sets were interleaved."""
+    """Return the speed-up with its interval, verdict and factors; paired if the sets were interleaved."""
     for paired in (True, False):
         try:
             ratio = compare_sets(slow, fast, paired=paired)
         except NotComparable:
             continue
-        return f"{ratio.text} {'paired' if paired else 'unpaired'}\n{ratio.verdict}"
+        text = f"{ratio.text} {'paired' if paired else 'unpaired'}\n{ratio.verdict}"
+        if (parts := ratio.decomposition) is not None:
+            factors = (parts.samples, parts.samples_per_second, parts.evaluation_and_startup)
+            text += f"\n{' x '.join(f'{one.ratio:.3g}' for one in factors)}"
+        return text
     return "not comparable:\nsee timedrun compare"
 
 
-def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) -> None:
+def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis, *, decomposed: bool) -> None:
     """Add the legend below the axes, with the median time of each set, and MLCommons' notice."""
     from matplotlib.lines import Line2D
 
@@ -265,6 +270,9 @@ def _legend(figure: Any, sets: Sets, colours: Mapping[str, str], axis: _Axis) ->
         entries.append(Line2D([], [], color=GREY, linewidth=0.7, label="thin: one run; thick: median of the runs"))
     if not all(reached(one) for runs in sets.values() for one in runs):
         entries.append(Line2D([], [], color=GREY, linestyle="", marker="x", markersize=5, label="target missed"))
+    if decomposed:
+        label = "speed-up = samples x samples/s x evaluation, start-up"
+        entries.append(Line2D([], [], linestyle="", label=label))
     columns = 2 if max(len(str(entry.get_label())) for entry in entries) < 56 else 1
     figure.legend(handles=entries, loc="outside lower center", ncols=columns, fontsize=8, frameon=False, title=NOTICE)
     figure.legends[0].get_title().set(fontsize=7, color=GREY)

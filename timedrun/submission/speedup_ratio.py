@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, variance
+from statistics import fmean, geometric_mean, median, variance
 from typing import Final
 
 from mlevents.student_t import quantile, tail
 from timedrun.errors import TimedrunError
+from timedrun.submission.decomposition import Decomposition, RunParts, TimeParts, decomposition, shared_unit, time_parts
 
 LEAST_PAIRS: Final = 3
 """Pairs for an interval: with two, Student's t has one degree of freedom, and its interval spans factors of
@@ -46,8 +47,10 @@ class Ratio:
     `low` and `high` bound the ratio of geometric means with `confidence`; None if a set has one run only. `p` is the
     two-sided p-value of a ratio of 1. `ratio_of_scores` is that of MLPerf's olympic means, if both sets have one.
     Qualities are geometric means of the final ones. `differences` were allowed by the caller. `disturbances` name the
-    runs beside which the machine was loaded, and `undisturbed` is the ratio without them, if runs are left; `notes`
-    hold further caveats.
+    runs beside which the machine was loaded, and `undisturbed` is the ratio without them, if runs are left.
+    `decomposition` is that of `ratio`, `decomposition_of_scores` that of `ratio_of_scores`, if the logs allow it.
+    `minutes_slow` and `minutes_fast` are the geometric mean times of sets of logs.
+    `budget_caveat` says that the slow set has one training budget; `notes` hold further caveats.
     """
 
     ratio: float
@@ -68,6 +71,11 @@ class Ratio:
     differences: tuple[Difference, ...] = ()
     disturbances: tuple[str, ...] = ()
     undisturbed: Ratio | None = None
+    decomposition: Decomposition | None = None
+    decomposition_of_scores: Decomposition | None = None
+    minutes_slow: float | None = None
+    minutes_fast: float | None = None
+    budget_caveat: str | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -185,6 +193,28 @@ def compare(slow: Sequence[float], fast: Sequence[float], *, paired: bool, confi
         runs_fast=len(fast),
         paired=paired,
     )
+
+
+def decompose(
+    slow: Sequence[RunParts], fast: Sequence[RunParts], *, paired: bool, confidence: float = 0.95
+) -> Decomposition | None:
+    """Decompose the ratio of two sets' geometric mean times, each factor with its interval by `compare`; None if the
+    runs are counted in different units."""
+    if (unit := shared_unit([*slow, *fast])) is None:
+        return None
+    each = [[time_parts([run], unit) for run in runs] for runs in (slow, fast)]
+    factors: list[Callable[[TimeParts], float]] = [
+        lambda one: one.samples,
+        lambda one: 1 / one.samples_per_second,
+        lambda one: 1 / one.training_share,
+    ]
+    bounds = []
+    for of in factors:
+        a, b = ([of(run) for run in runs] for runs in each)
+        found = compare(a, b, paired=paired, confidence=confidence)
+        bounds.append((found.low, found.high))
+    first, second = (time_parts(runs, unit, geometric_mean) for runs in (slow, fast))
+    return decomposition(first, second, bounds)
 
 
 def _paired_error(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:

@@ -25,6 +25,11 @@ LEAST: Final = 6
 """Columns that a cell of text keeps in the narrowest terminal."""
 
 
+def number(value: float) -> str:
+    """Format a positive number: from 1,000 on as a whole one, below with 4 significant digits."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def natural_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """Return the columns of a table none of whose cells is folded."""
     return sum(max(map(len, column)) + 2 for column in zip(header, *rows, strict=True)) - 2

@@ -64,7 +64,7 @@ def test_the_figure_shows_the_logs(tmp_path: Path, write_run: WriteRun, figures:
     assert [line.get_ydata()[0] for line in dashed] == [0.95]
     rows = {line.get_ydata()[0]: list(line.get_xdata()) for line in times.lines if line.get_marker() == "o"}
     assert rows[0] == pytest.approx([120, 180, 240]) and rows[1] == pytest.approx([60])
-    assert [text.get_text() for text in times.texts][0] == "reference"
+    assert [text.get_text() for text in times.texts][0] == "reference\n(one budget)"
     (legend,) = figures[0].legends
     assert axes.get_legend() is None  # nothing covers the data
     assert [text.get_text() for text in legend.get_texts()] == [
@@ -85,9 +85,10 @@ def test_the_ratio_in_the_figure_is_that_of_compare(tmp_path: Path, write_run: W
     sets = {name: _runs(tmp_path / name) for name in ("methods", "baseline")}
     plot_quality(sets, tmp_path / "figure.png")
     paired = speed_up(sets["baseline"], sets["methods"])
-    assert [text.get_text() for text in figures[0].axes[1].texts] == [paired, "reference"]
+    assert [text.get_text() for text in figures[0].axes[1].texts] == [paired, "reference\n(one budget)"]
     ratio = compare_sets(sets["baseline"], sets["methods"], paired="unpaired" not in paired)
-    assert paired.startswith(ratio.text) and paired.endswith("faster")
+    verdict, factors = paired.splitlines()[1:]
+    assert paired.startswith(ratio.text) and (verdict, factors) == ("faster", "1 x 1.81 x 1")
 
 
 def test_a_config_has_one_colour_in_all_figures_and_no_two_share_one() -> None:
@@ -164,7 +165,7 @@ def test_all_sets_below_a_folder_are_plotted_once_into_it(
     shutil.copytree(tmp_path / "slow", tmp_path / "zz_copy")
     assert main(["plot", str(tmp_path)]) == 0
     assert (tmp_path / "quality_over_time.png").is_file()
-    assert [text.get_text().split(":")[0] for text in figures[0].legends[0].get_texts()] == ["fast", "slow"]
+    assert [text.get_text().split(":")[0] for text in figures[0].legends[0].get_texts()][:2] == ["fast", "slow"]
     assert main(["plot", str(tmp_path / "slow"), str(tmp_path / "fast")]) == 2
     assert "--out FILE is required" in capsys.readouterr().err
     (tmp_path / "systems").mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,6 +15,8 @@ from timedrun.errors import TimedrunError
 from timedrun.storage.result_files import read_text
 from timedrun.submission.packaging.archive import digests
 
+RATIOS: Final = ("minutes", "samples", "samples_per_second")
+"""Quantities whose ratio can be claimed: of a score, of its mean samples, and of these per second of all time."""
 MAX_DECIMALS: Final = 9
 """Decimals that are compared: further ones depend on the order of a floating-point sum."""
 LARGEST: Final = Decimal("1e12")  # above any minutes, quality or ratio
@@ -29,8 +31,9 @@ class Claim:
     """Claimed values of one set of runs, as text, whose digits determine the precision. None: not claimed.
 
     `minutes` is the score, `quality` the geometric mean of the final quality, `ratio` the score of the system
-    `ratio_to` on the same benchmark divided by this one's; `ratio_to` alone is computed but not compared. `scored` is
-    False if a manifest says that the set has no score.
+    `ratio_to` on the same benchmark divided by this one's; `ratio_to` alone is computed but not compared. It is a
+    system of the same submitter, or SUBMITTER/SYSTEM. `ratio_of` is the quantity of the ratio, one of `RATIOS`.
+    `scored` is False if a manifest says that the set has no score.
     """
 
     system: str
@@ -40,10 +43,17 @@ class Claim:
     quality: str | None = None
     ratio: str | None = None
     ratio_to: str | None = None
+    ratio_of: str = "minutes"
     scored: bool = True
     source: str = ""
     note: str = ""
     round: str = ""
+
+    @property
+    def ratio_name(self) -> str:
+        """Name of the ratio, as "ratio to <system>" or "ratio of samples to <system>"."""
+        of = "" if self.ratio_of == "minutes" else f" of {self.ratio_of.replace('_', ' ')}"
+        return f"ratio{of} to {self.ratio_to}"
 
     def names(self, submitter: str, system: str, benchmark: str) -> bool:
         """Return True if this is a claim about that set."""
@@ -74,15 +84,15 @@ def read_claims(path: Path) -> list[Claim]:
     entries = _read(path)
     if not isinstance(entries, list) or not entries:
         raise ClaimError(f"{path}: not a list of claims [{{submitter, system, ...}}, ...]; nothing was compared.")
-    fields = ("submitter", "system", "benchmark", "minutes", "quality", "ratio", "ratio_to", "source", "note", "round")
+    known = [one.name for one in fields(Claim) if one.name != "scored"]
     found = []
     for number, entry in enumerate(entries, 1):
         where = f"{path}: claim {number}"
         if not isinstance(entry, dict) or any(not isinstance(value, str) for value in entry.values()):
             raise ClaimError(f"{where} is not an object of texts and numbers; nothing was compared.")
-        if unknown := sorted(entry.keys() - set(fields)):
+        if unknown := sorted(entry.keys() - set(known)):
             raise ClaimError(
-                f"{where} has unknown fields {', '.join(unknown)}; valid ones are {', '.join(fields)}. Nothing was"
+                f"{where} has unknown fields {', '.join(unknown)}; valid ones are {', '.join(known)}. Nothing was"
                 " compared."
             )
         if missing := [name for name in ("system", "benchmark") if not entry.get(name)]:
@@ -91,6 +101,8 @@ def read_claims(path: Path) -> list[Claim]:
             raise ClaimError(f"{where} claims nothing: add minutes, quality, ratio or ratio_to.")
         if "ratio" in entry and "ratio_to" not in entry:
             raise ClaimError(f"{where} has a ratio but no ratio_to, the system of the other score.")
+        if entry.get("ratio_of", "minutes") not in RATIOS:
+            raise ClaimError(f"{where} has ratio_of {entry['ratio_of']!r}; valid ones are {', '.join(RATIOS)}.")
         for name in ("minutes", "quality", "ratio"):
             if name in entry:
                 decimals(entry[name], f"{where}: {name}")

@@ -29,7 +29,7 @@ class Figure:
     system: str
     benchmark: str
     what: str
-    """ "score" (minutes), "quality" or "ratio to <system>"."""
+    """ "score" (minutes), "quality" or a ratio's name, as "ratio to <system>"."""
     verdict: ClaimStatus
     recomputed: float | None
     claimed: str | None
@@ -155,7 +155,7 @@ def compared(
     figures: list[Figure] = []
     for one in scores:
         mine = [claim for claim in claims if claim.names(one.submitter, one.system, one.benchmark)]
-        others = [score for score in scores if (score.submitter, score.benchmark) == (one.submitter, one.benchmark)]
+        others = [score for score in scores if score.benchmark == one.benchmark]
         if not any(claim.minutes or not claim.scored for claim in mine):
             figures.append(_score_figure(one, None))
         for claim in mine:
@@ -192,14 +192,23 @@ def _figures(one: Score, claim: Claim, others: Iterable[Score], absent: ClaimSta
     if claim.quality is not None:
         found.append(_figure(one, claim, "quality", one.quality, claim.quality, "none of its runs reached the target"))
     if claim.ratio_to is not None:
-        base = next((other for other in others if other.system == claim.ratio_to), None)
-        known = base is not None and base.score_minutes is not None and one.score_minutes
-        ratio = base.score_minutes / one.score_minutes if known else None  # type: ignore[union-attr, operator]
-        why = f"{claim.ratio_to if one.score_minutes else one.system} has no score here"
+        named = (one.submitter, claim.ratio_to) if "/" not in claim.ratio_to else tuple(claim.ratio_to.split("/", 1))
+        base = next((other for other in others if (other.submitter, other.system) == named), None)
+        values = [_quantity(score, claim.ratio_of) if score else None for score in (base, one)]
+        ratio = values[0] / values[1] if values[0] and values[1] else None
+        lacking = "no score" if claim.ratio_of == "minutes" else f"no {claim.ratio_of.replace('_', ' ')}"
+        why = f"{claim.ratio_to if values[1] else one.system} has {lacking} here"
         status = absent if base is None and claim.ratio is not None else None
-        found.append(_figure(one, claim, f"ratio to {claim.ratio_to}", ratio, claim.ratio, why, status))
+        found.append(_figure(one, claim, claim.ratio_name, ratio, claim.ratio, why, status))
     kept = claim.note
     return [replace(one, note=one.note.removeprefix(kept).removeprefix("; ")) for one in found[:-1]] + found[-1:]
+
+
+def _quantity(one: Score, name: str) -> float | None:
+    """Return a quantity of `RATIOS`: the score, or what is known of its mean run."""
+    if name == "minutes" or one.parts is None:
+        return one.score_minutes if name == "minutes" else None
+    return one.parts.samples if name == "samples" else one.parts.samples / one.parts.minutes / 60
 
 
 def _score_figure(one: Score, claim: Claim | None) -> Figure:
@@ -252,7 +261,7 @@ def _figure(
 
 
 def _not_found(claim: Claim, absent: ClaimStatus) -> list[Figure]:
-    named = {"score": claim.minutes, "quality": claim.quality, f"ratio to {claim.ratio_to}": claim.ratio}
+    named = {"score": claim.minutes, "quality": claim.quality, claim.ratio_name: claim.ratio}
     return [
         Figure(
             submitter=claim.submitter or "any",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import StatisticsError, fmean, geometric_mean, median, stdev
 
@@ -18,6 +18,8 @@ from mlevents.run_status import failure, rules_of, target
 from mlevents.summary import RunSummary, summarize
 from timedrun.stdio import progress
 from timedrun.submission.announced_runs import ledger_findings
+from timedrun.submission.cost import Cost, Price, cost
+from timedrun.submission.decomposition import TimeParts, run_parts, shared_unit, time_parts
 from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
@@ -72,13 +74,17 @@ class Score:
     unapplied_factor: float | None = None
     disturbances: dict[str, str] = field(default_factory=dict)  # by other load of the machine, by file name
     undisturbed_minutes: float | None = None  # the score of the undisturbed runs alone, if some were disturbed
+    cost: Cost | None = None  # of the score, if a price was asked for
+    parts: TimeParts | None = None  # of the mean before `scaling_factor`: samples, samples per second, the rest
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
     folder: str = ""  # of the logs, relative to the path passed to `score`
 
 
-def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: bool = False) -> list[Score]:
+def score(
+    paths: Sequence[Path], *, ruleset: str | None = None, show_progress: bool = False, price: Price | None = None
+) -> list[Score]:
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
     In the layout <ORG>/results/<system>/<benchmark>/result_N.txt names come from the folders, elsewhere from the logs;
@@ -88,6 +94,7 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: b
         ruleset: such as "2.0.0"; default: that of the round named by a parent folder (training_results_v2.0), else that
             of the benchmark and of the date of each set's first log.
         show_progress: write the progress of many sets to a terminal.
+        price: per hour, for the cost of each score; default: no cost.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -95,19 +102,30 @@ def score(paths: Sequence[Path], *, ruleset: str | None = None, show_progress: b
     """
     if ruleset is not None:
         rules_named(ruleset)
-    folders: dict[Path, dict[Path, None]] = {}
-    roots: dict[Path, Path] = {}
+    found: list[Score] = []
+    for folder, (root, files) in progress(log_folders(paths).items(), "sets scored", shown=show_progress):
+        named = os.path.relpath(folder, root) if root.is_dir() else ""
+        scores = score_folder(folder, [summarize(read(file)) for file in files], ruleset, named)
+        if price is not None:
+            scores = [replace(one, cost=cost(folder / one.files[0], one.score_minutes, price)) for one in scores]
+        found += scores
+    return found
+
+
+def log_folders(paths: Sequence[Path]) -> dict[Path, tuple[Path, list[Path]]]:
+    """Return the folders of the result files at `paths`, each with the path that it was found at and its files, in the
+    order found, without those of a race's package if the race's own results are there, too.
+
+    Raises:
+        FileNotFoundError: a path does not exist.
+    """
+    folders: dict[Path, tuple[Path, dict[Path, None]]] = {}
     for path in paths:
         for file in result_files(path):
             resolved = file.resolve()
-            folders.setdefault(resolved.parent, {})[resolved] = None
-            roots.setdefault(resolved.parent, path.resolve())
-    found: list[Score] = []
-    own = {folder: files for folder, files in folders.items() if not copied_by_race(folder, roots[folder])}
-    for folder, files in progress((own or folders).items(), "sets scored", shown=show_progress):
-        named = os.path.relpath(folder, roots[folder]) if roots[folder].is_dir() else ""
-        found += score_folder(folder, [summarize(read(file)) for file in files], ruleset, named)
-    return found
+            folders.setdefault(resolved.parent, (path.resolve(), {}))[1][resolved] = None
+    found = {folder: (root, list(files)) for folder, (root, files) in folders.items()}
+    return {folder: one for folder, one in found.items() if not copied_by_race(folder, one[0])} or found
 
 
 def copied_by_race(folder: Path, root: Path) -> bool:
@@ -204,6 +222,8 @@ def score_set(
     dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
     resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
+    parts = [one for i in scored.averaged if (one := run_parts(summaries[i], rules)) is not None]
+    unit = shared_unit(parts) if parts and len(parts) == len(scored.averaged) else None
     return Score(
         submitter=submitter,
         system=system,
@@ -246,6 +266,7 @@ def score_set(
         unapplied_factor=converged.factor if converged and factor is None and converged.factor > 1 else None,
         disturbances=disturbed,
         undisturbed_minutes=None if quiet is None else quiet[0] * scale,
+        parts=time_parts(parts, unit) if unit else None,
         energies=energies,
         energy_joules=sum(joules) / len(joules) * scale if joules and not reason else None,
         notes=notes,

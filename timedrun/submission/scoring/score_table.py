@@ -12,7 +12,7 @@ from typing import Final
 
 from mlevents.terminal_escape import printable, shortened
 from timedrun.submission.scoring.score import Score
-from timedrun.submission.table import columns, natural_width
+from timedrun.submission.table import columns, natural_width, number
 
 UNVERIFIED: Final = "unverified"
 NOTICE: Final = "Result not verified by MLCommons Association."
@@ -72,6 +72,7 @@ def table(scores: Sequence[Score], *, detailed: bool = False, width: int | None 
         lines.append("")
     else:
         lines += [f"{_name(one)}: no score: {printable(one.reason)}." for one in scores if one.reason]
+        lines += [f"{_name(one)}: cost {printable(str(one.cost))}." for one in scores if one.cost]
         lines += [
             f"{_name(one)}: faster than the reference; MLCommons' package checker scales it to"
             f" {one.score_minutes * factor:.3f} min (x {factor:.6f}), here it has no scaling.json."
@@ -95,6 +96,8 @@ def details(one: Score) -> list[str]:
     scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
     times = " ".join("-" if time is None else f"{time * scale:.3f}" for time in one.runs)
     line("runs", f"{times} {unit}")
+    if one.cost is not None:
+        line("cost", f"{one.cost} ({UNVERIFIED})" if one.cost.usd is not None else str(one.cost))
     if one.window is not None:
         line("window", f"{', '.join(map(printable, one.window))}: the median of {one.windows} consecutive windows")
     if one.fastest or one.slowest:
@@ -122,6 +125,9 @@ def details(one: Score) -> list[str]:
     if one.first_throughput is not None:
         later = f", later {one.later_throughput:,.1f}" if one.later_throughput is not None else ""
         line("training", f"first epoch or block {one.first_throughput:,.1f} samples/s{later}")
+    if (parts := one.parts) is not None:
+        done = f"{number(parts.samples)} {parts.unit} at {number(parts.samples_per_second)}/s"
+        line("parts", f"{done} are {parts.training_share:.1%} of the mean time, the rest is evaluation and start-up")
     caches = [] if one.caches_dropped is None else ["dropped" if one.caches_dropped else "not dropped"]
     if one.page_cache_resident is not None:
         caches.append(f"{one.page_cache_resident:.1%} of the data in the page cache before the clock")

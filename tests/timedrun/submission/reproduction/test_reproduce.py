@@ -141,6 +141,24 @@ def test_a_ratio_to_a_system_that_is_not_here_is_not_here(round_folder: Path) ->
     assert found.reproduced
 
 
+def test_ratios_of_samples_and_speed_to_another_submitter_are_compared(round_folder: Path, write_run: WriteRun) -> None:
+    for number in range(5):  # twice the epochs of Example's "fast", in four times its time
+        folder = round_folder / "Other" / "results" / "rival" / "resnet"
+        write_run(folder, number, minutes=10.0 + number, platform="rival", qualities=(0.1, 0.2, 0.3, 0.4, 0.6, 0.761))
+    claims = [
+        Claim(system="fast", benchmark="resnet", ratio_to="Other/rival", ratio_of=of, ratio=ratio)
+        for of, ratio in (("minutes", "4.0"), ("samples", "2.0"), ("samples_per_second", "0.7"))
+    ]
+    found = {figure.what: figure.verdict for figure in reproduce(round_folder, claims).figures if figure.claimed}
+    assert found == {
+        "ratio to Other/rival": "reproduced",
+        "ratio of samples to Other/rival": "reproduced",
+        "ratio of samples per second to Other/rival": "differs",  # 0.5
+    }
+    with_nvidia = read_claims(CLAIMS.with_name("mosaicml_against_nvidia.json"))
+    assert {claim.ratio_of for claim in with_nvidia} == {"minutes", "samples", "samples_per_second"}
+
+
 def test_a_score_claimed_by_two_sources_is_shown_once(round_folder: Path) -> None:
     claims = [Claim(system="slow", benchmark="resnet", minutes=text, source=text) for text in ("12", "12.000")]
     table = reproduce(round_folder, claims).text.splitlines()

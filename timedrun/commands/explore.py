@@ -1,0 +1,24 @@
+"""`timedrun explore`: result sets as one HTML page to explore."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from timedrun.errors import ExitCode
+from timedrun.storage.atomic_file import replace_text
+from timedrun.submission.explorer.explored_sets import explored_sets
+from timedrun.submission.explorer.page import as_page
+
+
+def explore(arguments: argparse.Namespace) -> ExitCode:
+    """Write the page of all sets at the paths."""
+    paths = [Path(name) for name in arguments.paths]
+    sets = explored_sets(paths, arguments.price, show_progress=not arguments.json)
+    title = arguments.title or f"Training results: {', '.join(path.resolve().name for path in paths)}"
+    replace_text(arguments.out, as_page(sets, title))
+    runs = sum(len(one["runs"]) for one in sets)
+    written = {"page": str(arguments.out), "sets": len(sets), "runs": runs}
+    print(json.dumps(written) if arguments.json else f"page of {runs} runs in {len(sets)} sets: {arguments.out}")
+    return ExitCode.OK
