@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 from image_classification.augmentation import Flip
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
 from timedrun.config import RunConfig
+from timedrun.errors import UsageError
 from timedrun.methods import ProgressiveResizing
 from timedrun.recipes import RECIPES, budget_problem
 from timedrun.training.schedule import Schedule
@@ -84,6 +85,14 @@ class ImageRunConfig(RunConfig):
             return values
         flipped = data["flip"] or data.get("source") == "image_folder"
         return {**values, "data": {**data, "flip": "random" if flipped else "none"}}
+
+    def stretched(self, ratio: float) -> Self:
+        try:
+            schedule = replace(self.schedule, scale=self.schedule.scale * ratio)
+        except ValueError as error:
+            raise UsageError(f"{self.name} at {ratio:g} of its schedule: {error}.") from None
+        end = replace(self.evaluation, every=schedule.epochs_scaled, first=schedule.epochs_scaled)
+        return replace(self, schedule=schedule, max_epochs=0, evaluation=end)
 
     @property
     def total_epochs(self) -> int:

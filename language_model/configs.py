@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Literal, Self
 
 from language_model.settings import BERT_LARGE, BertArchitecture, SpeedUps, TextDataConfig
 from language_model.text.topics_store import WORDPIECES as TOPICS_WORDPIECES
@@ -70,6 +70,12 @@ class BertRunConfig(RunConfig):
     """Implementation of the model; both compute the same BERT."""
     speed: SpeedUps = SpeedUps()
     """Speed-ups of timedrun's model; transformers' has only `attention` (eager or sdpa) and `fused_optimizer`."""
+
+    def stretched(self, ratio: float) -> Self:
+        schedule = self.schedule.stretched(ratio)
+        samples = schedule.steps * self.global_batch
+        end = replace(self.evaluation, every=samples, first=samples)
+        return replace(self, schedule=schedule, max_samples=samples, evaluation=end)
 
     def _unfit_methods(self) -> list[str]:
         """Return messages about methods that cannot act in this run; `build` finds those without a layer to change."""

@@ -25,6 +25,7 @@ VERBS: Final = {
         "preflight": "check a config, this machine, and the log and package of a dry run",
         "run": "train once, on the clock",
         "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
+        "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
         "bench": "measure the throughput of data loaders, interleaved",
         "profile": "measure where the time of a config's steps goes, and the bottleneck",
     },
@@ -34,6 +35,7 @@ VERBS: Final = {
         "compare": "compute the speed-up of the second result set over the first, with its interval",
         "reproduce": "recompute a package's scores, or repeat its runs, and report whether they match",
         "audit": "check, score and compare all results of a published round",
+        "tradeoff": "compare configs by their curves of quality against time, at equal time and at equal quality",
         "plot": "plot quality, training loss or throughput over time of result sets",
         "explore": "write result sets as an HTML page with plots, filters and a card per run",
         "export": "export the values of logs as CSV, or for TensorBoard or MLflow",
@@ -54,13 +56,13 @@ VERBS: Final = {
 """Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
-TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "bench", "profile")
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "sweep", "bench", "profile")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
 SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile")
 """Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
 
-PREPARE_LONG: Final = ("run", "race", "preflight", "reproduce", "bench", "profile")
+PREPARE_LONG: Final = ("run", "race", "sweep", "preflight", "reproduce", "bench", "profile")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 

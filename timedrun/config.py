@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
 import cattrs
 import cattrs.v
@@ -87,6 +87,17 @@ class RunConfig:
     evaluation: EvaluationConfig
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
     methods: tuple[Method, ...] = ()
+
+    def stretched(self, ratio: float) -> Self:
+        """Return this config with a learning-rate schedule `ratio` times as long, which the run ends with; it is
+        evaluated at its end only.
+
+        Raises UsageError if that leaves no schedule, or if the benchmark does not define it.
+        """
+        raise UsageError(
+            f"benchmark {self.benchmark} cannot be swept: its RunConfig does not define `stretched(ratio)`, the config"
+            " with another length."
+        )
 
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
@@ -43,6 +44,16 @@ class GptRunConfig(RunConfig):
     """Maximum norm of the gradients of all parameters together; 0: no clipping."""
     adam_beta1: float = 0.9
     """muon: beta 1 of AdamW, which trains all parameters but the hidden matrices."""
+
+    def stretched(self, ratio: float) -> Self:
+        schedule = self.schedule.stretched(ratio)
+        methods = tuple(
+            replace(method, steps=schedule.steps) if isinstance(method, SequenceLengthWarmup) else method
+            for method in self.methods
+        )
+        samples = schedule.steps * self.global_batch
+        end = replace(self.evaluation, every=samples, first=samples)
+        return replace(self, schedule=schedule, max_samples=0, methods=methods, evaluation=end)
 
     def problems(self) -> list[str]:
         """Return the settings that contradict each other or have no effect, as messages."""

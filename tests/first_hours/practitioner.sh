@@ -83,22 +83,27 @@ from torch import nn
 
 from timedrun.methods import EMA, LogBias, stack
 
+
+def compare() -> None:
+    torch.manual_seed(dist.get_rank())
+    speed = stack(LogBias(), EMA(half_life=4, update_interval=1))
+    model = nn.parallel.DistributedDataParallel(speed.model(nn.Linear(4, 3)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(8):
+        speed.before_step(model, step, step / 8)
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        speed.after_step(model)
+    with speed.evaluation(model):
+        averages = [torch.zeros(3, 4) for _ in range(2)]
+        dist.all_gather(averages, model.module.weight.detach())
+    if dist.get_rank() == 0:
+        print("same average on both ranks:", torch.equal(*averages))
+
+
 dist.init_process_group("gloo")
-torch.manual_seed(dist.get_rank())
-speed = stack(LogBias(), EMA(half_life=4, update_interval=1))
-model = nn.parallel.DistributedDataParallel(speed.model(nn.Linear(4, 3)))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(8):
-    speed.before_step(model, step, step / 8)
-    model(torch.randn(8, 4)).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    speed.after_step(model)
-with speed.evaluation(model):
-    averages = [torch.zeros(3, 4) for _ in range(2)]
-    dist.all_gather(averages, model.module.weight.detach())
-if dist.get_rank() == 0:
-    print("same average on both ranks:", torch.equal(*averages))
+compare()  # a model in a process group that outlives it may abort the process at its exit
 dist.destroy_process_group()
 PYTHON
 sizes=(env WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "MASTER_PORT=$(python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')")

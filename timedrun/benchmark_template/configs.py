@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
 from timedrun.methods import EMA, LabelSmoothing
@@ -16,6 +17,11 @@ class Config(RunConfig):
     """Width of the network."""
     total_epochs: int = 60
     """The run ends here if it does not reach its target before."""
+
+    def stretched(self, ratio: float) -> Self:
+        """Return this config with `ratio` times as many epochs and one evaluation, for `timedrun sweep`."""
+        epochs = max(1, round(self.total_epochs * ratio))
+        return replace(self, total_epochs=epochs, evaluation=replace(self.evaluation, every=epochs, first=epochs))
 
 
 def spirals_baseline() -> Config:

@@ -31,6 +31,12 @@ def at_least(least: float, kind: type[int] | type[float] = int) -> Callable[[str
 positive, not_negative_int = at_least(1), at_least(0)
 
 
+def _above_zero(text: str) -> float:
+    if not 0 < (value := float(text)) < math.inf:
+        raise ArgumentTypeError(f"{text} is not a finite number above 0")
+    return value
+
+
 def price(text: str) -> float | str:
     """Parse US dollars per hour, or "list" for list prices."""
     return text if text == "list" else at_least(0.001, float)(text)
@@ -156,16 +162,42 @@ def add_race(parser: ArgumentParser) -> None:
     )
     _add_config(parser, several=True)
     _add_launch(parser, "runs/<benchmark>/race_N")
-    parser.add_argument("--runs", type=positive, default=5, help="runs of each config (default 5)")
-    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
-    unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
-    parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
     parser.add_argument("--ablate", action="store_true", help="leave out each method of CONFIG in turn; add each alone")
     parser.add_argument("--base", metavar="CONFIG", help="config to add methods to (default: CONFIG without methods)")
     _add_path(parser, "--answers", "answers for the system description of the package")
+    _add_rounds(parser, 5)
+
+
+def add_sweep(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Run configs at several lengths of their schedules, N times each, interleaved, each run to its end; report the"
+        " curves of quality against time. The first config, or --base, is the baseline. Configs and overrides are"
+        " written as for `race`."
+    )
+    _add_config(parser, several=True)
+    _add_launch(parser, "runs/<benchmark>/sweep_N")
+    lengths = "lengths of the schedules, as multiples of the configs' own (default 0.5 1)"
+    parser.add_argument("--ratios", nargs="+", type=_above_zero, default=[0.5, 1.0], metavar="RATIO", help=lengths)
+    further = "further lengths of the baseline"
+    parser.add_argument("--baseline-ratios", nargs="+", type=_above_zero, default=[], metavar="RATIO", help=further)
+    parser.add_argument("--base", metavar="CONFIG", help="the baseline (default: the first config)")
+    parser.add_argument(
+        "--ablate",
+        action="store_true",
+        help="also the first config less each method, and --base, or it without methods, plus each",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the plan; run nothing")
+    _add_rounds(parser, 3)
+
+
+def _add_rounds(parser: ArgumentParser, runs: int) -> None:
+    parser.add_argument("--runs", type=positive, default=runs, help=f"runs of each config (default {runs})")
+    parser.add_argument("--first-seed", type=int, default=1, help="seed of the first runs (default 1)")
+    unpaired = "give every run a seed of its own (default: run N of every config has the same one)"
+    parser.add_argument("--unpaired-seeds", action="store_true", help=unpaired)
     known = parser.add_mutually_exclusive_group()
-    known.add_argument("--resume", metavar="FOLDER", help="continue the interrupted race in FOLDER")
-    known.add_argument("--report", metavar="FOLDER", help="write the report of the race in FOLDER again")
+    known.add_argument("--resume", metavar="FOLDER", help="continue the interrupted runs in FOLDER")
+    known.add_argument("--report", metavar="FOLDER", help="write the report on the runs in FOLDER again")
 
 
 def add_check(parser: ArgumentParser) -> None:
@@ -214,6 +246,14 @@ def add_compare(parser: ArgumentParser) -> None:
     parser.add_argument("--allow", nargs="+", default=[], metavar="KIND", help=kinds)
     of = f"also show the costs, of both sets or of each: {PRICE_HELP}"
     parser.add_argument("--price", type=price, nargs="+", default=[], metavar="USD", help=of)
+
+
+def add_tradeoff(parser: ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="folder of a sweep, or result set")
+    parser.add_argument(
+        "--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 
 
 def add_system(parser: ArgumentParser) -> None:

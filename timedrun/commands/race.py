@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from mlevents.mlcommons import checker_version
 from mlevents.rounds import MLPERF_RULESETS
@@ -25,6 +26,7 @@ from timedrun.race.race_file import RACE_FILE, Comparison, Race, Turn, paths_of
 from timedrun.race.report import Report
 from timedrun.race.schedule import plan_again, run_all, schedule, settle
 from timedrun.race.sides import Side, ablation, sides_of
+from timedrun.race.sweep_report import SweepReport
 from timedrun.run.worker import LaunchOptions
 from timedrun.storage import ledger
 from timedrun.storage.result_files import ResultPaths, new_folder, write_json
@@ -38,17 +40,18 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
 
     On SIGINT the current run ends as `timedrun run` does, and the report is made of the runs that finished.
     """
-    options = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
-    arguments.configs, rest = (
-        [*arguments.configs, *rest[:options]],
-        rest[options:],
-    )  # argparse takes none after an option
+    return conduct(arguments, rest, new_race)
+
+
+def conduct(arguments: argparse.Namespace, rest: list[str], new: Callable[..., tuple[Path, Race]]) -> ExitCode:
+    """Run a race that `new` plans, or the one of --resume or --report, and report on it."""
+    rest = take_configs(arguments, rest)
     known = arguments.resume or arguments.report
     if not known and not (arguments.benchmark and arguments.configs):
         raise UsageError("name a benchmark and configs, or the folder of a race with --resume or --report.")
     if known and (arguments.configs or rest):
         raise UsageError("--resume and --report take the plan from race.json; leave out configs and overrides.")
-    folder, planned = (Path(known), race_file.load(Path(known))) if known else new_race(arguments, rest)
+    folder, planned = (Path(known), race_file.load(Path(known))) if known else new(arguments, rest)
     if known and arguments.benchmark not in (None, planned.benchmark):
         raise UsageError(f"{known} is a race of {planned.benchmark}, not of {arguments.benchmark}; nothing was run.")
     if arguments.resume:  # code of the working directory runs only if the user names it, not for a name in race.json
@@ -62,25 +65,25 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         code, _, interrupted = run_child([*command, "--seed", str(turn.seed)])
         return code, interrupted
 
-    again = f"timedrun race {planned.benchmark} --resume {folder}"
+    again = f"timedrun {arguments.verb} {planned.benchmark} --resume {folder}"
     with race_file.locked(folder):
         missing = missing_parts(planned)
         settle(planned, folder)
         interrupted = False
         if not arguments.report:
             for what, why in missing.items():
-                stdio.message(f"timedrun race: no {what}: {why}")
+                stdio.message(f"timedrun {arguments.verb}: no {what}: {why}")
             plan_again(planned, folder)
             try:
-                interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder))
+                interrupted = run_all(planned, folder, start, lambda turn: planned.save(folder), arguments.verb)
             except OSError:
-                stdio.message(f"timedrun race: finished runs are kept; continue with `{again}`")
+                stdio.message(f"timedrun {arguments.verb}: finished runs are kept; continue with `{again}`")
                 raise
         no_package = "the race was interrupted" if interrupted else missing.get("package", "")
-        report = Report(planned, folder)
+        report = SweepReport(planned, folder) if planned.budgets else Report(planned, folder)
         if not arguments.json:  # the checks, the package and the figure take seconds
             stdio.show("\n".join(["", *report.table(stdio.terminal_columns(sys.stdout))]))
-        stdio.stage("timedrun race: checks, package and figure")
+        stdio.stage(f"timedrun {arguments.verb}: checks, package and figure")
         report.make(
             lambda paths: check_paths(paths, None, run_official=True), no_package, no_figure=missing.get("figure", "")
         )
@@ -90,8 +93,15 @@ def race(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     else:
         stdio.show("\n".join(stdio.fitted(line, 12) for line in report.details(Path.cwd())))
     if interrupted or any(turn.status in ("planned", "interrupted") for turn in planned.turns):
-        stdio.message(f"timedrun race: some runs are missing; continue with `{again}`")
+        stdio.message(f"timedrun {arguments.verb}: some runs are missing; continue with `{again}`")
     return ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR if report.failed else ExitCode.OK
+
+
+def take_configs(arguments: argparse.Namespace, rest: list[str]) -> list[str]:
+    """Add the configs after an option, which argparse does not take, to those before, and return the overrides."""
+    options = next((at for at, word in enumerate(rest) if word.startswith("-")), len(rest))
+    arguments.configs = [*arguments.configs, *rest[:options]]
+    return rest[options:]
 
 
 def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race]:
@@ -108,18 +118,29 @@ def new_race(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race
     else:
         names = [side.config.name for side in sides]
         comparisons = [Comparison(row=side.label, slow=side.config.name, fast=names[-1]) for side in sides[:-1]]
-    folder = new_folder(arguments.results, Path("runs") / benchmark.name, "race")
-    options = {name: getattr(arguments, name) for name in OPTIONS}
+    no_package = "for an ablation" if arguments.ablate else package_obstacle(benchmark.spec, arguments.runs)
+    return planned_race(
+        arguments, benchmark, sides, comparisons=comparisons, ablation=arguments.ablate, no_package=no_package
+    )
+
+
+def planned_race(
+    arguments: argparse.Namespace, benchmark: Benchmark, sides: Sequence[Side], **plan: Any
+) -> tuple[Path, Race]:
+    """Write the folder of a new race of `sides` and return it with the race, of the fields `plan`.
+
+    Raises PreflightError if a run could not finish.
+    """
+    folder = new_folder(arguments.results, Path("runs") / benchmark.name, arguments.verb)
+    options = {name: getattr(arguments, name, None) for name in OPTIONS}
     names = [side.config.name for side in sides]
     planned = Race(
         benchmark=benchmark.name,
         runs=arguments.runs,
         options={name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
         sides={side.config.name: side.label for side in sides},
-        comparisons=comparisons,
-        ablation=arguments.ablate,
-        no_package="for an ablation" if arguments.ablate else package_obstacle(benchmark.spec, arguments.runs),
         turns=schedule(names, arguments.runs, arguments.first_seed, unpaired_seeds=arguments.unpaired_seeds),
+        **plan,
     )
     require_possible(arguments, benchmark, sides, planned, folder)
     (folder / "sides").mkdir(parents=True)
@@ -133,13 +154,13 @@ def require_possible(
     arguments: argparse.Namespace, benchmark: Benchmark, sides: Sequence[Side], planned: Race, folder: Path
 ) -> None:
     """Raise PreflightError, with the faults of every side, unless each can run and there is room for all runs."""
-    if arguments.answers:
+    if getattr(arguments, "answers", None):
         read_answers(arguments.answers)
     place = LaunchEnv.detect(arguments.ranks)
     last_seed = max(turn.seed for turn in planned.turns)
     failures: list[str] = []
     for side in sides:
-        stdio.stage(f"timedrun race: checks of {side.label}")
+        stdio.stage(f"timedrun {arguments.verb}: checks of {side.label}")
         options = LaunchOptions(
             paths=ResultPaths(folder / side.config.name, 0),
             threads=arguments.threads,

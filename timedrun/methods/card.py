@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from timedrun.errors import UsageError, nearest
-from timedrun.methods import REGISTRY
+from timedrun.methods import REGISTRY, measured_effects
 from timedrun.methods.method import PLACES, Hooks, Method
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.method_cards import MethodCard, cards
@@ -70,6 +70,7 @@ def rows(card: MethodCard) -> list[tuple[str, str]]:
         ("constraints", card.constraints),
         ("interactions", "; ".join(f"{other}: {text}" for other, text in card.interactions.items())),
         *measured(card.name),
+        *measured_here(card),
         ("published", "; ".join(map(str, card.published))),
         ("paper", "; ".join(map(str, card.papers))),
         ("notes", card.notes),
@@ -96,6 +97,11 @@ def measured(name: str) -> list[tuple[str, str]]:
     return [(subject, f"{text} (results/{COSTS.name})") for subject, text in found]
 
 
+def measured_here(card: MethodCard) -> list[tuple[str, str]]:
+    """Return the measured effects of a method in the sweeps of results/."""
+    return [("measured here", one.text) for one in measured_effects.effects() if one.is_about(card)]
+
+
 def _change(one: dict[str, Any], what: str) -> str:
     without, with_method = one[what]
     number = f"{with_method:,} parameters" if what == "parameters" else f"{with_method / 1e9:.2f} GFLOPs"
@@ -118,6 +124,9 @@ def page() -> str:
     ]
     lines += ["", "Settings of a config that are used like methods:", "", "| setting | option | |", "|---|---|---|"]
     lines += [f"| [`{card.name}`](#{card.name}) | `{card.setting}` | {card.summary} |" for card in options]
+    for name, title in measured_effects.SWEEPS.items():
+        if name in measured_effects.sweeps():
+            lines += ["", f"### Measured: {title}", "", *measured_effects.table(name)]
     for card in [*shown, *options]:
         lines += ["", f"### {card.name}", "", f"**{card.title}.** {card.summary}", ""]
         lines += [f"- {subject}: {text}" for subject, text in rows(card)[1:]]

@@ -47,6 +47,16 @@ class Comparison:
     fast: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Place of a side of a sweep on its curve."""
+
+    curve: str
+    """Label of the config that the side is a length of."""
+    ratio: float
+    """Length of the schedule, as a multiple of the config's."""
+
+
 @dataclass(kw_only=True)
 class Race:
     """Plan of a race and what became of its runs."""
@@ -60,6 +70,8 @@ class Race:
     """Label of each side by its folder."""
     comparisons: list[Comparison] = field(default_factory=list)
     ablation: bool = False
+    budgets: dict[str, Budget] = field(default_factory=dict)
+    """Sweep: budget of each side by its folder; the first curve is the baseline. Empty for a race."""
     no_package: str = ""
     """Why the sides make no package, "" if they make one."""
     turns: list[Turn]

@@ -26,12 +26,10 @@ class Side:
 
 def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overrides: Sequence[str]) -> list[Side]:
     """Return the sides that a command line names: `texts` as `config_of` reads them, each with the overrides for its
-    letter (`--a.optimizer.peak-lr 0.1` for the first) after those for all sides. A file and a changed config are
-    labelled as typed; a config that is named twice, as a control, gets the label "... (again)" and a folder of its
-    own."""
-    if len(texts) > len(ascii_lowercase):
-        raise UsageError(f"a race has at most {len(ascii_lowercase)} configs, not {len(texts)}.")
-    letters = ascii_lowercase[: len(texts)]
+    letter (`--a.optimizer.peak-lr 0.1` for the first, `--27.optimizer.peak-lr` after z) after those for all sides. A
+    file and a changed config are labelled as typed; a config that is named twice, as a control, gets the label
+    "... (again)" and a folder of its own."""
+    letters = [*ascii_lowercase, *(str(number) for number in range(27, len(texts) + 1))][: len(texts)]
     given = split_overrides(overrides, letters, texts)
     sides: list[Side] = []
     for letter, text in zip(letters, texts, strict=True):
@@ -49,13 +47,13 @@ def sides_of(benchmark: Benchmark, texts: Sequence[str], data: str | None, overr
     return sides
 
 
-def split_overrides(words: Sequence[str], letters: str, texts: Sequence[str]) -> dict[str, list[str]]:
+def split_overrides(words: Sequence[str], letters: Sequence[str], texts: Sequence[str]) -> dict[str, list[str]]:
     """Return the overrides by the letter of their side, "" for those of all sides."""
     found: dict[str, list[str]] = {letter: [] for letter in ("", *letters)}
     letter = ""
     for word in words:
         if word.startswith("--"):
-            match = re.fullmatch(r"--([a-z])\.(.+)", word, re.DOTALL)
+            match = re.fullmatch(r"--([a-z]|[0-9]+)\.(.+)", word, re.DOTALL)
             letter, word = (match[1], f"--{match[2]}") if match else ("", word)
             if letter not in found:
                 named = ", ".join(f"{one} ({text})" for one, text in zip(letters, texts, strict=True))

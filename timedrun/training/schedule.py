@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, get_args
 
@@ -154,6 +154,16 @@ class StepSchedule:
                 f"warm-up ({self.warmup_steps}) and cool-down ({self.cooldown_steps}) do not fit into the {self.steps} "
                 "steps of this schedule; shorten one of them"
             )
+
+    def stretched(self, ratio: float) -> StepSchedule:
+        """Return this schedule with every number of steps times `ratio`, rounded."""
+        return replace(
+            self,
+            steps=round(self.steps * ratio),
+            warmup_steps=round(self.warmup_steps * ratio),
+            cooldown_steps=round(self.cooldown_steps * ratio),
+            milestones=tuple(round(milestone * ratio) for milestone in self.milestones),
+        )
 
     @property
     def decay_steps(self) -> int:

@@ -13,9 +13,18 @@ from timedrun.race.schedule import schedule
 
 @pytest.fixture
 def write_run() -> Callable[..., Path]:
-    """Writes result_<number>.txt of a run of `seconds` that reached its target; `ends` is False if it was killed."""
+    """Writes result_<number>.txt of a run of `seconds` that reached its target, with the seed `number`; `ends` is False
+    if it was killed."""
 
-    def write(folder: Path, number: int, seconds: float = 60.0, *, start: float = 0.0, ends: bool = True) -> Path:
+    def write(
+        folder: Path,
+        number: int,
+        seconds: float = 60.0,
+        *,
+        start: float = 0.0,
+        ends: bool = True,
+        quality: float | None = None,
+    ) -> Path:
         folder.mkdir(exist_ok=True, parents=True)
         now = [1.7e9 + (start or number * 1000)]
         path = folder / f"result_{number}.txt"
@@ -25,12 +34,13 @@ def write_run() -> Callable[..., Path]:
             keys.SUBMISSION_ORG: "Example",
             keys.DATASET: "toy",
             keys.QUALITY_TARGET: 0.5,
+            keys.SEED: number,
         }.items():
             log.event(key, value)
         log.start(keys.RUN_START)
         now[0] += seconds
         if ends:
-            log.event(keys.EVAL_ACCURACY, 0.5 + number / 100, epoch_num=1)
+            log.event(keys.EVAL_ACCURACY, 0.5 + number / 100 if quality is None else quality, epoch_num=1)
             log.end(keys.RUN_STOP, status=keys.SUCCESS)
         log.close(reason="test")
         if not ends:

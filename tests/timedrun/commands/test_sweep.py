@@ -1,0 +1,43 @@
+"""`timedrun sweep`: its plan and its refusals; tests/timedrun/race/test_sweep.py has the report."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from timedrun import cli
+
+
+def plan(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert cli.main(["sweep", "image_classification", *words, "--dry-run", "--json"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_dry_run_prints_curves_lengths_and_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = plan(capsys, "baseline", "baseline+ema(half_life=8)", "--ratios", "0.5", "1", "--baseline-ratios", "2")
+    assert found["curves"] == {"digits_baseline": ["x0.5", "x1", "x2"], "baseline+ema(half_life=8)": ["x0.5", "x1"]}
+    assert found["runs"] == 15
+
+
+def test_an_ablation_has_the_bare_config_first(capsys: pytest.CaptureFixture[str]) -> None:
+    found = plan(capsys, "methods", "--ablate", "--base", "baseline", "--ratios", "1", "--runs", "1")
+    curves = found["curves"]
+    assert isinstance(curves, dict)
+    names = list(curves)
+    assert names[:2] == ["digits_baseline", "digits_methods"] and "digits_methods-blurpool" in names
+    assert "digits_baseline+ema" in names and found["runs"] == len(names)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["image_classification", "baseline", "--ratios", "1"], "is `timedrun run --runs N`"),
+        (["image_classification", "baseline", "--ratios", "0.01", "1"], "at 0.01 of its schedule"),
+        (["--dry-run"], "name a benchmark and configs"),
+        (["image_classification", "baseline", "--dry-run", "--resume", "here"], "leave out --resume"),
+    ],
+)
+def test_what_is_no_sweep_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", *words]) == 2
+    assert message in capsys.readouterr().err

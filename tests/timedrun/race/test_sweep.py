@@ -1,0 +1,136 @@
+"""A sweep's sides, and what its report says of methods with and without an effect."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from image_classification.configs import cifar10_resnet8_baseline, digits_baseline
+from language_model.configs import topics_baseline
+from language_model.gpt.configs import openwebtext_methods
+from timedrun.errors import UsageError
+from timedrun.race.race_file import Budget, Race
+from timedrun.race.schedule import schedule
+from timedrun.race.sides import Side
+from timedrun.race.sweep import stretched_sides
+from timedrun.race.sweep_curves import curves_at
+from timedrun.race.sweep_report import SweepReport
+from timedrun.submission.tradeoff import compare_curves
+
+WriteRun = Callable[..., Path]
+SECONDS = {0.5: 20.0, 1.0: 40.0, 2.0: 80.0}
+QUALITY = {0.5: 0.60, 1.0: 0.70, 2.0: 0.75}
+NOISE = (0.0, 0.004, -0.004, 0.002)
+Runs = Mapping[float, list[tuple[float, float]]]
+"""Seconds and quality of each seed's run, by length."""
+
+
+def runs(slower: float = 1.0, better: float = 0.0, ratios: tuple[float, ...] = (0.5, 1.0)) -> Runs:
+    """A curve like the baseline's, `slower` times as slow and `better` by a quality."""
+    found = {}
+    for ratio in ratios:
+        shifted = [NOISE[(seed + (better != 0)) % 4] / 4 for seed in range(4)]
+        found[ratio] = [
+            (SECONDS[ratio] * slower, QUALITY[ratio] + NOISE[seed] + better + shifted[seed]) for seed in range(4)
+        ]
+    return found
+
+
+@pytest.fixture
+def sweep(tmp_path: Path, write_run: WriteRun) -> Callable[..., Race]:
+    """Writes a sweep of a baseline at three lengths and the given curves, all finished."""
+
+    def write(**curves: Runs) -> Race:
+        curves = {"baseline": runs(ratios=(0.5, 1.0, 2.0)), **curves}
+        budgets = {f"{name}_x{r:g}": Budget(curve=name, ratio=r) for name, found in curves.items() for r in found}
+        turns = schedule(list(budgets), 4, 0)
+        for turn in turns:
+            seconds, quality = curves[budgets[turn.side].curve][budgets[turn.side].ratio][turn.number]
+            write_run(tmp_path / turn.side, turn.number, seconds, quality=quality)
+            turn.status = "finished"
+        sides = {side: f"{one.curve} x{one.ratio:g}" for side, one in budgets.items()}
+        race = Race(benchmark="toy", runs=4, sides=sides, budgets=budgets, turns=turns)
+        race.save(tmp_path)
+        return race
+
+    return write
+
+
+def verdicts(folder: Path) -> dict[str, str]:
+    return {one.label: one.verdict for one in compare_curves(curves_at([folder]))[1:]}
+
+
+def test_a_method_that_only_takes_longer_is_worse_at_each_budget(sweep: Callable[..., Race], tmp_path: Path) -> None:
+    sweep(sleeps=runs(slower=1.5))
+    assert verdicts(tmp_path) == {"sleeps": "worse at each budget"}
+    gain = compare_curves(curves_at([tmp_path]))[1].gains[0]
+    assert gain.speed_up is not None and gain.speed_up.mean == pytest.approx(1 / 1.5, abs=0.03)
+
+
+def test_a_better_method_that_costs_time_is_better_only_if_it_pays(sweep: Callable[..., Race], tmp_path: Path) -> None:
+    sweep(pays=runs(slower=1.1, better=0.05), does_not=runs(slower=1.9, better=0.005))
+    assert verdicts(tmp_path) == {"pays": "better at each budget", "does_not": "worse at each budget"}
+
+
+def test_a_method_that_wins_on_one_seed_shows_no_difference(sweep: Callable[..., Race], tmp_path: Path) -> None:
+    lucky = {r: [(s, q + (0.1 if seed == 1 else 0.0)) for seed, (s, q) in enumerate(runs()[r])] for r in (0.5, 1.0)}
+    sweep(lucky=lucky)
+    assert verdicts(tmp_path) == {"lucky": "no difference shown"}
+
+
+def test_curves_that_cross_are_named(sweep: Callable[..., Race], tmp_path: Path) -> None:
+    sweep(late={0.5: runs(better=-0.05)[0.5], 1.0: runs(better=0.03)[1.0]})
+    assert verdicts(tmp_path) == {"late": "worse at x0.5, better at x1; the curves cross"}
+
+
+def test_the_report_has_curves_verdicts_and_warnings(sweep: Callable[..., Race], tmp_path: Path) -> None:
+    race = sweep(pays=runs(better=0.05))
+    report = SweepReport(race, tmp_path)
+    report.make(lambda paths: [], "for a sweep", "no matplotlib")
+    text = "\n".join(report.table(120))
+    assert "pays: better at each budget" in text and " * " in text and not report.failed
+    written = json.loads((tmp_path / "race.json").read_text())["tradeoff"]
+    assert written["baseline"] == "baseline" and [one["label"] for one in written["curves"]] == ["baseline", "pays"]
+    gain = written["curves"][1]["gains"][1]
+    assert gain["speed_up"]["high"] is None and gain["reach"][1] == pytest.approx(2.0)  # beyond the longest baseline
+
+
+def test_a_baseline_of_one_budget_is_warned_of(sweep: Callable[..., Race], tmp_path: Path) -> None:
+    race = sweep(pays=runs(better=0.05))
+    for turn in race.turns:
+        if turn.side in ("baseline_x0.5", "baseline_x2"):
+            turn.status = "failed"
+    text = "\n".join(SweepReport(race, tmp_path).table(None))
+    assert "warning: the baseline has one budget" in text and "not measured" in text
+
+
+def test_two_runs_of_one_seed_are_refused(sweep: Callable[..., Race], tmp_path: Path) -> None:
+    sweep()
+    with pytest.raises(UsageError, match="are runs of baseline x0.5 with seed 0; pass one"):
+        curves_at([tmp_path, tmp_path])
+
+
+def test_each_benchmark_stretches_its_schedule_and_evaluates_at_the_end() -> None:
+    image = cifar10_resnet8_baseline().stretched(0.5)
+    assert image.total_epochs == 4 and (image.evaluation.first, image.evaluation.every) == (4, 4)
+    assert digits_baseline().stretched(2).total_epochs == 12  # not the 40 of max_epochs
+    bert = topics_baseline().stretched(0.25)
+    assert (bert.schedule.steps, bert.schedule.warmup_steps, bert.max_samples) == (200, 12, 200 * 16)
+    gpt = openwebtext_methods().stretched(0.1)
+    assert (gpt.schedule.steps, gpt.total_samples) == (1400, 1400 * 512)
+    assert [getattr(method, "steps", None) for method in gpt.methods] == [None, 1400]
+
+
+def test_the_sides_are_each_config_at_each_length_once() -> None:
+    config = cifar10_resnet8_baseline()
+    curves = [
+        Side(label="base", config=config),
+        Side(label="other", config=replace(config, name="other", global_batch=50)),
+    ]
+    sides, budgets = stretched_sides([*curves, curves[0]], [1.0, 0.5], [2.0])
+    assert [side.label for side in sides] == ["base x0.5", "base x1", "base x2", "other x0.5", "other x1"]
+    assert budgets["other_x0.5"] == Budget(curve="other", ratio=0.5)
+    with pytest.raises(UsageError, match="at 0.01 of its schedule"):
+        stretched_sides(curves, [0.01], [])

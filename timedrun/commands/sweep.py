@@ -1,0 +1,73 @@
+"""`timedrun sweep`: configs at several lengths of their schedules, each run to its end, for curves of quality against
+time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from timedrun import stdio
+from timedrun.benchmark import Benchmark, find
+from timedrun.commands.race import conduct, planned_race, take_configs
+from timedrun.errors import ExitCode, UsageError
+from timedrun.race.race_file import Budget, Race
+from timedrun.race.sides import Side, ablation, sides_of
+from timedrun.race.sweep import stretched_sides
+from timedrun.submission import table
+
+
+def sweep(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
+    """Run every config at every length of its schedule, interleaved, and report quality and time against the first;
+    with --dry-run, print the plan."""
+    if arguments.dry_run:
+        if arguments.resume or arguments.report:
+            raise UsageError("--dry-run plans a new sweep; leave out --resume and --report.")
+        _, sides, budgets = planned_sides(arguments, take_configs(arguments, rest))
+        show_plan(sides, budgets, arguments)
+        return ExitCode.OK
+    return conduct(arguments, rest, new_sweep)
+
+
+def new_sweep(arguments: argparse.Namespace, rest: list[str]) -> tuple[Path, Race]:
+    """Plan a sweep, find everything that would fail in it, and write its folder."""
+    benchmark, sides, budgets = planned_sides(arguments, rest)
+    return planned_race(arguments, benchmark, sides, no_package="for a sweep", budgets=budgets)
+
+
+def planned_sides(arguments: argparse.Namespace, rest: list[str]) -> tuple[Benchmark, list[Side], dict[str, Budget]]:
+    """Return the benchmark, and sides and budgets of the sweep that a command line describes.
+
+    Raises UsageError if it names no sweep.
+    """
+    if not arguments.benchmark or not arguments.configs:
+        raise UsageError("name a benchmark and configs, or the folder of a sweep with --resume or --report.")
+    benchmark = find(arguments.benchmark, working_directory=True)
+    curves = sides_of(benchmark, arguments.configs, arguments.data, rest)
+    base = sides_of(benchmark, [arguments.base], arguments.data, [])[0] if arguments.base else None
+    if arguments.ablate:
+        parts, rows = ablation(curves[0], base)
+        bare = next(side for side in parts if side.config.name == rows[0].slow)
+        curves = [bare, *parts, *curves[1:]]
+    elif base:
+        curves = [base, *curves]
+    if len(curves) == 1 and len({*arguments.ratios, *arguments.baseline_ratios}) == 1:
+        raise UsageError("a sweep of one config at one length is `timedrun run --runs N`.")
+    sides, budgets = stretched_sides(curves, arguments.ratios, arguments.baseline_ratios)
+    return benchmark, sides, budgets
+
+
+def show_plan(sides: Sequence[Side], budgets: Mapping[str, Budget], arguments: argparse.Namespace) -> None:
+    """Print the curves with their lengths, and the number of runs."""
+    lengths: dict[str, list[str]] = {}
+    for side in sides:
+        budget = budgets[side.config.name]
+        lengths.setdefault(budget.curve, []).append(f"x{budget.ratio:g}")
+    runs = len(sides) * arguments.runs
+    if arguments.json:
+        print(json.dumps({"curves": lengths, "runs": runs, "first_seed": arguments.first_seed}, indent=2))
+        return
+    stdio.stage("")
+    table.show(["config", "lengths of its schedule"], [[name, ", ".join(found)] for name, found in lengths.items()])
+    print(f"\n{runs} runs, {arguments.runs} of each; the baseline is {next(iter(lengths))}")

@@ -1,0 +1,52 @@
+"""The report on a sweep, of the runs that are there: curves, verdicts, checks and figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from timedrun.race.race_file import Race
+from timedrun.race.report import Report
+from timedrun.race.sweep_curves import compared, curves_of
+from timedrun.submission.check_report import CheckResult
+from timedrun.submission.plot_tradeoff import plot_tradeoff
+from timedrun.submission.tradeoff_table import as_json, report
+from timedrun.submission.verdicts import verdict
+
+ABOUT_THE_TARGET: Final = ("target-reached", "status-success")
+"""Rules that a run of a sweep need not keep: it ends with its schedule."""
+
+
+class SweepReport(Report):
+    """Results of a sweep. race.json gets them as `tradeoff`."""
+
+    def __init__(self, race: Race, folder: Path) -> None:
+        super().__init__(race, folder)
+        curves = curves_of(race, folder)
+        baseline = next(iter(race.budgets.values())).curve
+        measured = any(curve.label == baseline for curve in curves)
+        self.found = (self.guarded("comparison failed", lambda: compared(curves)) if measured else None) or []
+
+    def make(self, check: Callable[[list[Path]], list[CheckResult]], no_package: str, no_figure: str) -> None:
+        def check_logs(_: list[Path]) -> list[CheckResult]:
+            logs = check([run.path for runs in self.sets.values() for run in runs])
+            kept = [[one for one in log.findings if one.rule not in ABOUT_THE_TARGET] for log in logs]
+            return [
+                replace(log, findings=findings, strict=verdict(findings))
+                for log, findings in zip(logs, kept, strict=True)
+            ]
+
+        super().make(check_logs, no_package, no_figure)
+        if self.found:
+            self.note("tradeoff", as_json(self.found))
+
+    def plot(self) -> None:
+        if self.found:
+            plot_tradeoff(self.found, self.folder / "tradeoff.png")
+            self.figure = str(self.folder / "tradeoff.png")
+
+    def table(self, width: int | None) -> list[str]:
+        """Return curves and verdicts as lines."""
+        return report(self.found, width) if self.found else ["No run of the baseline finished: nothing is compared."]
