@@ -153,7 +153,7 @@ def show(config: RunConfig, found: Profile) -> None:
         return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}" if value else "-"
 
     def gain(part: Part) -> list[str]:
-        return [f"{part.share:.0%}", f"{part.bound:.2f}x"]
+        return [f"{part.share:.0%}", f"{part.bound:.2f}x" if part.share < 1 else "-"]
 
     rows = [
         [name, *(cell(parts.get(name, 0.0)) for parts in found.part_seconds), *gain(part)]

@@ -167,8 +167,9 @@ function specification(element, x, y, scale) {
   const axis = (field, title, type) => ({ field, type: "quantitative", title, scale: { padding: 14, ...scales[type] } });
   const encoding = { x: axis("x", x, scale), y: axis("y", y, selects.measure.value === "quality" ? "linear" : scale) };
   return {
-    width: element.clientWidth, height: element.clientHeight, autosize: { type: "fit", contains: "padding", resize: true },
-    padding: 4, background: "transparent",
+    // Fixed padding: a plot that fits itself to its labels is laid out twice.
+    width: element.clientWidth - 86, height: element.clientHeight - 54, autosize: "none",
+    padding: { left: 70, right: 16, top: 8, bottom: 46 }, background: "transparent",
     layer: [
       { data: { name: "frontier" }, mark: { type: "line", interpolate: "step-after", color: palette()[1], strokeWidth: 2 }, encoding },
       {
@@ -183,6 +184,7 @@ function specification(element, x, y, scale) {
     config: {
       view: { stroke: grid }, font: "system-ui, sans-serif",
       axis: { labelColor: text, titleColor: text, gridColor: grid, tickColor: grid, domainColor: grid, labelFontSize: 12, titleFontSize: 12, labelOverlap: "greedy" },
+      axisY: { titleAnchor: "middle", titleX: -58, ...selects.measure.value === "quality" ? {} : { format: "~s" } },
     },
   };
 }
@@ -209,8 +211,8 @@ function plot(name, x, task, rows) {
   const able = rows.filter(row => row[x] !== null && row[y] !== null && (scale !== "log" || row[x] > 0));
   const layer = row => row === base ? 3 : inFrontier.has(row) ? 2 : row.failed ? 0 : 1;
   const points = able.sort((a, b) => layer(a) - layer(b)).map(row => {
-    const one = { ...place(row), id: row.id, size: 45, shape: "circle", fill: colour(row), stroke: "transparent" };
-    if (row.failed) Object.assign(one, { shape: "cross", fill: "transparent", stroke: colour(row) });
+    const one = { ...place(row), id: row.id, size: 45, shape: "circle", fill: colour(row), stroke: null };
+    if (row.failed) Object.assign(one, { shape: "cross", fill: null, stroke: colour(row) });
     if (inFrontier.has(row)) Object.assign(one, { size: 70, stroke: palette()[1] });
     if (row === base) Object.assign(one, { size: 150, shape: "diamond", stroke: getComputedStyle(document.body).color });
     return one;
