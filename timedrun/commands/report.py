@@ -46,7 +46,7 @@ def report(arguments: argparse.Namespace) -> ExitCode:
     else:
         text, sets, failed = of_sets(path)
     stdio.stage("timedrun report: figures")
-    figures = figures or drawn(sets)
+    figures = figures or drawn(sets)  # a sweep's runs are points, not curves
     replace_text(out, as_page(f"Report on {path.resolve().name}", text, sets, figures, path))
     stdio.stage("")
     print(json.dumps({"report": str(out)}) if arguments.json else f"report: {out}")
