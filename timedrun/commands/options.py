@@ -186,7 +186,8 @@ def add_sweep(parser: ArgumentParser) -> None:
         action="store_true",
         help="also the first config less each method, and --base, or it without methods, plus each",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the plan; run nothing")
+    estimate = "print the plan and an estimate of the time, from a few steps of each config; run nothing"
+    parser.add_argument("--dry-run", action="store_true", help=estimate)
     _add_rounds(parser, 3)
 
 

@@ -7,15 +7,22 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from timedrun import stdio
+from timedrun.analysis.profiled_run import StepPlan
+from timedrun.analysis.step_times import StepTimes, step_times
 from timedrun.benchmark import Benchmark, find
 from timedrun.commands.race import conduct, planned_race, take_configs
 from timedrun.errors import ExitCode, UsageError
 from timedrun.race.race_file import Budget, Race
 from timedrun.race.sides import Side, ablation, sides_of
 from timedrun.race.sweep import stretched_sides
+from timedrun.run.progress import duration
 from timedrun.submission import table
+
+STEPS: Final = StepPlan(positions=(0.0, 0.5, 1.0), chunks=2, chunk=3)
+"""Steps from which a dry run estimates the time."""
 
 
 def sweep(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
@@ -24,9 +31,10 @@ def sweep(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     if arguments.dry_run:
         if arguments.resume or arguments.report:
             raise UsageError("--dry-run plans a new sweep; leave out --resume and --report.")
-        _, sides, budgets = planned_sides(arguments, take_configs(arguments, rest))
-        show_plan(sides, budgets, arguments)
-        return ExitCode.OK
+        benchmark, sides, budgets = planned_sides(arguments, take_configs(arguments, rest))
+        seconds, failed = estimated(benchmark, sides, budgets, arguments)
+        show_plan(sides, budgets, arguments, seconds, failed)
+        return ExitCode.ERROR if failed else ExitCode.OK
     return conduct(arguments, rest, new_sweep)
 
 
@@ -58,16 +66,49 @@ def planned_sides(arguments: argparse.Namespace, rest: list[str]) -> tuple[Bench
     return benchmark, sides, budgets
 
 
-def show_plan(sides: Sequence[Side], budgets: Mapping[str, Budget], arguments: argparse.Namespace) -> None:
-    """Print the curves with their lengths, and the number of runs."""
+def estimated(
+    benchmark: Benchmark, sides: Sequence[Side], budgets: Mapping[str, Budget], arguments: argparse.Namespace
+) -> tuple[float, dict[str, str]]:
+    """Return the seconds of training and evaluation of one run of each side, from a few steps of each config, and why
+    configs fail, by their label."""
+    seconds = 0.0
+    failed: dict[str, str] = {}
+    shortest: dict[str, tuple[float, StepTimes]] = {}
+    for side in sides:
+        budget = budgets[side.config.name]
+        if budget.curve not in shortest and budget.curve not in failed:
+            stdio.stage(f"timedrun sweep: steps of {budget.curve}")
+            config = {budget.curve: side.config}
+            folder, threads = arguments.data_folder, arguments.threads or 0
+            times, reasons = step_times(benchmark.name, config, STEPS, data_folder=folder, threads=threads)
+            failed |= reasons
+            shortest |= {curve: (budget.ratio, one) for curve, one in times.items()}
+        if budget.curve in shortest:
+            ratio, one = shortest[budget.curve]
+            seconds += one.seconds * one.steps * budget.ratio / ratio + (one.evaluation_seconds or 0.0)
+    return seconds, failed
+
+
+def show_plan(
+    sides: Sequence[Side],
+    budgets: Mapping[str, Budget],
+    arguments: argparse.Namespace,
+    seconds: float,
+    failed: Mapping[str, str],
+) -> None:
+    """Print the curves with their lengths, the number of runs, the estimate of their time and what fails."""
     lengths: dict[str, list[str]] = {}
     for side in sides:
         budget = budgets[side.config.name]
         lengths.setdefault(budget.curve, []).append(f"x{budget.ratio:g}")
     runs = len(sides) * arguments.runs
-    if arguments.json:
-        print(json.dumps({"curves": lengths, "runs": runs, "first_seed": arguments.first_seed}, indent=2))
-        return
     stdio.stage("")
+    if arguments.json:
+        values = {"curves": lengths, "runs": runs, "seconds": seconds * arguments.runs, "failed": dict(failed)}
+        print(json.dumps(values, indent=2))
+        return
     table.show(["config", "lengths of its schedule"], [[name, ", ".join(found)] for name, found in lengths.items()])
     print(f"\n{runs} runs, {arguments.runs} of each; the baseline is {next(iter(lengths))}")
+    print(f"about {duration(seconds * arguments.runs)} of training and evaluation, and {runs} starts of a process")
+    for curve, why in failed.items():
+        stdio.message(f"timedrun sweep: {curve} fails: {why}")

@@ -126,7 +126,7 @@ def page() -> str:
     lines += [f"| [`{card.name}`](#{card.name}) | `{card.setting}` | {card.summary} |" for card in options]
     for name, title in measured_effects.SWEEPS.items():
         if name in measured_effects.sweeps():
-            lines += ["", f"### Measured: {title}", "", *measured_effects.table(name)]
+            lines += ["", f"### Measured: {title}", "", measured_effects.NOTES[name], "", *measured_effects.table(name)]
     for card in [*shown, *options]:
         lines += ["", f"### {card.name}", "", f"**{card.title}.** {card.summary}", ""]
         lines += [f"- {subject}: {text}" for subject, text in rows(card)[1:]]

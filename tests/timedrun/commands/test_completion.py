@@ -22,7 +22,7 @@ printf '%s\n' "${COMPREPLY[@]}"
     [
         (["ra"], {"race"}),
         (["run", "image_"], {"image_classification"}),
-        (["run", "image_classification", "cifar10_"], {"cifar10_baseline", "cifar10_methods"}),
+        (["run", "image_classification", "cifar10_resnet8_b"], {"cifar10_resnet8_baseline"}),
         (["show", "method", "progr"], {"progressive_resizing"}),
         (["score", "--c"], {"--csv"}),
     ],

@@ -85,7 +85,8 @@ class Chromium:
         """Load a page and wait until its script has drawn it."""
         self.send("Page.navigate", url="about:blank")
         self.send("Page.navigate", url=page.as_uri() + fragment)
-        self.until("document.documentElement.dataset.ready === 'true'")
+        # While one document replaces another there is no element at all.
+        self.until("document.documentElement?.dataset.ready === 'true'")
 
     def press(self, key: str, code: int) -> None:
         """Press and release a key."""
