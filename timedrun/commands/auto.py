@@ -38,7 +38,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     config = config_of(benchmark, arguments.config, arguments.data, rest)
     out = arguments.out or Path(f"{config.name}_auto.json")
     if out.exists():
-        raise UsageError(f"{out} exists; nothing was measured. Give another name with --out.")
+        raise UsageError(f"{out} exists; nothing was measured. Set another name with --out.")
     if arguments.level == 2:
         config = config.with_recipe(arguments.epochs)
     elif arguments.epochs:
