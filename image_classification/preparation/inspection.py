@@ -54,7 +54,7 @@ def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
     except MemoryError:
         raise
     except Exception as error:  # Pillow's plug-ins raise anything on hostile bytes
-        reason = f"not an image of format {', '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = f"not {' or '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else str(error)
         raise UnusableImage(f"{item.name}: {reason or type(error).__name__}") from None
     return found
 

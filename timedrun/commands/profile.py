@@ -166,7 +166,8 @@ def show(config: RunConfig, found: Profile) -> None:
         rows.append([EVALUATION, *["-"] * len(found.positions), *gain(found.parts[EVALUATION])])
     threads = torch.get_num_threads()
     where = f"{found.device.type}, {threads} thread{'s' * (threads > 1)}"
-    print(printable(f"{config.name} on {where}, batch {config.global_batch}: {unit} per step, by progress of the run"))
+    title = f"{config.name} on {where}, batch {config.global_batch}: {unit} per step, by progress of the run"
+    print(stdio.fitted(printable(title), 0))
     table.show(["part", *(f"{at.progress:.0%}" for at in found.positions), "of run", "if free"], rows)
     print()
     for line in sentences(config, found):
