@@ -75,7 +75,7 @@ class Rates:
 
     @classmethod
     def read(cls, path: Path) -> Rates:
-        """Return the rates in a file; raise UsageError for what is none."""
+        """Return the rates in a file; raise UsageError if it is not a profile."""
         values = read_json(path)
         try:
             found = cattrs.structure({**values, "file": str(path)}, cls)
@@ -84,7 +84,7 @@ class Rates:
                 "; ".join(cattrs.transform_error(error)) if isinstance(error, cattrs.BaseValidationError) else error
             )
             raise UsageError(
-                f"{path} is no profile with an evaluation, as `timedrun profile --json` prints: {listed}."
+                f"{path} is not a profile with an evaluation, as `timedrun profile --json` prints: {listed}."
             ) from None
         seconds = [found.evaluation_seconds, *(at.seconds_per_step for at in found.positions)]
         if not found.positions or not all(0 <= one < float("inf") for one in seconds):

@@ -71,7 +71,7 @@ def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are
     ("values", "message"),
     [
         ({"config": "other"}, "is none of base, method"),
-        ({"evaluation_seconds": None}, "is no profile with an evaluation"),
+        ({"evaluation_seconds": None}, "is not a profile with an evaluation"),
         ({"positions": SLOWER}, "several positions need the steps"),
         ({"positions": []}, "needs positions"),
         ({"global_batch": 32}, "has a global batch of 64, base.json one of 32"),
