@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -30,9 +30,7 @@ from timedrun.provenance import system
 from timedrun.run.progress import duration
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.submission import table
-
-MOST_WAITING: Final = 0.1
-"""Share of the time without a core above which a profile is disturbed."""
+from timedrun.submission.extrapolation import MOST_WAITING
 
 
 def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
