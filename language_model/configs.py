@@ -102,7 +102,7 @@ class BertRunConfig(RunConfig):
         if "log_bias" in names:
             found.append("log_bias belongs to binary cross-entropy and changes nothing in BERT's loss; remove it.")
         if "no_op_model" in names:
-            found.append("no_op_model has no masked tokens to score; profile BERT with timedrun bench language_model.")
+            found.append("no_op_model has no masked tokens to score; use timedrun bench loader language_model.")
         surgery = [m.name for m in self.methods if m.stage in (Stage.MODEL, Stage.FORMAT) and m.name != "log_bias"]
         if surgery and self.implementation == "timedrun":
             found.append(

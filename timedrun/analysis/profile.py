@@ -18,6 +18,7 @@ from timedrun.benchmark import Benchmark
 from timedrun.config import RunConfig
 from timedrun.errors import TimedrunError
 from timedrun.methods import NoOpModel
+from timedrun.submission.extrapolation import over_schedule
 
 EVALUATION: Final = "evaluation"
 COMPUTING: Final = (FORWARD, BACKWARD, OPTIMIZER)
@@ -160,14 +161,6 @@ class Profile:
             "without_model": {"seconds_per_step": self.without_model, "reason": self.without_model_reason},
             "overhead": {"median": statistics.median(self.overheads), "all": self.overheads},
         }
-
-
-def over_schedule(progress: Sequence[float], values: Sequence[float]) -> float:
-    """Return the mean over the schedule of `values` at the fractions `progress`, linear in between and constant
-    before the first and after the last."""
-    points = sorted(zip(progress, values, strict=True))
-    points = [(0.0, points[0][1]), *points, (1.0, points[-1][1])]
-    return sum((b - a) * (one + other) / 2 for (a, one), (b, other) in zip(points[:-1], points[1:], strict=True))
 
 
 def device_use(kernels: Iterable[tuple[str, float, float]]) -> DeviceUse:

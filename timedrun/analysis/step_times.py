@@ -16,10 +16,10 @@ from typing import NamedTuple
 import torch
 
 from mlevents import student_t
-from timedrun.analysis.profile import over_schedule
 from timedrun.analysis.profiled_run import StepPlan, profiled
 from timedrun.benchmark import find
 from timedrun.config import RunConfig
+from timedrun.submission.extrapolation import over_schedule
 
 
 @dataclass(frozen=True)

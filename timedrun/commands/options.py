@@ -254,6 +254,15 @@ def add_tradeoff(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--baseline", metavar="LABEL", help="curve to compare with (default: the sweep's, or the first)"
     )
+    parser.add_argument(
+        "--profile",
+        nargs="+",
+        default=[],
+        metavar="[LABEL=]FILE",
+        help="extrapolate the times to another machine: output there of `timedrun profile --json`, one file a curve"
+        " (default LABEL: the curve of the profiled config)",
+    )
+    parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
     parser.add_argument("--out", metavar="FILE", help="also plot the curves: a .png, .svg or .pdf file")
 
 

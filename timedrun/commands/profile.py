@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -30,9 +30,7 @@ from timedrun.provenance import system
 from timedrun.run.progress import duration
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.submission import table
-
-MOST_WAITING: Final = 0.1
-"""Share of the time without a core above which a profile is disturbed."""
+from timedrun.submission.extrapolation import MOST_WAITING
 
 
 def profile(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
@@ -166,7 +164,8 @@ def show(config: RunConfig, found: Profile) -> None:
         rows.append([EVALUATION, *["-"] * len(found.positions), *gain(found.parts[EVALUATION])])
     threads = torch.get_num_threads()
     where = f"{found.device.type}, {threads} thread{'s' * (threads > 1)}"
-    print(printable(f"{config.name} on {where}, batch {config.global_batch}: {unit} per step, by progress of the run"))
+    title = f"{config.name} on {where}, batch {config.global_batch}: {unit} per step, by progress of the run"
+    print(stdio.fitted(printable(title), 0))
     table.show(["part", *(f"{at.progress:.0%}" for at in found.positions), "of run", "if free"], rows)
     print()
     for line in sentences(config, found):

@@ -6,11 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from timedrun import stdio
 from timedrun.errors import ExitCode, UsageError, nearest
 from timedrun.race.sweep_curves import compared, curves_at
+from timedrun.submission.cost import Price, cost
+from timedrun.submission.extrapolation import Rates, extrapolated
 from timedrun.submission.tradeoff import Curve
 from timedrun.submission.tradeoff_table import as_json, report
 
@@ -19,6 +22,13 @@ def tradeoff(arguments: argparse.Namespace) -> ExitCode:
     """Print the curves of all runs at the paths, the gains over the baseline and the verdicts."""
     stdio.stage("timedrun tradeoff: reading logs")
     curves = with_baseline(curves_at(map(Path, arguments.paths)), arguments.baseline)
+    price: Price | None = arguments.price
+    notes: list[str] = []
+    if arguments.profile:
+        curves, notes = extrapolated(curves, [profile_of(text) for text in arguments.profile], price)
+    elif price is not None:
+        runs = [next(iter(next(iter(curve.budgets.values())).values())) for curve in curves]
+        curves = [replace(one, hourly=cost(run.path, 60.0, price)) for one, run in zip(curves, runs, strict=True)]
     found = compared(curves)
     figure = ""
     if arguments.out:
@@ -28,10 +38,19 @@ def tradeoff(arguments: argparse.Namespace) -> ExitCode:
         figure = arguments.out
     stdio.stage("")
     if arguments.json:
-        print(json.dumps(as_json(found) | ({"figure": figure} if figure else {}), indent=2))
+        more = ({"figure": figure} if figure else {}) | ({"notes": notes} if notes else {})
+        print(json.dumps(as_json(found) | more, indent=2))
         return ExitCode.OK
-    stdio.show("\n".join([*report(found, stdio.terminal_columns(sys.stdout)), *[f"figure: {figure}"] * bool(figure)]))
+    lines = report(found, stdio.terminal_columns(sys.stdout))
+    lines[-1:-1] = [stdio.fitted(f"note: {note}", 4) for note in notes]
+    stdio.show("\n".join([*lines, *[f"figure: {figure}"] * bool(figure)]))
     return ExitCode.OK
+
+
+def profile_of(text: str) -> tuple[str, Rates]:
+    """Parse [LABEL=]FILE into the label of a curve, "" without one, and the profile in the file."""
+    label, _, file = ("", "", text) if Path(text).is_file() else text.rpartition("=")
+    return label, Rates.read(Path(file))
 
 
 def with_baseline(curves: Sequence[Curve], baseline: str | None) -> list[Curve]:

@@ -66,12 +66,20 @@ def cost(log: Path, minutes: float | None, price: Price) -> Cost:
     """
     if minutes is None:
         return Cost(usd=None, reason="there is no score")
+    try:
+        system = read_json(recorded_run_of(log).system) if price == LIST else None
+    except TimedrunError:
+        system = None
+    return cost_on(system, minutes, price)
+
+
+def cost_on(system: object, minutes: float, price: Price) -> Cost:
+    """Return the cost of `minutes` on the system with the description `system`, which only `LIST` needs."""
     if price != LIST:
         return Cost(usd=minutes / 60 * price, usd_per_hour=price)
     try:
-        system = read_json(recorded_run_of(log).system)
         name, each, nodes = _accelerators(system)
-    except (TimedrunError, ValueError):
+    except ValueError:
         return Cost(usd=None, reason="no description says which accelerators the system has; give its --price per hour")
     for machine in machines():
         if each == machine.accelerators and re.search(machine.accelerator, name):

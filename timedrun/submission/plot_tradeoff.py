@@ -13,6 +13,8 @@ from timedrun.submission.tradeoff import Comparison, Gain
 
 BETTER: Final = COLOURS[2]
 WORSE: Final = COLOURS[1]
+FACE: Final = "white"
+"""Fill of the marker of an extrapolated point."""
 MARKERS: Final = "osD^v<>"
 """A marker for each length of the schedules."""
 
@@ -33,7 +35,9 @@ def plot_tradeoff(found: Sequence[Comparison], out: Path) -> None:
         curves, gains = figure.subplots(1, 2, width_ratios=[5, 6])
         _draw_curves(curves, found)
         _draw_gains(gains, found)
-        figure.supxlabel(NOTICE, fontsize=7, color=GREY)
+        where = {one.extrapolated for one in found} - {""}
+        notes = [f"Open markers: times extrapolated to {' and '.join(sorted(where))}." if where else "", NOTICE]
+        figure.supxlabel("\n".join(filter(None, notes)), fontsize=7, color=GREY, wrap=True)
         _save(figure, out)
 
 
@@ -54,7 +58,9 @@ def _draw_curves(axes: Any, found: Sequence[Comparison]) -> None:
             yerr=[gain.quality_deviation or 0.0 for gain in points],
             color=colour,
             linewidth=1.8 if shown else 0.8,
+            linestyle="--" if one.extrapolated else "-",
             marker="o",
+            markerfacecolor=FACE if one.extrapolated else colour,
             markersize=4.5 if shown else 3,
             capsize=2,
             zorder=3 if shown else 2,
@@ -63,7 +69,8 @@ def _draw_curves(axes: Any, found: Sequence[Comparison]) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}") if _few(axes) else NullFormatter())
-    axes.set_xlabel(f"{unit} to the end of the schedule", fontsize=9)
+    where = ", extrapolated" if any(one.extrapolated for one in found) else ""
+    axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
     axes.set_ylabel("final quality, mean and deviation over the seeds", fontsize=9)
     axes.set_title("Quality against time (unverified)", fontsize=11, loc="left")
     handles, labels = axes.get_legend_handles_labels()
@@ -78,6 +85,9 @@ def _few(axes: Any) -> bool:
 
 def _draw_gains(axes: Any, found: Sequence[Comparison]) -> None:
     rows = list(found[1:])
+    if not rows:
+        axes.set_axis_off()
+        return
     ratios = sorted({gain.ratio for one in rows for gain in one.gains})
     for row, one in enumerate(rows):
         for gain in one.gains:
@@ -101,4 +111,5 @@ def _draw_gain(axes: Any, row: float, gain: Gain, marker: str) -> None:
     if one is not None and one.low is not None and one.high is not None:
         axes.plot([one.low, one.high], [row, row], color=colour, linewidth=1.4)
     if one is not None:
-        axes.plot(one.mean, row, marker, color=colour, markersize=4.5)
+        face = FACE if gain.extrapolated else colour
+        axes.plot(one.mean, row, marker, color=colour, markerfacecolor=face, markersize=4.5)

@@ -18,7 +18,7 @@ from mlevents.terminal_escape import printable
 from timedrun import stdio
 
 _RULE: Final = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
-_ONE: Final = r"[-+]?[0-9][0-9.,]*(e-?[0-9]+)?( ?[%x]| (s|min|h|[KMGT]?i?B|of [0-9]+))?"
+_ONE: Final = r"[-+~]?[$]?[0-9][0-9.,]*(e-?[0-9]+)?( ?[%x]| (s|min|h|[KMGT]?i?B|of [0-9]+))?"
 _NUMBER: Final = re.compile(rf"{_ONE}( (-|to) {_ONE})?( \[[0-9][^\]]*\])?")
 """A number, a range or a number with its interval."""
 LEAST: Final = 6

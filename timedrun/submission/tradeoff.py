@@ -18,6 +18,7 @@ from mlevents.run_status import rules_of
 from mlevents.student_t import quantile
 from mlevents.summary import RunSummary
 from timedrun.errors import UsageError
+from timedrun.submission.cost import Cost
 
 LEAST_SEEDS: Final = 3
 """Seeds for an interval and a verdict."""
@@ -32,6 +33,10 @@ class Curve:
 
     label: str
     budgets: Mapping[float, Mapping[int, RunSummary]]
+    extrapolated: str = ""
+    """Machine and file of the profile from which the times were extrapolated; "" if they were measured."""
+    hourly: Cost | None = None
+    """Price of an hour of the system."""
 
     def points(self, seed: int, sign: float) -> Points:
         """Return the points of one seed; a lower-is-better quality has `sign` -1."""
@@ -77,7 +82,11 @@ class Gain:
     reach: tuple[float, float] | None = None
     """Times of the baseline's shortest and longest runs / the point's: the speed-ups that can be measured."""
     frontier: bool = False
-    """True if no measured point is as good in less time."""
+    """True if no other point is as good in less time."""
+    usd: float | None = None
+    """Cost of `minutes`, None without a price."""
+    extrapolated: bool = False
+    """True if the time was extrapolated from a profile of other hardware."""
 
     @property
     def verdict(self) -> str:
@@ -97,6 +106,8 @@ class Comparison:
     label: str
     gains: Sequence[Gain]
     warnings: Sequence[str] = field(default=())
+    extrapolated: str = ""
+    hourly: Cost | None = None
 
     @property
     def verdict(self) -> str:
@@ -132,16 +143,14 @@ def compare_curves(curves: Sequence[Curve]) -> list[Comparison]:
     found = []
     for curve in curves:
         gains = [
-            _gain(ratio, runs, None if curve is baseline else baseline, sign, best)
-            for ratio, runs in sorted(curve.budgets.items())
+            _gain(curve, ratio, None if curve is baseline else baseline, sign, best) for ratio in sorted(curve.budgets)
         ]
-        found.append(Comparison(label=curve.label, gains=gains))
+        found.append(Comparison(label=curve.label, gains=gains, extrapolated=curve.extrapolated, hourly=curve.hourly))
     return found
 
 
-def _gain(
-    ratio: float, runs: Mapping[int, RunSummary], baseline: Curve | None, sign: float, best: set[tuple[float, float]]
-) -> Gain:
+def _gain(curve: Curve, ratio: float, baseline: Curve | None, sign: float, best: set[tuple[float, float]]) -> Gain:
+    runs = curve.budgets[ratio]
     values = _values(runs, sign)
     minutes, quality = _middle(values)
     equal_time = speed_up = reach = None
@@ -164,6 +173,8 @@ def _gain(
         speed_up=speed_up,
         reach=reach,
         frontier=(minutes, quality) in best,
+        usd=curve.hourly.usd and curve.hourly.usd * minutes / 60 if curve.hourly else None,
+        extrapolated=bool(curve.extrapolated),
     )
 
 

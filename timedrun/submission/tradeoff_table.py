@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,10 @@ from timedrun.submission.table import columns
 from timedrun.submission.tradeoff import Comparison, Estimate, Gain
 
 HEADER = ("config", "length", "quality", "time", "at equal time", "same quality", "verdict")
+EXTRAPOLATED = (
+    "extrapolated, not measured: each run's own number of steps and evaluations at the seconds that a profile of its"
+    " config found on another machine, without start-up; intervals are the seeds' and not the profile's"
+)
 LONGEST_LABEL = 60
 """Characters of a label in a table."""
 
@@ -28,12 +32,17 @@ def table(found: Sequence[Comparison], width: int | None) -> list[str]:
         f" its 95 % interval, so of {points} points about {points / 20:.0f} would show a difference by chance."
         " *: no other point is as good in less time."
     )
+    if any(one.extrapolated for one in found):
+        caption += f" ~: {EXTRAPOLATED}."
+    priced = any(one.hourly for one in found)
     rows = []
     for one in found:
         for place, gain in enumerate(one.gains):
-            label = shortened(one.label, LONGEST_LABEL) if place == 0 else ""
-            rows.append([label, *cells(gain, is_baseline=one is found[0])])
-    return [stdio.fitted(caption, 0), *columns(HEADER, rows, width=width)]
+            row = [shortened(one.label, LONGEST_LABEL) if place == 0 else "", *cells(gain, is_baseline=one is found[0])]
+            row[4:4] = [cost(gain)] if priced else []
+            rows.append(row)
+    header = [*HEADER[:4], *["cost"] * priced, *HEADER[4:]]
+    return [stdio.fitted(caption, 0), *columns(header, rows, width=width)]
 
 
 def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
@@ -42,7 +51,7 @@ def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
     return [
         f"x{gain.ratio:g}",
         f"{gain.quality:.4f}{spread}{' *' if gain.frontier else ''}",
-        time(gain.minutes * 60),
+        "~" * gain.extrapolated + time(gain.minutes * 60),
         difference(gain.quality_at_equal_time) if not is_baseline else "-",
         speed_up(gain) if not is_baseline else "-",
         gain.verdict if not is_baseline else "baseline",
@@ -52,6 +61,15 @@ def cells(gain: Gain, *, is_baseline: bool = False) -> list[str]:
 def time(seconds: float) -> str:
     """Return a time in seconds, from ten minutes on in minutes."""
     return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:.1f} min"
+
+
+def cost(gain: Gain) -> str:
+    """Return the cost of a point in US dollars, "-" without a price."""
+    return (
+        "-"
+        if gain.usd is None
+        else "~" * gain.extrapolated + (f"${gain.usd:,.2f}" if gain.usd >= 1 else f"${gain.usd:.2g}")
+    )
 
 
 def difference(one: Estimate | None) -> str:
@@ -82,15 +100,26 @@ def speed_up(gain: Gain) -> str:
 def report(found: Sequence[Comparison], width: int | None) -> list[str]:
     """Return table, verdicts and warnings as lines."""
     lines = [*table(found, width), ""]
-    lines += [stdio.fitted(f"{one.label}: {one.verdict}", 4) for one in found[1:]]
-    warnings: dict[str, list[str]] = {}
-    for one in found[1:]:
-        for reason in one.warnings:
-            warnings.setdefault(reason, []).append(one.label)
-    for reason, labels in warnings.items():
-        of = "" if len(labels) == len(found) - 1 else f" (against {', '.join(labels)})"
-        lines.append(stdio.fitted(f"warning: {reason}{of}", 4))
-    return [*lines, NOTICE]
+    lines += grouped("time: extrapolated to", {one.label: [one.extrapolated] for one in found})
+    lines += grouped("cost:", {one.label: [price_of(one)] for one in found})
+    at = " at extrapolated times"
+    lines += [stdio.fitted(f"{one.label}: {one.verdict}{at if one.extrapolated else ''}", 4) for one in found[1:]]
+    return [*lines, *grouped("warning:", {one.label: one.warnings for one in found[1:]}), NOTICE]
+
+
+def grouped(kind: str, texts: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a line for each of the curves' texts, with the labels of its curves unless it is of all."""
+    labels: dict[str, list[str]] = {}
+    for label, own in texts.items():
+        for text in filter(None, own):
+            labels.setdefault(text, []).append(label)
+    of = {text: "" if len(own) == len(texts) else f" (of {', '.join(own)})" for text, own in labels.items()}
+    return [stdio.fitted(f"{kind} {text}{curves}", 4) for text, curves in of.items()]
+
+
+def price_of(one: Comparison) -> str:
+    """Return the price of a curve's system, or why it is unknown."""
+    return "" if one.hourly is None else one.hourly.price if one.hourly.usd else str(one.hourly)
 
 
 def as_json(found: Sequence[Comparison]) -> dict[str, Any]:
@@ -102,5 +131,8 @@ def as_json(found: Sequence[Comparison]) -> dict[str, Any]:
         for speed_up in filter(None, (gain["speed_up"] for gain in gains)):
             speed_up.update({name: None for name, value in speed_up.items() if value == math.inf})
         verdict = {"verdict": one.verdict, "warnings": list(one.warnings)} if one is not found[0] else {}
-        curves.append({"label": one.label, "gains": gains, **verdict})
-    return {"verified": False, "notice": NOTICE, "baseline": found[0].label, "curves": curves}
+        where = {"extrapolated": one.extrapolated} if one.extrapolated else {}
+        price = {"price": price_of(one)} if one.hourly else {}
+        curves.append({"label": one.label, **where, **price, "gains": gains, **verdict})
+    said = {"extrapolated": EXTRAPOLATED} if any(one.extrapolated for one in found) else {}
+    return {"verified": False, "notice": NOTICE, **said, "baseline": found[0].label, "curves": curves}

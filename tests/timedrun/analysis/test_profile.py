@@ -9,7 +9,7 @@ import torch
 from tests.timedrun.analysis.ticking import Clock, SlowMethod, SlowModel, SlowOptimizer
 from tests.timedrun.conftest import SPEC
 from tests.timedrun.run.killed_run import ALONE, IN_SAMPLES
-from timedrun.analysis.profile import Profile, device_use, over_schedule
+from timedrun.analysis.profile import Profile, device_use
 from timedrun.analysis.profiled_run import PositionTimes, ProfiledRun, StepPlan
 from timedrun.benchmark_spec import BenchmarkSpec
 from timedrun.config import RunConfig
@@ -146,11 +146,6 @@ def test_turns_of_other_configs_are_in_no_step(config: RunConfig) -> None:
     run = toy.train(400)
     assert toy.gates == 6
     assert [chunk for at in run.found for chunk in at.plain] == [pytest.approx([6.5, 6.5])] * 6
-
-
-def test_the_mean_over_the_schedule_is_the_trapezoids() -> None:
-    assert over_schedule([0.25, 0.75], [2.0, 4.0]) == 0.25 * 2 + 0.5 * 3 + 0.25 * 4
-    assert over_schedule([1.0, 1.0], [2.0, 4.0]) == 2.0
 
 
 def test_the_use_of_a_gpu_counts_overlapping_kernels_once() -> None:

@@ -113,7 +113,11 @@ def differences(old: RecordedRun, new: RecordedRun) -> dict[str, dict[str, list[
     threads, of which the old ones are None if they were not recorded.
     """
     systems = [_object(one.system) for one in (old, new)]
-    both = [key for key in systems[0] if systems[0][key] and systems[1].get(key)]
+    both = [
+        key
+        for key, value in systems[0].items()
+        if value and systems[1].get(key) and _number(value) != _number(systems[1][key])
+    ]
     environments = [_environment(one.file("environment.txt")) for one in (old, new)]
     origins = [provenance_of(one) for one in (old, new)]
     threads = [recorded_threads(one) for one in (old, new)]
@@ -163,6 +167,11 @@ def _object(path: Path) -> dict[str, Any]:
 def _data(origin: dict[str, Any]) -> dict[str, Any]:
     data = origin.get("data")
     return {"data": data["sha256"]} if isinstance(data, dict) and data.get("sha256") else {}
+
+
+def _number(value: object) -> object:
+    """Return a number that a description has as text ("1") as a number; other values as they are."""
+    return float(value) if isinstance(value, str) and re.fullmatch(r"\d+([.]\d+)?", value) else value
 
 
 def _environment(path: Path | None) -> tuple[dict[str, str], dict[str, str]]:

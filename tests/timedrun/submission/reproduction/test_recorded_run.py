@@ -24,7 +24,13 @@ from timedrun.submission.reproduction.recorded_run import (
 )
 
 CONFIG = {"benchmark": "image_classification", "name": "smoke", "optimizer": {"peak_lr": 0.1}}
-SYSTEM = {"system_name": "box", "host_processor_model_name": "old processor", "framework": "PyTorch 2", "cooling": ""}
+SYSTEM = {
+    "system_name": "box",
+    "number_of_nodes": "1",
+    "host_processor_model_name": "old processor",
+    "framework": "PyTorch 2",
+    "cooling": "",
+}
 ENVIRONMENT = """python 3.11.7 (CPython, GCC)
 processor old processor, 2 of 4 logical processors usable
 torch threads 1 within an operator, 4 between
@@ -131,7 +137,13 @@ def test_a_missing_or_broken_config_or_a_log_without_a_digest_is_named(
 
 def test_differences_are_grouped_by_kind(results: Path) -> None:
     other = shutil.copytree(results, results.parent / "other") / "run_0"
-    changed(other / "system.json", host_processor_model_name="new processor", framework="PyTorch 3", cooling="air")
+    changed(
+        other / "system.json",
+        host_processor_model_name="new processor",
+        framework="PyTorch 3",
+        cooling="air",
+        number_of_nodes=1.0,
+    )
     changed(other / "provenance.json", commit="def", data={"sha256": "d2", "of": "x"})
     text = ENVIRONMENT.replace("numpy==2.4.6", "numpy==2.5.0").replace("threads 1", "threads 2")
     (other / "environment.txt").write_text(text + "extra==1\n")
