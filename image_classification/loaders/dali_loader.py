@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,7 @@ from image_classification.centre_crop import centre_windows
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.loaders.pillow import decode
 from image_classification.settings import DataConfig
-from image_classification.stores.encoded import open_encoded
+from image_classification.stores.encoded import open_encoded, open_image
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
@@ -94,11 +93,9 @@ class DaliLoader:
 
     def _read(self, sample: int) -> tuple[npt.NDArray[np.uint8], tuple[int, int]]:
         """Return the encoded bytes of a sample, and (height, width) from its header."""
-        from PIL import Image
-
         data = self.images.read(sample)
         try:
-            with Image.open(io.BytesIO(data)) as image:
+            with open_image(data) as image:
                 width, height = image.size
         except (OSError, SyntaxError, ValueError):
             decode(data, self.images.describe(sample))

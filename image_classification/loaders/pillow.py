@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import threading
@@ -22,7 +21,7 @@ from image_classification.augmentation import train_crops
 from image_classification.centre_crop import central, resized
 from image_classification.loaders.loader import LoadedBatch
 from image_classification.settings import DataConfig
-from image_classification.stores.encoded import EncodedImages, open_encoded
+from image_classification.stores.encoded import EncodedImages, open_encoded, open_image
 from timedrun.errors import DataError
 from timedrun.training.sampling import Indices
 
@@ -38,10 +37,8 @@ def decode(data: bytes, name: str) -> Image.Image:
     Raises:
         DataError: it cannot be decoded; the message contains `name`.
     """
-    from PIL import Image
-
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             return image.convert("RGB")
     except MemoryError:
         raise

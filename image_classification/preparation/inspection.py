@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from image_classification.stores.encoded import FORMATS, open_image
 from image_classification.stores.store_format import SourceImage, SourceItem, UnusableImage
 
 if TYPE_CHECKING:
@@ -44,17 +44,17 @@ def inspect(item: SourceItem, position: int, data: bytes) -> SourceImage:
     Raises:
         UnusableImage: it cannot be decoded; the message names the item and Pillow's reason.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             image.load()
             found = SourceImage(item, position, data, kinds_of(image), image)
             _ = found.rgb
     except MemoryError:
         raise
     except Exception as error:  # Pillow's plug-ins raise anything on hostile bytes
-        reason = "not an image format known to Pillow" if isinstance(error, UnidentifiedImageError) else str(error)
+        reason = f"not {' or '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else str(error)
         raise UnusableImage(f"{item.name}: {reason or type(error).__name__}") from None
     return found
 

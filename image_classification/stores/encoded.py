@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import weakref
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from image_classification import image_folder
 from image_classification.stores.manifest import MANIFEST, Format, StoreConfig, read_manifest, require_split
@@ -21,10 +23,22 @@ from image_classification.stores.store_format import EncodedImage, SourceImage, 
 from timedrun.errors import DataError
 from timedrun.storage.atomic_file import check_size
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 SUFFIX = "jpegs"
 COLUMNS = ("height", "width")
 HELD_OPEN = 256
 """Shards of a split that stay open; others are opened for each read. Many systems allow a process 1,024 files."""
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+"""Of images. Pillow chooses a decoder by content, and the one of PostScript starts Ghostscript."""
+
+
+def open_image(data: bytes) -> Image.Image:
+    """Return the image with its header read, its pixels not yet; raise what Pillow's decoders do."""
+    from PIL import Image
+
+    return Image.open(io.BytesIO(data), formats=FORMATS)
 
 
 class FolderImages(IndexedImages):

@@ -89,6 +89,8 @@ def violations(text: str, place: str = "") -> Iterator[str]:
             yield f"{last} without a filter"
         elif any(one.arg == "trust_remote_code" for one in node.keywords):
             yield "trust_remote_code"
+        elif product and name == "PIL.Image.open" and not any(one.arg == "formats" for one in node.keywords):
+            yield "PIL.Image.open without formats"
         shell = [one for one in node.keywords if one.arg == "shell"]
         if shell and not is_given(node, "shell", False) and name.split(".")[0] in ("subprocess", "asyncio"):
             yield "shell=True"
@@ -136,6 +138,7 @@ def test_no_file_turns_data_into_code() -> None:
         "import torch.distributed as dist\ndist.all_gather_object([], 1)",
         "import urllib.request",
         "from transformers import AutoModel\nAutoModel.from_pretrained('x', trust_remote_code=True)",
+        "from PIL import Image\nImage.open('x')",
     ],
 )
 def test_each_rule_finds_what_breaks_it(text: str) -> None:

@@ -1,12 +1,14 @@
 """Inspection: kinds of images, and corrupt ones."""
 
+import contextlib
 import io
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from image_classification.loaders.pillow import decode
 from image_classification.preparation.inspection import inspect, inspect_all
@@ -58,6 +60,24 @@ def test_a_partially_decodable_image_is_corrupt_and_named(data: bytes) -> None:
         with pytest.raises(DataError, match="train/ant/1.jpg: ") as caught:
             read()
         assert "BytesIO" not in str(caught.value)  # with the address of a buffer
+
+
+def test_no_decoder_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, gs = tmp_path / "started", tmp_path / "gs"
+    gs.write_text(f"#!/bin/sh\necho $0 $@ >> {record}\n")
+    gs.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # as long as nobody looked for Ghostscript
+    postscript = encoded(RGB, "EPS")
+    with contextlib.suppress(OSError):  # this gs makes no image
+        Image.open(io.BytesIO(postscript)).load()
+    assert record.exists()  # Pillow's own choice
+    record.unlink()
+    with pytest.raises(UnusableImage, match=r"train/ant/1.jpg: not JPEG or PNG or WEBP or BMP or GIF"):
+        inspect(ITEM, 0, postscript)
+    with pytest.raises(DataError, match="cannot be decoded"):
+        decode(postscript, ITEM.name)
+    assert not record.exists()
 
 
 def test_a_decompression_bomb_is_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
