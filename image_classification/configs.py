@@ -240,27 +240,7 @@ def imagenet_methods() -> ImageRunConfig:
 def _of_recipe(name: str, baseline: ImageRunConfig | None = None) -> ImageRunConfig:
     """Return the config imagenet_NAME of the recipe `name`: its numbers, with the model and data of `baseline`, by
     default imagenet_baseline."""
-    recipe, baseline = RECIPES[name], baseline or imagenet_baseline()
-    return replace(
-        baseline,
-        name=f"imagenet_{name}",
-        notes=recipe.source,
-        recipe=name,
-        global_batch=recipe.global_batch,
-        loss=recipe.loss,
-        model=replace(baseline.model, initialisation=recipe.initialisation),
-        data=replace(
-            baseline.data,
-            train_size=recipe.train_size,
-            eval_resize=recipe.eval_resize,
-            eval_size=recipe.eval_size,
-        ),
-        schedule=recipe.schedule,
-        progress_unit=recipe.progress_unit,
-        optimizer=recipe.optimizer,
-        evaluation=EvaluationConfig(target=recipe.target),
-        methods=recipe.methods,
-    )
+    return (baseline or imagenet_baseline()).of_recipe(RECIPES[name])
 
 
 def imagenet_mild() -> ImageRunConfig:

@@ -9,10 +9,11 @@ from image_classification.augmentation import Flip
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
-from timedrun.config import RunConfig
+from timedrun.config import EvaluationConfig, RunConfig
 from timedrun.errors import UsageError
-from timedrun.methods import ProgressiveResizing
-from timedrun.recipes import RECIPES, budget_problem
+from timedrun.methods import ChannelsLast, ProgressiveResizing
+from timedrun.preflight.checks import usable_cores
+from timedrun.recipes import RECIPES, Recipe, budget_problem
 from timedrun.training.schedule import Schedule
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -93,6 +94,45 @@ class ImageRunConfig(RunConfig):
             raise UsageError(f"{self.name} at {ratio:g} of its schedule: {error}.") from None
         end = replace(self.evaluation, every=schedule.epochs_scaled, first=schedule.epochs_scaled)
         return replace(self, schedule=schedule, max_epochs=0, evaluation=end)
+
+    def equivalents(self) -> list[str]:
+        found = [] if any(isinstance(method, ChannelsLast) for method in self.methods) else ["+channels_last"]
+        if self.data.source == "image_folder":
+            cores = usable_cores()
+            numbers = sorted({max(1, cores // 2), max(1, cores - 1), cores} - {self.data.workers})
+            found += [f"data.workers {number}" for number in numbers]
+        return found + super().equivalents()
+
+    def with_recipe(self, epochs: int = 0) -> Self:
+        epochs = epochs or self.schedule.epochs_scaled
+        if self.dataset != "imagenet":
+            return super().with_recipe(epochs)
+        recipe = next(one for one in RECIPES.values() if one.series == "mosaicml_2022" and one.suits(epochs))
+        schedule = replace(recipe.schedule, scale=epochs / recipe.schedule.epochs)
+        return replace(self.of_recipe(recipe), schedule=schedule)
+
+    def of_recipe(self, recipe: Recipe) -> Self:
+        """Return this config with everything that `recipe` says, at its usual budget."""
+        return replace(
+            self,
+            name=f"{self.dataset}_{recipe.name}",
+            notes=recipe.source,
+            recipe=recipe.name,
+            global_batch=recipe.global_batch,
+            loss=recipe.loss,
+            model=replace(self.model, initialisation=recipe.initialisation),
+            data=replace(
+                self.data,
+                train_size=recipe.train_size,
+                eval_resize=recipe.eval_resize,
+                eval_size=recipe.eval_size,
+            ),
+            schedule=recipe.schedule,
+            progress_unit=recipe.progress_unit,
+            optimizer=recipe.optimizer,
+            evaluation=EvaluationConfig(target=recipe.target),
+            methods=recipe.methods,
+        )
 
     @property
     def total_epochs(self) -> int:

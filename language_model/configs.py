@@ -77,6 +77,20 @@ class BertRunConfig(RunConfig):
         end = replace(self.evaluation, every=samples, first=samples)
         return replace(self, schedule=schedule, max_samples=samples, evaluation=end)
 
+    def equivalents(self) -> list[str]:
+        best = ALL_SPEED_UPS if self.precision != "fp32" else CPU_SPEED_UPS
+        own = {field.name: getattr(best, field.name) for field in fields(best) if field.name != "balance_lengths"}
+        changed = [
+            f"speed.{name.replace('_', '-')} {value}".lower()
+            for name, value in own.items()
+            if value != getattr(self.speed, name)
+        ]
+        if self.optimizer.kind not in ("adamw", "decoupled_adamw"):
+            changed.remove("speed.fused-optimizer true")
+        if self.implementation == "transformers":
+            changed = ["implementation timedrun", "speed.attention sdpa", *changed]
+        return changed + super().equivalents()
+
     def _unfit_methods(self) -> list[str]:
         """Return messages about methods that cannot act in this run; `build` finds those without a layer to change."""
         found = []

@@ -27,6 +27,7 @@ VERBS: Final = {
         "race": "run configs N times each, interleaved; check, score, package, plot and compare them",
         "sweep": "run configs at several lengths of their schedules, for curves of quality against time",
         "bench": "measure the throughput of data loaders, interleaved",
+        "auto": "choose the fastest settings of a config on this machine, by measured steps",
         "profile": "measure where the time of a config's steps goes, and the bottleneck",
     },
     "Judge": {
@@ -57,13 +58,13 @@ VERBS: Final = {
 """Help of each verb by purpose. A verb is the function of its name in the module of its name in `timedrun.commands`,
 which is imported only when the verb is called; `options.add_<verb>` adds its options."""
 
-TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "sweep", "bench", "profile")
+TAKE_OVERRIDES: Final = ("show", "prepare", "run", "preflight", "race", "sweep", "bench", "profile", "auto")
 """Verbs for which arguments that argparse does not know are config overrides, parsed by tyro."""
 
-SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile")
+SHOW_SETTINGS: Final = ("show", "prepare", "run", "preflight", "profile", "auto")
 """Verbs whose --help after a benchmark and a config prints the options of the config's settings."""
 
-PREPARE_LONG: Final = ("run", "race", "sweep", "preflight", "reproduce", "bench", "profile")
+PREPARE_LONG: Final = ("run", "race", "sweep", "preflight", "reproduce", "bench", "profile", "auto")
 """Verbs that name the stages before their first output, even where standard error is not a terminal."""
 
 

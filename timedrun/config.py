@@ -99,6 +99,21 @@ class RunConfig:
             " with another length."
         )
 
+    def equivalents(self) -> list[str]:
+        """Return changes, as `timedrun auto --try` takes them, that leave the mathematics of a run as it is and may be
+        faster on this machine, each after those that it needs; of several for one setting, the likely best last."""
+        return [] if self.compile else ["compile true"]
+
+    def with_recipe(self, epochs: int = 0) -> Self:
+        """Return this config with the published recipe for its data and a budget of `epochs`; 0: its own.
+
+        Raises UsageError if there is none.
+        """
+        raise UsageError(
+            f"there is no published recipe for {self.dataset} with {self.benchmark}, so -O2 has nothing to apply; give"
+            " -O1 a config with methods, and judge it by `timedrun race`."
+        )
+
     @classmethod
     def upgraded(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a config that an earlier version wrote, with today's names and values."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
@@ -123,6 +124,15 @@ def _value(node: ast.expr) -> Any:
         return {"true": True, "false": False}.get(node.id, node.id)
     value = ast.literal_eval(node)
     return list(value) if isinstance(value, tuple) else value
+
+
+def with_text(config: Config, text: str) -> Config:
+    """Return `config` with a change such as "+ema(half_life=8)", "-blurpool" or "optimizer.peak-lr 0.1"."""
+    if text[:1] not in "+-" or text.startswith("--"):
+        return override(config, shlex.split(text if text.startswith("--") else f"--{text}"))
+    for change in changes_of(text):
+        config = with_change(config, change)
+    return config
 
 
 def with_change(config: Config, change: Change) -> Config:

@@ -55,6 +55,10 @@ class GptRunConfig(RunConfig):
         end = replace(self.evaluation, every=samples, first=samples)
         return replace(self, schedule=schedule, max_samples=0, methods=methods, evaluation=end)
 
+    def equivalents(self) -> list[str]:
+        eager = self.model.implementation == "gpt2" and self.model.attention == "eager"
+        return (["model.attention sdpa"] if eager else []) + super().equivalents()
+
     def problems(self) -> list[str]:
         """Return the settings that contradict each other or have no effect, as messages."""
         found = []

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from timedrun import cli
+from timedrun.analysis import own_step
 from timedrun.commands.run import settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +104,14 @@ def test_a_recipe_on_an_own_model_works_as_printed(torchvision: ModuleType) -> N
     names: dict[str, object] = {}
     exec(code, names)
     assert "ema: 2 updates of the moving average" in names["speed"].report  # type: ignore[attr-defined]
+
+
+def test_a_choice_for_an_own_training_step_works_as_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_step, "CHUNK_SECONDS", 0.001)
+    (code,) = re.findall(r"```python\n(.*?)```", page_text("docs/auto.md"), flags=re.DOTALL)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert set(names["chosen"].evidence) == {"channels last", "fused SGD"}  # type: ignore[attr-defined]
 
 
 def test_the_readme_has_every_extra_and_one_screen_a_topic() -> None:

@@ -30,6 +30,8 @@ from timedrun.run.timed_run import TimedRun
 Mode = Literal["skip", "gate", "plain", "timed", "traced"]
 """Of a step. skip: not measured; gate: not measured, after the turns of other configs; timed: divided into parts;
 traced: under torch.profiler."""
+LOSSES: Final = 3
+"""First steps whose losses are kept."""
 TRACED: Final = 3
 """Steps under torch.profiler at a position, after one that starts it."""
 
@@ -125,6 +127,8 @@ class ProfiledRun(TimedRun):
         self.plan, self.gate = plan, gate
         self.timer = StepTimer(ranks.device, monotonic)
         self.found: list[PositionTimes] = []
+        self.losses: list[Tensor] = []
+        """Of the first steps."""
         self.total_steps = 0
         """Optimizer steps of the whole schedule."""
         self.evaluations = 0
@@ -195,6 +199,8 @@ class ProfiledRun(TimedRun):
         position.samples += samples
         if self._mode in ("plain", "timed"):
             self._spans.append((self._begun, end))
+        if len(self.losses) < LOSSES:
+            self.losses.append(loss.detach().clone())
         if self._modes:
             self._modes.pop(0)
             self._prepare(self._modes[0] if self._modes else None)

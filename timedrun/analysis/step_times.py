@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import random
 import statistics
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -33,6 +34,8 @@ class StepTimes:
     """Of the whole schedule."""
     evaluation_seconds: float | None = None
     """Of one evaluation; None: not measured."""
+    losses: tuple[float, ...] = ()
+    """Of the first steps, from the initial weights."""
 
     @property
     def seconds(self) -> float:
@@ -84,6 +87,7 @@ def step_times(
     data_folder: Path | None = None,
     threads: int = 0,
     seed: int = 1,
+    seconds: float = math.inf,
 ) -> tuple[dict[str, StepTimes], dict[str, str]]:
     """Measure steps of `configs` at the positions of `plan`, one chunk of each in turn, each time in a random order.
 
@@ -93,11 +97,14 @@ def step_times(
     Args:
         benchmark: import name. configs: by any names.
         threads: CPU threads of each; 0: torch's choice.
+        seconds: time for all; configs that are not done then fail.
 
     Returns the times by name, and the reasons of those that failed.
     """
     plan = replace(plan, timed=False, traced=False, gated=True)
-    context, shuffled = multiprocessing.get_context("spawn"), random.Random(seed)
+    context, shuffled = multiprocessing.get_context("forkserver"), random.Random(seed)
+    context.set_forkserver_preload([__name__, f"{benchmark}.train"])  # imports take longer than steps
+    deadline = time.monotonic() + seconds
     running: dict[str, tuple[Connection, multiprocessing.process.BaseProcess]] = {}
     found: dict[str, StepTimes] = {}
     failed: dict[str, str] = {}
@@ -105,6 +112,11 @@ def step_times(
     def wait_for(name: str) -> None:
         connection, child = running[name]
         try:
+            if not connection.poll(None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())):
+                failed[name] = f"not done within {seconds:.0f} s"
+                child.kill()
+                del running[name]
+                return
             answer = connection.recv()
         except EOFError:
             child.join()
@@ -151,7 +163,8 @@ def _measure(
         run = profiled(find(benchmark, working_directory=True), config, plan, data_folder=data_folder, gate=take_turn)
         chunks = tuple(tuple(map(statistics.fmean, at.plain)) for at in run.found)
         progress = tuple(at.progress for at in run.found)
-        connection.send(StepTimes(progress, chunks, run.total_steps, run.evaluation_seconds))
+        losses = tuple(map(float, run.losses))
+        connection.send(StepTimes(progress, chunks, run.total_steps, run.evaluation_seconds, losses))
     except EOFError:
         return  # the measuring process ended
     except Exception as error:

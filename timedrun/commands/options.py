@@ -315,6 +315,25 @@ def add_profile(parser: ArgumentParser) -> None:
     _add_path(parser, "--trace", "write torch.profiler's Chrome trace of some steps in the middle to FILE")
 
 
+def add_auto(parser: ArgumentParser) -> None:
+    parser.description = (
+        "Choose the fastest settings of a config on this machine. Each change that leaves the mathematics as it is is"
+        " measured in turns with the config as given, alone and among the others, and kept if a step is shown to be"
+        " faster and the first losses are equal. One process computes at a time; nothing is logged."
+    )
+    _add_config(parser, optional=True)
+    level = "1: only changes that leave the mathematics as it is (default); 2: of the published recipe for the data"
+    parser.set_defaults(config="baseline")
+    parser.add_argument("-O", dest="level", type=int, choices=(1, 2), default=1, help=level)
+    parser.add_argument("--epochs", type=positive, default=0, help="-O2: budget (default: the config's own schedule)")
+    tried = "further changes to measure, such as 'precision bf16' or 'data.loader raw'"
+    parser.add_argument("--try", nargs="+", default=[], dest="tried", metavar="CHANGE", help=tried)
+    parser.add_argument("--minutes", type=_above_zero, default=10.0, help="time limit (default 10)")
+    _add_threads(parser, "torch's choice")
+    _add_data_folder(parser)
+    _add_path(parser, "--out", "file of the chosen config (default: <config>_auto.json)")
+
+
 def add_reproduce(parser: ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="package, or results written by run or race")
     _add_path(parser, "--claims", "claimed scores (default: those of the package's manifest)")

@@ -1,0 +1,81 @@
+"""`timedrun auto`: the config it writes, its evidence, and what it refuses."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from timedrun import cli
+from timedrun.analysis.profiled_run import StepPlan
+from timedrun.analysis.step_times import StepTimes
+from timedrun.benchmark import find
+from timedrun.commands import auto as commands
+from timedrun.config import RunConfig, plain
+from timedrun.config_choice import read_config
+from timedrun.preflight import checks
+from timedrun.recipes import RECIPES
+from timedrun.storage.config_values import flatten
+
+
+@pytest.fixture(autouse=True)
+def steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of timedrun's BERT take half the time, unpadding and the last layer's subset save a fifth each, bf16 half;
+    compiling is slower; micro-batches change the loss."""
+
+    def measured(
+        benchmark: str, configs: Mapping[str, RunConfig], plan: StepPlan, **_: object
+    ) -> tuple[dict[str, StepTimes], dict[str, str]]:
+        found = {}
+        for name, config in configs.items():
+            on = flatten(plain(config))
+            seconds = 0.1 * (0.5 if on.get("implementation") == "timedrun" else 1.0)
+            for setting in ("speed.unpadding", "speed.last_layer_subset"):
+                seconds *= 0.8 if on.get(setting) else 1.0
+            seconds *= (1.5 if config.compile else 1.0) * (0.5 if config.precision == "bf16" else 1.0)
+            loss = 2.0 * (1.001 if config.precision == "bf16" else 1.1 if config.micro_batch else 1.0)
+            chunks = tuple(seconds * (1 + chunk / 1000) for chunk in range(6))
+            found[name] = StepTimes((0.5,), (chunks,), 100, losses=(loss,))
+        return found, {}
+
+    monkeypatch.setattr(commands, "step_times", measured)
+
+
+def test_the_config_that_is_written_has_what_pays_and_the_evidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "fast.json"
+    words = ["auto", "language_model", "baseline", "--data", "topics", "--out", str(out)]
+    assert cli.main([*words, "--try", "micro-batch 4"]) == 0
+    shown = capsys.readouterr().out
+    config = read_config(find("language_model"), out)
+    assert config.name == "topics_baseline_auto"
+    on = {name for name, value in flatten(plain(config)).items() if name.startswith("speed") and value is True}
+    assert flatten(plain(config))["implementation"] == "timedrun" and not config.compile
+    assert on == {"speed.unpadding", "speed.last_layer_subset"}
+    assert "speed.unpadding true: 1.25x [1.25, 1.25], kept" in config.notes and "compile true: 0.67x" in config.notes
+    assert "3.12x" in shown and "it changes the loss: 2.2 in place of 2" in shown
+    assert cli.main(words) == 2 and "exists; nothing was measured" in capsys.readouterr().err
+
+
+def test_16_bits_are_tried_where_they_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["auto", "image_classification", "--json", "--out", str(tmp_path / "a.json"), "--try", "precision bf16"]
+    assert cli.main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kept"] == ["precision bf16"] and found["loss_difference"] == pytest.approx(1e-3)
+    assert found["speed_up"]["ratio"] == pytest.approx(2) and found["given"] == "digits_baseline"
+
+
+def test_level_2_starts_from_the_recipe_for_the_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "data_problems", lambda *_: [])  # without ImageNet
+    words = ["auto", "image_classification", "--data", "imagenet", "-O2", "--precision", "bf16"]
+    out = tmp_path / "medium.json"
+    assert cli.main([*words, "--epochs", "100", "--out", str(out)]) == 0
+    config = read_config(find("image_classification"), out)
+    assert config.name == "imagenet_medium_auto" and config.methods == RECIPES["medium"].methods
+    assert flatten(plain(config))["schedule.scale"] == pytest.approx(100 / RECIPES["medium"].schedule.epochs)
+    assert cli.main(["auto", "image_classification", "-O2", "--out", str(tmp_path / "none.json")]) == 2
+    assert "no published recipe for digits" in capsys.readouterr().err
+    assert cli.main(["auto", "image_classification", "--epochs", "3"]) == 2

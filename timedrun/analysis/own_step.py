@@ -1,0 +1,129 @@
+"""The fastest of several ways to build a training step of one's own, chosen by measured steps."""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from timedrun.analysis.profiled_run import LOSSES
+from timedrun.analysis.selection import Selection, Selector
+from timedrun.analysis.step_times import StepTimes
+
+TrainStep = Callable[[], Tensor | float]
+"""Trains one step and returns its loss."""
+CHUNK_SECONDS: Final = 0.2
+"""Time of the steps that are measured one after another, at least."""
+
+
+def choose(
+    build: Callable[..., TrainStep],
+    changes: Mapping[str, Mapping[str, Any]],
+    *,
+    slow_starts: Iterable[str] = (),
+    tolerance: float = 1e-4,
+    chunks: int = 8,
+    together: int = 2,
+    shown: Callable[[str], object] = lambda text: None,
+    monotonic: Callable[[], float] = time.perf_counter,
+) -> Selection[dict[str, Any]]:
+    """Choose the changes that speed up a training step and leave its first losses as they were.
+
+    All is measured in this process; a change of a global switch, such as `torch.backends.cudnn.benchmark`, must be set
+    and unset in `build`.
+
+    Args:
+        build: returns a training step, from the same initial weights and batches at every call.
+        changes: keyword arguments of `build` by the name of the change, each after those that it needs.
+        slow_starts: changes whose first steps take long, such as compiling; they are tried last.
+        tolerance: relative difference of a loss that rounding explains.
+        chunks: turns of each build. together: builds in memory at once.
+
+    Returns:
+        The selection; `build(**selection.settings)` is the fastest step.
+
+    Raises:
+        ValueError: the step as given fails, or the changes that leave the loss alone change it together.
+
+    Example::
+
+        def build(channels_last=False, fused=False):
+            torch.manual_seed(1)
+            model = torchvision.models.resnet18()
+            ...
+            return train_step
+
+        chosen = choose(build, {"channels last": {"channels_last": True}, "fused": {"fused": True}})
+        print("\\n".join(chosen.sentences))
+    """
+
+    def changed(names: Sequence[str]) -> dict[str, Any]:
+        return {name: value for change in names for name, value in changes[change].items()}
+
+    def measured(settings: Mapping[str, dict[str, Any]]) -> tuple[dict[str, StepTimes], dict[str, str]]:
+        return step_times({name: partial(build, **one) for name, one in settings.items()}, chunks, monotonic)
+
+    def setting(change: str) -> str:
+        return " ".join(sorted(changes[change]))
+
+    given: dict[str, Any] = {}
+    return Selector(
+        given,
+        list(changes),
+        changed,
+        measured,
+        setting=setting,
+        slow_starts=slow_starts,
+        tolerance=tolerance,
+        together=together,
+        shown=shown,
+    ).run()
+
+
+def step_times(
+    builds: Mapping[str, Callable[[], TrainStep]], chunks: int, monotonic: Callable[[], float]
+) -> tuple[dict[str, StepTimes], dict[str, str]]:
+    """Measure training steps in turns, in a random order; return their times and the reasons of those that failed."""
+    steps: dict[str, TrainStep] = {}
+    losses: dict[str, tuple[float, ...]] = {}
+    failed: dict[str, str] = {}
+    seconds: dict[str, list[float]] = {}
+    for name, build in builds.items():
+        try:
+            step = build()
+            losses[name] = tuple(float(step()) for _ in range(LOSSES))
+            one = statistics.median(_seconds(step, 1, monotonic) for _ in range(3))
+        except Exception as error:  # of the user's code: any
+            failed[name] = f"{type(error).__name__}: {error}"
+            continue
+        steps[name], seconds[name] = step, [one]
+    count = {name: max(1, round(CHUNK_SECONDS / max(1e-9, one[0]))) for name, one in seconds.items()}
+    seconds = {name: [] for name in steps}
+    shuffled = random.Random(1)
+    for _ in range(chunks):
+        for name in shuffled.sample(sorted(steps), len(steps)):
+            _seconds(steps[name], 1, monotonic)  # its data and instructions come back to the caches
+            seconds[name].append(_seconds(steps[name], count[name], monotonic))
+    found = {name: StepTimes((0.5,), (tuple(seconds[name]),), 1, losses=losses[name]) for name in steps}
+    steps.clear()
+    gc.collect()
+    return found, failed
+
+
+def _seconds(step: TrainStep, count: int, monotonic: Callable[[], float]) -> float:
+    """Return the seconds per step of `count` steps, the device's work included."""
+    if cuda := torch.cuda.is_available():
+        torch.cuda.synchronize()
+    started = monotonic()
+    for _ in range(count):
+        step()
+    if cuda:
+        torch.cuda.synchronize()
+    return (monotonic() - started) / count

@@ -1,0 +1,103 @@
+"""`timedrun auto`: the fastest settings of a config on this machine, chosen by measured steps."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from timedrun import stdio
+from timedrun.analysis.profiled_run import StepPlan
+from timedrun.analysis.selection import CHOSEN, GIVEN, Selection, Selector, verdict
+from timedrun.analysis.step_times import StepTimes, step_times
+from timedrun.benchmark import Benchmark, find
+from timedrun.commands.profile import require_runnable
+from timedrun.config import RunConfig, digest, dump
+from timedrun.config_choice import config_of, with_text
+from timedrun.distributed.process_group import choose_device
+from timedrun.errors import ExitCode, UsageError
+from timedrun.preflight import checks
+from timedrun.run.progress import duration
+from timedrun.storage.result_files import write_json
+from timedrun.submission import table
+
+STEPS: Final = StepPlan(positions=(0.1, 0.5, 0.9), chunks=3, chunk=5, skip=2, evaluate=False)
+TOLERANCE: Final = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
+"""Relative difference of the first losses that rounding explains, by precision."""
+SLOW_STARTS: Final = ("compile true",)
+
+
+def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
+    """Choose the settings, print the evidence and write the config."""
+    started = time.monotonic()
+    benchmark = find(arguments.benchmark, working_directory=True)
+    config = config_of(benchmark, arguments.config, arguments.data, rest)
+    out = arguments.out or Path(f"{config.name}_auto.json")
+    if out.exists():
+        raise UsageError(f"{out} exists; nothing was measured. Set another name with --out.")
+    if arguments.level == 2:
+        config = config.with_recipe(arguments.epochs)
+    elif arguments.epochs:
+        raise UsageError("--epochs chooses the recipe of -O2; -O1 leaves the schedule as it is.")
+    before = checks.CpuReading.now()
+    require_runnable(benchmark, config, arguments.data_folder)
+    for problem in checks.load_problems(before, arguments.threads):
+        stdio.message(f"timedrun auto: warning: {problem}")
+
+    def measured(configs: Mapping[str, RunConfig]) -> tuple[dict[str, StepTimes], dict[str, str]]:
+        left = 60 * arguments.minutes - (time.monotonic() - started)
+        folder, threads = arguments.data_folder, arguments.threads or 0
+        return step_times(benchmark.name, configs, STEPS, data_folder=folder, threads=threads, seconds=left)
+
+    asked = [name for name in TOLERANCE if f"precision {name}" in arguments.tried]
+    found = Selector(
+        config,
+        [*config.equivalents(), *arguments.tried],
+        lambda changes: changed(benchmark, config, changes, arguments.data_folder),
+        measured,
+        setting=lambda change: change.split()[0],
+        slow_starts=SLOW_STARTS,
+        tolerance=max(TOLERANCE[name] for name in (config.precision, *asked)),
+        together=2 if choose_device(config.device).type == "cuda" else 16,
+        shown=lambda text: stdio.stage(f"timedrun auto: {text}", terminal_only=False),
+    ).run()
+    stdio.stage("")
+    notes = f"timedrun auto -O{arguments.level} from {config.name}: {'; '.join(found.sentences)}. {config.notes}"
+    chosen = replace(found.settings, name=f"{config.name}_auto", notes=notes)
+    write_json(out, dump(chosen))
+    if arguments.json:
+        values = {"config": str(out), "config_digest": digest(chosen), "seconds": time.monotonic() - started}
+        print(json.dumps({"benchmark": benchmark.name, "given": config.name, **values, **found.as_values()}, indent=2))
+    else:
+        show(config, found)
+        print(f"{out}: run it with `timedrun run {benchmark.name} {out}`")
+        print(f"chosen in {duration(time.monotonic() - started)}")
+    return ExitCode.OK
+
+
+def changed(benchmark: Benchmark, config: RunConfig, changes: Sequence[str], data_folder: Path | None) -> RunConfig:
+    """Return `config` with `changes`; raise UsageError if they do not fit together."""
+    for change in changes:
+        config = with_text(config, change)
+    problems = checks.settings_problems(benchmark, config, 1)
+    if problems := problems or checks.data_problems(benchmark, config, 1, data_folder):
+        raise UsageError(" ".join(problems))
+    return config
+
+
+def show(config: RunConfig, found: Selection[RunConfig]) -> None:
+    """Print the evidence for each change, and the speed-up of all."""
+    rows = [[one.change, "kept" if one.kept else "dropped", verdict(one)] for one in found.evidence.values()]
+    table.show(["change", "", "step, with it over without it [95 %]"], rows)
+    print()
+    if found.speed_up is None:
+        print(f"no change pays: {config.name} stays as it is")
+        return
+    ratio, low, high = found.speed_up
+    given, chosen = (found.times[name].seconds * 1e3 for name in (GIVEN, CHOSEN))
+    print(f"{config.name}: {given:.2f} ms per step; chosen: {chosen:.2f} ms: {ratio:.2f}x [{low:.2f}, {high:.2f}]")
+    print(f"losses of the first steps differ by at most {found.loss:.1e}")
