@@ -15,7 +15,9 @@ from multiprocessing.connection import wait
 from typing import Any, Final, cast
 
 from timedrun.distributed.config_consistency import format_ranks
+from timedrun.distributed.launch_env import LOOPBACK
 from timedrun.distributed.process_group import ProcessGroup
+from timedrun.distributed.rendezvous import listen
 from timedrun.errors import RankLost
 
 HELLO_SECONDS: Final = 5.0
@@ -65,15 +67,13 @@ def connect(ranks: ProcessGroup, timeout_seconds: float = 60.0) -> dict[int, Con
     Raises:
         RankLost: a rank did not connect in time.
     """
+    address = os.environ.get("MASTER_ADDR", LOOPBACK)
     if ranks.is_first:
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
-        with socket.create_server(("", 0), family=family, dualstack_ipv6=dual, backlog=1024) as listener:
+        with listen(address, 0) as listener:
             secret = secrets.token_hex(16)
             ranks.broadcast((listener.getsockname()[1], secret))
             return _accept(listener, secret, ranks.world_size, timeout_seconds)
     port, secret = cast(tuple[int, str], ranks.broadcast(None))
-    address = os.environ.get("MASTER_ADDR", "127.0.0.1")
     try:
         connection = socket.create_connection((address, port), timeout=timeout_seconds)
         connection.sendall(_hello(secret, ranks.rank))

@@ -22,6 +22,9 @@ ATTEMPT: Final = "TIMEDRUN_ATTEMPT"
 """Variable set for the same ranks: the number of the launch attempt, from 1."""
 DEFAULT_PORT: Final = 29500
 """PyTorch's default."""
+LOOPBACK: Final = "127.0.0.1"
+AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
+"""Variable that torchrun sets to "True" for ranks that use its agent's TCPStore."""
 FIRST_RESERVED_STEP: Final = 0xFFFFFFF0
 """First of the SLURM step ids that are not srun's: batch scripts and interactive shells (slurm.h: SLURM_BATCH_SCRIPT
 0xfffffffb, SLURM_INTERACTIVE_STEP 0xfffffffa)."""
@@ -194,7 +197,7 @@ def _master(task: Task, master: str | None, environment: Mapping[str, str]) -> t
     if master:
         return split_address(master)
     if task.count == 1 and task.launcher != "torchrun":
-        return "127.0.0.1", 0
+        return LOOPBACK, 0
     address = environment.get("MASTER_ADDR") or task.master
     if not address and task.count not in (1, task.local_count):
         raise UsageError(
@@ -202,7 +205,9 @@ def _master(task: Task, master: str | None, environment: Mapping[str, str]) -> t
             f" 0's node, or set MASTER_ADDR and MASTER_PORT (default port {DEFAULT_PORT})."
         )
     port = _whole_number("MASTER_PORT", environment) if environment.get("MASTER_PORT") else task.port
-    return address or "127.0.0.1", port
+    if task.count in (1, task.local_count) and environment.get(AGENT_STORE) != "True":
+        address = LOOPBACK  # one node: no other machine has to reach rank 0
+    return address or LOOPBACK, port
 
 
 def _whole_number(name: str, environment: Mapping[str, str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
 
-from timedrun.distributed.launch_env import ATTEMPT, LaunchEnv
+from timedrun.distributed.launch_env import AGENT_STORE, ATTEMPT, LOOPBACK, LaunchEnv
 from timedrun.errors import ExitCode, RankLost, TimedrunError, UsageError
 from timedrun.stdio import say
 
@@ -24,6 +25,8 @@ GROUP_SECONDS: Final = 1800.0
 """Timeout of collectives, a last resort: the watchdog reports a failure long before. A shorter one would abort runs in
 which one rank evaluates or compiles while the others wait."""
 POLL_SECONDS: Final = 0.5
+BACKLOG: Final = 1024
+"""Ranks that may connect to rank 0 at the same time."""
 FAILED: Final = "failed"
 """Store key of the error that all ranks raise."""
 GLOO_INTERFACE: Final = "GLOO_SOCKET_IFNAME"
@@ -40,8 +43,9 @@ def init_process_group(env: LaunchEnv, device: torch.device, timeout_seconds: fl
     """
     try:
         store = _join(env, timeout_seconds)
-        if device.type != "cuda" and env.world_size > env.local_world_size and not os.environ.get(GLOO_INTERFACE):
-            os.environ[GLOO_INTERFACE] = route_interface(env.master, env.port)
+        if device.type != "cuda" and not os.environ.get(GLOO_INTERFACE):
+            one_node = env.world_size == env.local_world_size
+            os.environ[GLOO_INTERFACE] = route_interface(LOOPBACK if one_node else env.master, env.port)
         # Torch has no timeout for forming a group apart from that of its collectives.
         bound = threading.Timer(timeout_seconds, _give_up, (env, timeout_seconds))
         bound.daemon = True
@@ -68,9 +72,10 @@ def init_process_group(env: LaunchEnv, device: torch.device, timeout_seconds: fl
 
 
 def route_interface(address: str, port: int) -> str:
-    """Return the network interface that routes to `address`, or "" if unknown or the loopback.
+    """Return the network interface that routes to `address`, or "" if unknown.
 
-    By default gloo uses the interface of the host name, on many systems the loopback, which other nodes cannot reach.
+    By default gloo uses the interface of the host name: often one that strangers can reach, or one that other nodes
+    cannot.
     """
     try:
         family, _, _, _, target = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
@@ -80,7 +85,28 @@ def route_interface(address: str, port: int) -> str:
     except OSError:
         return ""
     names = (n for n, all_of in psutil.net_if_addrs().items() if own in {a.address.partition("%")[0] for a in all_of})
-    return "" if ipaddress.ip_address(own).is_loopback else next(names, "")
+    return next(names, "")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket of rank 0 that listens at the address of `host`, and at no other.
+
+    It listens on all interfaces if this node does not have the address (a Kubernetes service, a forwarded port), or if
+    `host` is a name of the loopback, as Debian's /etc/hosts has it for the own host name.
+
+    Raises:
+        OSError: `host` does not resolve, or the port is in use.
+    """
+    family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    if host in (target[0], "localhost") or not ipaddress.ip_address(str(target[0]).partition("%")[0]).is_loopback:
+        try:
+            return socket.create_server(target, family=family, backlog=BACKLOG)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=dual, backlog=BACKLOG)
 
 
 def _join(env: LaunchEnv, timeout_seconds: float) -> Store:
@@ -99,20 +125,30 @@ def _join(env: LaunchEnv, timeout_seconds: float) -> Store:
 
 
 def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
-    serves = env.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun's agent does
-    timeout = timedelta(seconds=timeout_seconds)
-    server: Store | None = None
-    if serves:
+    serves = env.rank == 0 and os.environ.get(AGENT_STORE) != "True"  # else torchrun's agent does
+    listener: socket.socket | None = None
+
+    def unreachable() -> str:
+        """Listen on rank 0; return "" if MASTER_ADDR accepts connections, else the address and the problem."""
+        nonlocal listener
         try:
-            server = TCPStore("127.0.0.1", env.port, is_master=True, timeout=timeout, wait_for_workers=False)
-        except (dist.DistError, RuntimeError) as error:
-            if "in use" not in str(error):
-                raise
-            raise UsageError(
-                f"rank 0 cannot listen at {_address(env)}: the port is in use; choose another one for all ranks."
-            ) from None
+            if serves and listener is None:
+                listener = listen(env.master, env.port)
+                if listener.getsockname()[0] in ("::", "0.0.0.0"):
+                    say(f"{_address(env)} is not an address of rank 0's node; listening on all its interfaces.")
+            socket.create_connection((env.master, env.port), timeout=5).close()
+        except OSError as error:
+            if serves and listener is None and not isinstance(error, socket.gaierror):
+                reason = os.strerror(error.errno or 0)
+                raise UsageError(
+                    f"rank 0 cannot listen at {_address(env)}: {reason}; choose another port for all ranks."
+                ) from None
+            unresolved = "name does not resolve: " if isinstance(error, socket.gaierror) else ""
+            return f"rank 0 at {_address(env)} ({unresolved}{error.strerror or error})"
+        return ""
+
     # TCPStore's own retries print backtraces.
-    if problem := _wait(lambda: _unreachable(env), timeout_seconds):
+    if problem := _wait(unreachable, timeout_seconds):
         kind = UsageError if serves or "resolve" in problem else RankLost
         raise kind(
             f"rank {env.rank}: cannot reach {problem} after {timeout_seconds:.0f} s; rank 0 did not start, or"
@@ -120,19 +156,17 @@ def _open_store(env: LaunchEnv, timeout_seconds: float) -> Store:
         )
     # Keeps ranks of a restart apart from those of the previous attempt.
     prefix = f"timedrun/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{os.environ.get(ATTEMPT, '1')}"
-    client = PrefixStore(prefix, TCPStore(env.master, env.port, is_master=False, timeout=timeout))
-    _announce(client, env)  # through MASTER_ADDR: another node's rank 0 would be found there
-    return PrefixStore(prefix, server) if server is not None else client
-
-
-def _unreachable(env: LaunchEnv) -> str:
-    """Return "" if MASTER_ADDR accepts connections, else the address and the problem."""
-    try:
-        socket.create_connection((env.master, env.port), timeout=5).close()
-    except OSError as error:
-        unresolved = "name does not resolve: " if isinstance(error, socket.gaierror) else ""
-        return f"rank 0 at {_address(env)} ({unresolved}{error.strerror or error})"
-    return ""
+    store = TCPStore(
+        env.master,  # also on rank 0: another node's rank 0 would be found there
+        env.port,
+        is_master=serves,
+        timeout=timedelta(seconds=timeout_seconds),
+        wait_for_workers=False,
+        master_listen_fd=listener.detach() if listener else None,  # its own socket would listen on all interfaces
+    )
+    joined = PrefixStore(prefix, store)
+    _announce(joined, env)
+    return joined
 
 
 def _announce(store: Store, env: LaunchEnv) -> None:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, cast
 
-from timedrun.distributed.launch_env import STATUS_FILES
+from timedrun.distributed.launch_env import AGENT_STORE, STATUS_FILES
 from timedrun.errors import ExitCode, TimedrunError
 
 NUMBER_KEY: Final = "timedrun/result_number"
@@ -109,7 +109,7 @@ def _report(kind: str, **values: object) -> bool:
 
 def _agent_store() -> Any:
     """Return a client of the store of torchrun's agent, None if no agent started this process."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if os.environ.get(AGENT_STORE) != "True":
         return None
     from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, but not in its stub
 

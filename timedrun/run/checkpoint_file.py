@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -50,20 +52,31 @@ def load(path: Path) -> dict[str, Any]:
         FileNotFoundError: the file does not exist.
         CheckpointError: the file is truncated, was changed, or was not written by `save`.
     """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size - _FOOTER
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # opening a pipe would block
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"checkpoint {path} is not a regular file; it was not used")
+        size = status.st_size - _FOOTER
         digest = hashlib.sha256()
         for start in range(0, max(size, 0), _CHUNK):
             digest.update(file.read(min(_CHUNK, size - start)))
         footer = file.read()
-    if size <= 0 or not footer.startswith(_MAGIC):
-        raise CheckpointError(f"checkpoint {path} is truncated or was not written by timedrun; it was not used")
-    if footer[len(_MAGIC) :] != digest.hexdigest().encode():
-        raise CheckpointError(f"checkpoint {path} does not match its SHA-256 (damaged or changed); it was not used")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise CheckpointError(f"checkpoint {path} is undamaged but cannot be read: {error}") from error
+        if size <= 0 or not footer.startswith(_MAGIC):
+            raise CheckpointError(f"checkpoint {path} is truncated or was not written by timedrun; it was not used")
+        if footer[len(_MAGIC) :] != digest.hexdigest().encode():
+            raise CheckpointError(f"checkpoint {path} does not match its SHA-256 (damaged or changed); it was not used")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                unpacked = sum(one.file_size for one in archive.infolist())
+            if unpacked > size:  # torch.save does not compress
+                raise ValueError(f"it would unpack from {size:,} to {unpacked:,} bytes")
+            file.seek(0)
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:
+            # Torch's message for other objects advises weights_only=False, which would run code of the file.
+            unsafe = type(error).__name__ == "UnpicklingError"
+            reason = "it holds more than tensors and plain values" if unsafe else str(error).partition("\n")[0]
+            raise CheckpointError(f"checkpoint {path} matches its SHA-256 but was not used: {reason}") from error
     if not isinstance(state, dict):
         raise CheckpointError(f"checkpoint {path} holds a {type(state).__name__} instead of a state; it was not used")
     return state

@@ -197,8 +197,8 @@ def _parts(runs: Sequence[RunSummary], left_out: Collection[int]) -> list[RunPar
 
 
 def _decomposed_scores(slow: Score, fast: Score) -> Decomposition | None:
-    scaled = slow.scaling_factor or fast.scaling_factor
-    if slow.parts is None or fast.parts is None or slow.parts.unit != fast.parts.unit or scaled:
+    scores = all(one.score_minutes is not None and not one.scaling_factor for one in (slow, fast))
+    if slow.parts is None or fast.parts is None or slow.parts.unit != fast.parts.unit or not scores:
         return None
     return decomposition(slow.parts, fast.parts)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from mlevents.mlcommons.messages import rule_file_values, unsafe
+from mlevents.mlcommons.messages import rule_file_values, too_long, unsafe
 from mlevents.mlcommons.process import Job, Workplace
 from mlevents.mlcommons.repair import RepairError, concerning, repaired
 from mlevents.mlcommons.verdict import (
@@ -74,7 +74,7 @@ def _check_part(paths: Sequence[Path], ruleset: str) -> list[OfficialVerdict]:
         for number, path in enumerate(paths):
             folder = place.copy / str(number)  # names may repeat
             folder.mkdir()
-            if reason := _unreadable(path):
+            if reason := _unreadable(path) or too_long(path, path.name):
                 verdicts[number] = without_run("not run", TOOL, ruleset, [reason])
                 continue
             log = shutil.copyfile(path, folder / path.name)

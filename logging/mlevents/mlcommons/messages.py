@@ -17,6 +17,8 @@ DIVIDER: Final = "-" * 30
 UNPARSED_SHOWN: Final = 10  # unparsable records per file that are reported one by one
 UNPARSED: Final = "a record cannot be parsed: "
 LONGEST: Final = 1000  # characters of a complaint; a failed test may quote 400 weight names
+LONGEST_RECORD: Final = 100_000
+"""Characters of a line that MLCommons' parser is given: its time grows with their square, here to 3 s."""
 SEVERE: Final = frozenset({"WARNING", "ERROR", "CRITICAL"})
 IN_FOLDER: Final = r" Running compliance checks in dir (.*)"
 
@@ -46,6 +48,17 @@ def unsafe(values: Iterable[RuleFileValue], place: str) -> Iterator[str]:
     for key, value, line in values:
         if re.search(r"[/\\]|\.\.", value):
             yield f"{place}, line {line}: {key} holds a path, {ascii(value)}; MLCommons' checker was not run"
+
+
+def too_long(path: Path, place: str) -> str | None:
+    """Return the complaint about the first record in the log at `path` that is too long for MLCommons' parser."""
+    for number, line in marked_lines(path):
+        if len(line) > LONGEST_RECORD:
+            return (
+                f"{place}, line {number} has {len(line):,} characters, and MLCommons' parser gets at most"
+                f" {LONGEST_RECORD:,}, since its time grows with their square"
+            )
+    return None
 
 
 def marked_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from mlevents.mlcommons.messages import convergence, rule_file_values, unsafe
+from mlevents.mlcommons.messages import convergence, rule_file_values, too_long, unsafe
 from mlevents.mlcommons.process import Answer, Job, Workplace
 from mlevents.mlcommons.repair import RepairError, concerning, repaired
 from mlevents.mlcommons.verdict import (
@@ -56,6 +56,8 @@ def _check(folder: Path, ruleset: str) -> OfficialVerdict:
         refused += [complaint for path, log in names.items() for complaint in unsafe(log, path)]
         if refused:
             return without_run("fail", TOOL, ruleset, refused, place)
+        if long := [one for path in logs if (one := too_long(path, str(path)))]:
+            return without_run("not run", TOOL, ruleset, long, place)
         defects = list({one.repair: one for log in names.values() for one in concerning(ruleset, log)}.values())
         again = None
         if defects:  # a second copy, since the tools write into it

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import itertools
 import os
+import re
 import subprocess
 import sys
 
@@ -197,6 +198,13 @@ def test_a_record_that_hides_a_key_behind_an_escape_is_seen(records, write):
     )
     verdict = mlcommons.check_log(path, "2.0.0")
     assert verdict.verdict == "fail" and "submission_benchmark holds a path, '../x'" in verdict.messages[0]
+
+
+def test_a_line_for_which_mlcommons_parser_would_need_minutes_is_not_given_to_it(records, write):
+    records[3]["metadata"]["note"] = "x" * 400_000
+    verdict = mlcommons.check_log(write(records), "2.0.0")
+    assert verdict.verdict == "not run"
+    assert re.match(r"result_0.txt, line 4 has 400,[0-9]{3} characters, and MLC.* at most 100,000", verdict.messages[0])
 
 
 def test_of_many_unparsable_records_only_some_are_told(records, write):

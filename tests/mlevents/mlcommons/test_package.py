@@ -72,6 +72,14 @@ def test_links_and_pipes_are_not_followed_out_of_a_package(package, tmp_path):
     assert verdict.messages == ("results/laptop/resnet/result_4.txt is a link that leads out of the package",)
 
 
+def test_a_line_that_is_too_long_for_mlcommons_parser_is_not_given_to_it(package):
+    with (package / "results" / "laptop" / "resnet" / "result_3.txt").open("a") as log:
+        log.write(f":::MLLOG {'x' * 400_000}\n")
+    verdict = mlcommons.check_package(package, "2.0.0")
+    assert verdict.verdict == "not run"
+    assert re.match(r"results/laptop/resnet/result_3.txt, line [0-9]+ has 400,009 characters", verdict.messages[0])
+
+
 def test_a_package_without_results_fails(package):
     (package / "results").rename(package / "outcomes")
     assert mlcommons.check_package(package, "2.0.0").verdict == "fail"

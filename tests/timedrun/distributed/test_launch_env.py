@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timedrun.distributed.launch_env import LAUNCHED, LaunchEnv
+from timedrun.distributed.launch_env import AGENT_STORE, LAUNCHED, LaunchEnv
 from timedrun.errors import UsageError
 
 detect = LaunchEnv.detect
@@ -31,6 +31,7 @@ OPEN_MPI = {  # Open MPI 4.1
     "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
 }
 HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "PMI_FD": "8"}  # MPICH 4.0
+ONE_NODE = LaunchEnv("torchrun", 1, 2, 1, 2, "n1", 29400).variables()
 PYTORCH_JOB = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
 ALONE = LaunchEnv("none", 0, 1, 0, 1, "127.0.0.1", 0)
 
@@ -69,6 +70,14 @@ STEP_PORT = 20_000 + 41 * 7 + 3
         (1, "auto", OPEN_MPI, LaunchEnv("mpi", 1, 2, 1, 2, "127.0.0.1", 29500)),
         (1, "auto", HYDRA, LaunchEnv("mpi", 1, 2, 1, 2, "127.0.0.1", 29500)),
         (1, "auto", OPEN_MPI | MPI_APART | {"MASTER_ADDR": "n1"}, LaunchEnv("mpi", 1, 2, 0, 1, "n1", 29500)),
+        (1, "auto", OPEN_MPI | {"MASTER_ADDR": "n1"}, LaunchEnv("mpi", 1, 2, 1, 2, "127.0.0.1", 29500)),
+        (
+            1,
+            "auto",
+            ONE_NODE | {AGENT_STORE: "True"},
+            LaunchEnv("torchrun", 1, 2, 1, 2, "n1", 29400),
+        ),  # torchrun's store
+        (1, "auto", ONE_NODE, LaunchEnv("torchrun", 1, 2, 1, 2, "127.0.0.1", 29400)),
         (1, "auto", BARE_PMI | {"LOCAL_RANK": "1"}, LaunchEnv("mpi", 1, 4, 1, 1, "n1", 29500)),
         # srun torchrun --nproc-per-node 8: the innermost launcher counts, unless another is asked for.
         (1, "auto", STEP | TORCHRUN, LaunchEnv("torchrun", 9, 16, 1, 8, "10.0.0.1", 29400)),

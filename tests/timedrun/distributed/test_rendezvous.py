@@ -5,9 +5,11 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
+import psutil
 import pytest
 import torch
 from torch.distributed import Store
@@ -76,9 +78,9 @@ def test_a_master_address_that_does_not_lead_to_rank_0_is_named(
 
 
 def test_a_port_in_use_is_named() -> None:
-    with socket.create_server(("0.0.0.0", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"MASTER_PORT={port}: the port is in use"):
+        with pytest.raises(UsageError, match=f"MASTER_PORT={port}: Address already in use; choose another port"):
             init_process_group(env(0, 2, port), CPU, 2.0)
 
 
@@ -110,27 +112,57 @@ def test_nccl_gets_its_device_so_that_it_connects_at_once(monkeypatch: pytest.Mo
     assert {options["rank"]: options["device_id"] for options in given} == dict(enumerate(gpus))
 
 
-@pytest.mark.parametrize("given", ["", "eth0"])
+@pytest.mark.parametrize(
+    ("host", "resolved", "listens_at"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("localhost", "127.0.0.1", "127.0.0.1"),
+        ("node1", "127.0.1.1", "all"),  # Debian's /etc/hosts on node1
+        ("job-master-0", "192.0.2.77", "all"),  # a Kubernetes service: no interface here has its address (RFC 5737)
+    ],
+)
+def test_rank_0_listens_at_the_address_it_was_given(
+    host: str, resolved: str, listens_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (resolved, 0))]
+    monkeypatch.setattr(rendezvous.socket, "getaddrinfo", lambda *_, **__: found)
+    with rendezvous.listen(host, 0) as listener:
+        assert listener.getsockname()[0].replace("::", "all").replace("0.0.0.0", "all") == listens_at
+
+
+def test_the_store_of_one_node_is_out_of_reach_of_other_machines() -> None:
+    port = free_port()
+    stores = in_threads(2, lambda rank: rendezvous._join(env(rank, 2, port), 40.0))
+    open_ports = psutil.Process().net_connections("tcp")
+    assert {one.laddr.ip for one in open_ports if one.status == psutil.CONN_LISTEN and one.laddr.port == port} == {
+        "127.0.0.1"
+    }
+    assert stores[1].check(["rank 0", "rank 1"])
+
+
+@pytest.mark.parametrize(
+    ("given", "node_ranks", "chosen"), [("", 2, "eth1"), ("eth0", 2, "eth0"), ("", 4, "lo"), ("eth0", 4, "eth0")]
+)
 def test_gloo_uses_the_interface_that_routes_to_the_master_unless_the_user_chose_one(
-    given: str, monkeypatch: pytest.MonkeyPatch
+    given: str, node_ranks: int, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     addresses = {"lo": "127.0.0.1", "eth0": "192.168.0.2", "eth1": "10.1.2.3"}
     named = {name: [SimpleNamespace(address=address)] for name, address in addresses.items()}
     probe = MagicMock()
-    probe.return_value.__enter__.return_value.getsockname.return_value = ("10.1.2.3", 0)
+    used = probe.return_value.__enter__.return_value
+    used.getsockname.side_effect = lambda: (used.connect.call_args.args[0][0], 0)
     monkeypatch.setattr(rendezvous.psutil, "net_if_addrs", lambda: named)
     monkeypatch.setattr(rendezvous.socket, "socket", probe)
     for name in ("_join", "PrefixStore"):
         monkeypatch.setattr(rendezvous, name, MagicMock())
     monkeypatch.setattr(rendezvous.dist, "init_process_group", MagicMock())
     monkeypatch.setenv(rendezvous.GLOO_INTERFACE, given)
-    init_process_group(env(0, 4, 29500, node_ranks=2), CPU, 5.0)
-    assert os.environ[rendezvous.GLOO_INTERFACE] == (given or "eth1")
+    init_process_group(replace(env(0, 4, 29500, node_ranks), master="10.1.2.3"), CPU, 5.0)
+    assert os.environ[rendezvous.GLOO_INTERFACE] == chosen
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "no such host"])
-def test_no_interface_is_chosen_for_the_loopback_or_without_a_route(address: str) -> None:
-    assert rendezvous.route_interface(address, 29500) == ""
+def test_no_interface_is_chosen_without_a_route() -> None:
+    assert rendezvous.route_interface("no such host", 29500) == ""
 
 
 @pytest.mark.parametrize("fails", ["TCPStore", "dist.init_process_group"])

@@ -1,9 +1,11 @@
 """Checkpoint files are whole or absent, and bad ones are refused."""
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,39 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "plain.pt")
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "absent.pt")
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.pt")
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        load(tmp_path / "a.pt")
+
+
+def signed(path: Path) -> None:
+    """Append the footer that `save` writes."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_bytes(path.read_bytes() + b"timedrun-sha256:" + digest.encode())
+
+
+def test_an_archive_that_unpacks_to_more_than_its_size_is_refused(tmp_path: Path) -> None:
+    torch.save({"weights": torch.zeros(1 << 20)}, tmp_path / "stored.pt")
+    with zipfile.ZipFile(tmp_path / "stored.pt") as stored, zipfile.ZipFile(tmp_path / "a.pt", "w") as packed:
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name), zipfile.ZIP_DEFLATED)
+    assert len(torch.load(tmp_path / "a.pt", weights_only=True)["weights"]) == 1 << 20  # torch unpacks it
+    signed(tmp_path / "a.pt")
+    with pytest.raises(
+        CheckpointError, match=r"a\.pt .* not used: it would unpack from [0-9,]{5,6} to 4,19[0-9],[0-9]{3} bytes"
+    ):
+        load(tmp_path / "a.pt")
+
+
+def test_other_objects_are_refused_without_advice_to_load_them_all_the_same(tmp_path: Path) -> None:
+    torch.save({"step": Path("x")}, tmp_path / "a.pt")
+    signed(tmp_path / "a.pt")
+    with pytest.raises(CheckpointError, match=r"a\.pt .* not used: it holds more than tensors and plain values$"):
+        load(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize("value", [np.ones(2), {1, 2}, np.float32(1), object])

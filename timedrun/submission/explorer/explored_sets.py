@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,7 +24,8 @@ from timedrun.errors import TimedrunError, UsageError
 from timedrun.stdio import progress
 from timedrun.storage.result_files import read_json, require_log
 from timedrun.submission.cost import Price, cost
-from timedrun.submission.decomposition import EPOCHS, SAMPLES, STEPS, run_parts, shared_unit, time_parts
+from timedrun.submission.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
+from timedrun.submission.explorer.log_archives import Unpacked, unpacked
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.scoring.run_set import is_packaged, sets_of
 from timedrun.submission.scoring.score import Score, log_folders, score_set, scored_ruleset
@@ -40,7 +40,7 @@ Prices = Sequence[tuple[str, Price]]
 
 
 def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: bool = False) -> list[dict[str, Any]]:
-    """Return the sets at `paths` with their runs, as JSON values.
+    """Return the sets at `paths` with their runs, as JSON values; archives of logs are read, too.
 
     Paths are relative to the folder of all `paths`. A card is named after the SHA-256 of its log, or of all logs of its
     set, so that a link stays valid wherever the logs lie.
@@ -48,18 +48,24 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
     Raises:
         UsageError: a path does not exist, or there is no result file.
     """
-    for path in paths:
-        require_log(path)
-    base = os.path.commonpath([path.resolve().parent for path in paths])
-    try:
-        folders = log_folders(paths)
-    except FileNotFoundError as error:
-        raise UsageError(f"{error}.") from None
-    if not folders:
-        raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
+    with unpacked(paths) as found:
+        for path in found.paths:
+            require_log(path)
+        try:
+            folders = log_folders([*found.paths, *found.archives])
+        except FileNotFoundError as error:
+            raise UsageError(f"{error}.") from None
+        if not folders:
+            raise UsageError(f"no result_*.txt found in {', '.join(map(str, paths))}.")
+        read = progress(folders.items(), "sets read", shown=show_progress)
+        files = ((folder, files) for folder, (_, files) in read)
+        return _explored(files, prices, found)
+
+
+def _explored(folders: Iterable[tuple[Path, Sequence[Path]]], prices: Prices, places: Unpacked) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     names: Counter[str] = Counter()
-    for folder, (_, files) in progress(folders.items(), "sets read", shown=show_progress):
+    for folder, files in folders:
         summaries, events = [], {}
         for file in files:  # one log is in memory at a time
             record = read(file)
@@ -78,13 +84,14 @@ def explored_sets(paths: Sequence[Path], prices: Prices = (), *, show_progress: 
             rules, _ = rules_of(benchmark, ruleset, members)
             runs = [_run(one, events[one.path], rules, ruleset) for one in members]
             methods = sorted({method for one in members for method in events[one.path].methods})
-            one = _set(score, members, runs, rules)
-            one |= {"methods": methods, "folder": printable(os.path.relpath(folder, base))}
+            one = _set(score, members, runs, rules, places)
+            one |= {"methods": methods, "folder": places.shown(folder), "archive": places.archive_of(folder)}
             one["round"] = re.sub(r"[.]0$", "", f"v{rules_name}") if (rules_name := round_of_path(folder)) else ""
             matching = (p for glob, p in prices if any(fnmatchcase(one[n], glob) for n in ("system", "hardware")))
             hourly = (cost(members[0].path, 60.0, price) for price in matching)
             known = next((hour for hour in hourly if hour.usd_per_hour is not None), None)
             one |= {"price": known and known.usd_per_hour, "priced": known.price if known else ""}
+            one["offer"] = (known and known.source) or ""
             for card in (one, *runs):
                 names[card["id"]] += 1
                 if names[card["id"]] > 1:  # a copy of a log
@@ -99,6 +106,7 @@ class _Events:
 
     run_start: Event | None
     run_stop: Event | None
+    seed: Event | None
     samples: dict[str, Event | None]  # samples of an epoch and of a step, by their unit
     evaluations: list[Event]
     methods: list[str]
@@ -107,7 +115,9 @@ class _Events:
     def of(cls, record: RunRecord) -> _Events:
         methods = [printable(str(event.value)) for event in record.all(keys.METHOD)]
         samples = {EPOCHS: record.last(keys.TRAIN_SAMPLES), STEPS: record.last(keys.GLOBAL_BATCH_SIZE)}
-        return cls(record.started, record.stopped, samples, record.all(keys.EVAL_ACCURACY), methods)
+        seeds = [event for event in record.all(keys.SEED) if type(event.value) is int]
+        seed = seeds[-1] if seeds else None
+        return cls(record.started, record.stopped, seed, samples, record.all(keys.EVAL_ACCURACY), methods)
 
 
 def _run(one: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset: str | None) -> dict[str, Any]:
@@ -115,7 +125,7 @@ def _run(one: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset
     final = [e for e in events.evaluations if known and quality_of(e, rules) == one.final_quality]
     parts = run_parts(one, rules)
     unit, amount = next(iter(parts.amounts.items())) if parts else (None, None)
-    named = [events.run_start, events.run_stop, final[-1] if final else None]
+    named = [events.run_start, events.run_stop, final[-1] if final else None, events.seed]
     if parts and unit == SAMPLES:
         named += [events.samples.get(counted) for counted in parts.amounts]
     return {
@@ -133,20 +143,20 @@ def _run(one: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset
 
 
 def _set(
-    score: Score, members: Sequence[RunSummary], runs: Sequence[dict[str, Any]], rules: BenchmarkRules | None
+    score: Score,
+    members: Sequence[RunSummary],
+    runs: Sequence[dict[str, Any]],
+    rules: BenchmarkRules | None,
+    places: Unpacked,
 ) -> dict[str, Any]:
     """Return a set's values. Its time is the score, else the median of its runs that reached the target."""
-    system, accelerators, hardware = _hardware(members[0].path)
+    description = recorded_run_of(members[0].path).system
+    system, accelerators, hardware = _hardware(description)
     done = [run for run in runs if run["failure"] is None]
     minutes = score.score_minutes
     if minutes is None and done:
         minutes = median(run["minutes"] for run in done)
     parts = score.parts
-    if parts is None and done:
-        of_runs = [run_parts(one, rules) for one, run in zip(members, runs, strict=True) if run["failure"] is None]
-        found = [one for one in of_runs if one is not None]
-        unit = shared_unit(found) if len(found) == len(of_runs) else None
-        parts = time_parts(found, unit) if unit else None
     content = "".join(sorted(one.sha256 for one in members))
     texts = {
         "submitter": score.submitter,
@@ -159,6 +169,7 @@ def _set(
         "reason": score.reason or "",
         "metric": rules.metric if rules else "quality",
         "software": _text(system.get("framework")),
+        "described": places.shown(description) if system else "",
     }
     return {name: printable(text) for name, text in texts.items()} | {
         "id": hashlib.sha256(content.encode()).hexdigest()[:ID_LENGTH],
@@ -178,10 +189,10 @@ def _set(
     }
 
 
-def _hardware(log: Path) -> tuple[Mapping[str, Any], int | None, str]:
-    """Return the system description of a log, its number of accelerators and the name of one, else of the processor."""
+def _hardware(description: Path) -> tuple[Mapping[str, Any], int | None, str]:
+    """Return a system description, its number of accelerators and the name of one, else of the processor."""
     try:
-        read_system = read_json(recorded_run_of(log).system)
+        read_system = read_json(description)
     except TimedrunError:
         read_system = None
     system: Mapping[str, Any] = read_system if isinstance(read_system, dict) else {}

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 from mlevents.terminal_escape import printable
 from timedrun.errors import TimedrunError
 from timedrun.submission.scoring.score_table import DEMONSTRATION, NOTICE, UNVERIFIED
+
+PARTS: Final = ("selection", "plots", "cards", "page")
+"""Files of the page's script, in order."""
 
 
 class ExplorerError(TimedrunError):
@@ -35,7 +38,8 @@ def as_page(sets: Sequence[dict[str, Any]], title: str) -> str:
         raise ExplorerError("the page needs Vega: pip install 'timedrun[explorer]'.") from None
     folder = files(__package__)
     vega = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    scripts = {"library": vega, "code": (folder / "page.js").read_text("utf-8")}
+    code = "".join((folder / f"{name}.js").read_text("utf-8") for name in PARTS)
+    scripts = {"library": vega, "code": code}
     scripts = {name: text.replace("</script", "<\\/script") for name, text in scripts.items()}
     hashes = (f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts.values())
     values = {"notice": NOTICE, "unverified": UNVERIFIED, "demonstration": DEMONSTRATION, "sets": sets}

@@ -75,7 +75,8 @@ class Score:
     disturbances: dict[str, str] = field(default_factory=dict)  # by other load of the machine, by file name
     undisturbed_minutes: float | None = None  # the score of the undisturbed runs alone, if some were disturbed
     cost: Cost | None = None  # of the score, if a price was asked for
-    parts: TimeParts | None = None  # of the mean before `scaling_factor`: samples, samples per second, the rest
+    # Of the mean before `scaling_factor`, without a score of all runs that reached the target.
+    parts: TimeParts | None = None
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -222,8 +223,9 @@ def score_set(
     dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
     resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
-    parts = [one for i in scored.averaged if (one := run_parts(summaries[i], rules)) is not None]
-    unit = shared_unit(parts) if parts and len(parts) == len(scored.averaged) else None
+    timed = scored.averaged or [i for i in scored.chosen if runs[i] is not None]
+    parts = [one for i in timed if (one := run_parts(summaries[i], rules)) is not None]
+    unit = shared_unit(parts) if parts and len(parts) == len(timed) else None
     return Score(
         submitter=submitter,
         system=system,

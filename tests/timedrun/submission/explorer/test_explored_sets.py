@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,10 @@ def test_a_set_has_the_score_that_the_command_of_its_card_prints(
         assert one["score"] == (printed["score_minutes"] is not None)
         assert one["minutes"] == (printed["score_minutes"] if one["score"] else printed["median"])
         assert one["quality"] == printed["quality"]
+        parts = printed["parts"] or {"samples": None}
+        assert one["samples"] == parts["samples"]
+        if one["samples"] is not None:
+            assert one["samples"] / one["training"] / 60 == pytest.approx(parts["samples_per_second"])
 
 
 def test_a_set_without_a_run_at_its_target_has_a_reason_and_no_time(results: Path) -> None:
@@ -75,6 +81,22 @@ def test_a_link_to_a_card_outlives_a_move_of_the_logs_and_copies_have_their_own(
     (copy / "result_0.txt").write_bytes((moved / "fast" / "result_0.txt").read_bytes())
     ids = [card["id"] for one in explored_sets([moved]) for card in (one, *one["runs"])]
     assert len(ids) == len({*ids})
+
+
+def test_an_archive_of_logs_is_read_as_if_it_were_unpacked_where_it_is(results: Path) -> None:
+    plain = explored_sets([results])
+    with tarfile.open(results / "logs.tar.xz", "w:xz") as archive:
+        archive.add(results / "fast", "fast")
+    assert explored_sets([results]) == plain  # it is unpacked already
+    shutil.rmtree(results / "fast")
+    found = explored_sets([results])
+    (packed,) = [one for one in found if one["archive"]]
+    assert packed["archive"] == "results/logs.tar.xz" and packed["folder"] == "results/fast"
+    assert {one["id"] for one in found} == {one["id"] for one in plain}
+    with tarfile.open(results / "logs.tar.gz", "w:gz") as archive:
+        archive.add(results / "baseline", "../elsewhere")
+    with pytest.raises(UsageError, match="logs.tar.gz cannot be unpacked"):
+        explored_sets([results])
 
 
 def test_a_path_without_results_is_named(tmp_path: Path) -> None:
