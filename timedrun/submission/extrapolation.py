@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +25,8 @@ from timedrun.submission.tradeoff import Curve
 MOST_WAITING: Final = 0.1
 """Share of the time without a core above which a profile is disturbed."""
 
+LENGTH: Final = re.compile(r"_x([0-9]+(?:[.][0-9]+)?)$")
+"""End of the name of a sweep's config: length of its schedule, as a multiple of the config's own."""
 MAX_NAMED: Final = 8  # curves in a message
 
 
@@ -87,8 +90,10 @@ class Rates:
                 f"{path} is not a profile with an evaluation, as `timedrun profile --json` prints: {listed}."
             ) from None
         seconds = [found.evaluation_seconds, *(at.seconds_per_step for at in found.positions)]
-        if not found.positions or not all(0 <= one < float("inf") for one in seconds):
-            raise UsageError(f"{path}: needs positions, and times that are finite and not negative.")
+        fractions = all(0 <= at.progress <= 1 for at in found.positions) and found.positions
+        steps = found.schedule is None or found.schedule.steps > 0
+        if not (fractions and steps and all(0 <= one < float("inf") for one in seconds)):
+            raise UsageError(f"{path}: needs positions from 0 to 1, steps, and times that are not negative.")
         if len(found.positions) > 1 and found.schedule is None:
             raise UsageError(
                 f"{path}: several positions need the steps of the whole schedule ('schedule': {{'steps': N}})."
@@ -105,24 +110,16 @@ class Rates:
         return ", ".join(one for one in (self.device, str(name), threads) if one)
 
     def seconds(self, run: RunSummary, ratio: float, rules: BenchmarkRules | None) -> float:
-        """Return the extrapolated time to train of a run, whose schedule was `ratio` times as long as this config's.
+        """Return the extrapolated time to train of a run, whose schedule was `ratio` times as long as its config's. It
+        may have ended before the profiled one, at its target or because that one may last longer than its schedule.
 
         Raises UsageError if the log lacks its steps, or if its global batch is another.
         """
-        parts, batch = run_parts(run, rules), run.global_batch_size
-        if parts is None or not batch:
-            raise UsageError(f"{run.path} lacks its progress or global batch, so that its steps are unknown.")
-        if self.global_batch not in (None, batch):
-            raise UsageError(f"{run.path} has a global batch of {batch}, {self.file} one of {self.global_batch}.")
-        if EPOCHS in parts.amounts:
-            if not run.train_samples:
-                raise UsageError(f"{run.path} lacks train_samples, so that its steps are unknown.")
-            steps = parts.amounts[EPOCHS] * max(
-                1, int(run.train_samples) // batch
-            )  # the last incomplete batch is dropped
-        else:
-            steps = parts.amounts[STEPS] if STEPS in parts.amounts else parts.amounts[SAMPLES] / batch
-        until = min(1.0, steps / (self.schedule.steps * ratio)) if self.schedule else 1.0
+        if self.global_batch not in (None, run.global_batch_size):
+            raise UsageError(f"{run.path} has a global batch of {run.global_batch_size}, {self.file} another one.")
+        steps = _steps(run, rules)
+        own = LENGTH.search(self.config)
+        until = min(1.0, steps / ratio * float(own[1] if own else 1) / self.schedule.steps) if self.schedule else 1.0
         progress = [at.progress for at in self.positions]
         each = over_schedule(progress, [at.seconds_per_step for at in self.positions], until)
         return steps * each + len(run.quality) * self.evaluation_seconds
@@ -181,10 +178,16 @@ def extrapolated(
     return found, notes
 
 
+def _steps(run: RunSummary, rules: BenchmarkRules | None) -> float:
+    parts, batch = run_parts(run, rules), run.global_batch_size
+    if parts is None or not batch or (EPOCHS in parts.amounts and not run.train_samples):
+        raise UsageError(f"{run.path} lacks its progress, train_samples or global batch, so its steps are unknown.")
+    if EPOCHS in parts.amounts:  # whose last incomplete batch is dropped
+        return parts.amounts[EPOCHS] * max(1, int(run.train_samples or 0) // batch)
+    return parts.amounts[STEPS] if STEPS in parts.amounts else parts.amounts[SAMPLES] / batch
+
+
 def _names(curve: Curve) -> set[str]:
-    """Return the names of the curve's configs without the ending of a length."""
-    return {
-        (run.config_name or "").removesuffix(f"_x{ratio:g}")
-        for ratio, of_seeds in curve.budgets.items()
-        for run in of_seeds.values()
-    }
+    """Return the names of the curve's configs, with and without the ending of a length."""
+    runs = [(run.config_name or "", ratio) for ratio, of_seeds in curve.budgets.items() for run in of_seeds.values()]
+    return {one for name, ratio in runs for one in (name, name.removesuffix(f"_x{ratio:g}"))}

@@ -42,7 +42,7 @@ def plot_tradeoff(found: Sequence[Comparison], out: Path) -> None:
 
 
 def _draw_curves(axes: Any, found: Sequence[Comparison]) -> None:
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     coloured = [one for place, one in enumerate(found) if not place or any(gain.frontier for gain in one.gains)]
     colours = {id(one): COLOURS[place] for place, one in enumerate(coloured[: len(COLOURS)])}
@@ -71,6 +71,15 @@ def _draw_curves(axes: Any, found: Sequence[Comparison]) -> None:
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}") if _few(axes) else NullFormatter())
     where = ", extrapolated" if any(one.extrapolated for one in found) else ""
     axes.set_xlabel(f"{unit} to the end of the schedule{where}", fontsize=9)
+    prices = {one.hourly.usd if one.hourly else None for one in found}
+    if len(prices) == 1 and (hourly := prices.pop()):
+        each = hourly / 60 / scale
+        cost = axes.secondary_xaxis("top", functions=(lambda time: time * each, lambda usd: usd / each))
+        cost.set_xlabel("US dollars", fontsize=9)
+        cost.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        cost.xaxis.set_major_formatter(FuncFormatter(lambda usd, _: f"{usd:.3g}"))
+        cost.tick_params(labelsize=8)
+        cost.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel("final quality, mean and deviation over the seeds", fontsize=9)
     axes.set_title("Quality against time (unverified)", fontsize=11, loc="left")
     handles, labels = axes.get_legend_handles_labels()

@@ -51,20 +51,35 @@ def test_a_run_has_its_own_steps_and_evaluations_at_the_rates_of_the_profile(
     assert found["curves"][1]["extrapolated"] == "another machine (method.json)"
 
 
+def test_a_run_of_a_sweep_took_the_profile_up_to_the_end_of_its_own_schedule(
+    results: Path, write_run: WriteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {keys.DATASET: "digits", keys.TRAIN_SAMPLES: 650, keys.QUALITY_TARGET: 0.75}
+    write_run(results / "swept", 0, **small | {keys.CONFIG_NAME: "method_x1"})  # 30 steps
+    # To its target the config may take 60 steps, in which a step grows from 0.1 to 0.3 s.
+    longer = profile("method", positions=SLOWER, schedule={"steps": 60})
+    own = profile("method_x1", positions=SLOWER, schedule={"steps": 30})
+    for given, seconds in ((longer, 0.15), (own, 0.2)):
+        assert cli.main(["tradeoff", "swept", "--profile", given, "--json"]) == 0
+        (curve,) = json.loads(capsys.readouterr().out)["curves"]
+        assert curve["gains"][0]["minutes"] * 60 == pytest.approx(30 * seconds + 3 * 2)
+
+
 def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are_not(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
     system = {"host_processor_model_name": "Fast"}
     given = profile("base", device="cpu", threads=2, system=system)
-    assert cli.main(["tradeoff", "base", "method", "--profile", given, "--out", "there.svg"]) == 0
+    assert cli.main(["tradeoff", "base", "method", "--profile", given, "--out", "there.svg", "--price", "9"]) == 0
     text = capsys.readouterr().out
     assert "~9.0 s" in text and "time: extrapolated to cpu, Fast, 2 threads (base.json)" in text
     assert "note: left out, without a profile: method" in text
     assert cli.main(["tradeoff", "base", "method", "--out", "here.svg"]) == 0
     assert "extrapolated" not in capsys.readouterr().out
-    marks = [Path(name).read_text().count("Open markers") for name in ("there.svg", "here.svg")]
-    assert marks[0] and not marks[1]
+    there, here = (Path(name).read_text() for name in ("there.svg", "here.svg"))
+    assert "Open markers" in there and "US dollars" in there
+    assert "Open markers" not in here and "US dollars" not in here
 
 
 @pytest.mark.parametrize(
@@ -74,7 +89,8 @@ def test_extrapolated_times_are_marked_in_table_and_figure_and_measured_ones_are
         ({"evaluation_seconds": None}, "is not a profile with an evaluation"),
         ({"positions": SLOWER}, "several positions need the steps"),
         ({"positions": []}, "needs positions"),
-        ({"global_batch": 32}, "has a global batch of 64, base.json one of 32"),
+        ({"schedule": {"steps": 0}}, "needs positions from 0 to 1, steps"),
+        ({"global_batch": 32}, "has a global batch of 64, base.json another one"),
         ({"config": "method", "device": "cuda"}, "one machine at a time"),
     ],
 )

@@ -10,12 +10,12 @@ function frontier(rows, x, y) {
 function colouring(task) {
   const field = selects.colour.value;
   if (!field) return [() => palette()[0], []];
-  const counts = new Map();
-  for (const row of task) for (const value of values(row, field)) counts.set(value, (counts.get(value) || 0) + 1);
+  const counts = new Map(), group = row => values(row, field).join(" + ");  // several methods are one colour
+  for (const row of task) counts.set(group(row), (counts.get(group(row)) || 0) + 1);
   const top = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a)).slice(0, palette().length);
   const legend = top.map((value, i) => [palette()[i], "circle", value || "(none)"]);
   if (counts.size > top.length) legend.push([OTHER, "circle", `${counts.size - top.length} others`]);
-  return [row => palette()[top.indexOf(values(row, field)[0])] || OTHER, legend];
+  return [row => palette()[top.indexOf(group(row))] || OTHER, legend];
 }
 function specification(element, x, y, scale) {
   const style = (id, name) => getComputedStyle($(id))[name], text = getComputedStyle(document.body).color;
@@ -92,7 +92,7 @@ function drawLegend() {
   const marks = { circle: "M7 3a4 4 0 1 0 .01 0z", line: "M0 6h14v2H0z", diamond: "M7 0l6 7-6 7-6-7z", cross: "M6 2h2v4h4v2H8v4H6V8H2V6h4z" };
   const rows = chosen.colours[1].length ? chosen.colours[1] : [[palette()[0], "circle", selects.level.value]];
   const all = [...rows, [palette()[1], "line", "frontier: no other is both faster and better"]];
-  if (baseline()) all.push(["currentColor", "diamond", "baseline"]);
+  if (chosen.rows.includes(baseline())) all.push(["currentColor", "diamond", "baseline"]);
   if (chosen.rows.some(row => row.failed)) all.push(["currentColor", "cross", "target missed"]);
   $("legend").replaceChildren(...all.map(([fill, mark, text]) => {
     const image = document.createElementNS("http://www.w3.org/2000/svg", "svg"), shape = document.createElementNS(image.namespaceURI, "path");
