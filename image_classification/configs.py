@@ -179,11 +179,13 @@ def imagenet_baseline() -> ImageRunConfig:
         notes="Hyper-parameters of MosaicML's MLPerf Training v2.0 open submission, ResNet-50 baseline."
         " Images are read from shards of their JPEG files. Evaluation images have the reference loader's pixels"
         " (--data.loader pillow) within rounding, and so have training crops less than twice as large as the output;"
-        " larger ones are decoded at 1/2, 1/4 or 1/8, which is another filter.",
+        " larger ones are decoded at 1/2, 1/4 or 1/8, which is another filter. bf16 in place of fp16 with a loss scale,"
+        " in all of its configs.",
         dataset="imagenet",
         global_batch=2048,
         micro_batch=256,
-        precision="fp16",
+        precision="bf16",
+        cudnn_benchmark=True,
         model=RESNET50,
         data=DataConfig(
             source="image_folder",

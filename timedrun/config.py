@@ -75,6 +75,10 @@ class RunConfig:
     """At most this many samples in one forward pass of a rank; 0: the whole local batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    tf32: bool = True
+    """CUDA: TF32 for float32 matrix products and convolutions; without effect on what autocast runs in 16 bits."""
+    cudnn_benchmark: bool = False
+    """CUDA: time cuDNN's algorithms at each new shape and keep the fastest, which may round differently in each run."""
     compile: bool = False
     """torch.compile the model during warm-up, before the clock."""
     warm_up_steps: int = 2
