@@ -22,10 +22,10 @@ NOTES: Final = {
     " for those it names. Differences are in percentage points, intervals at 95 % each, so of 62 points about three"
     " differ by chance. Regularization (mixing, cut-outs, RandAugment, SAM, stochastic depth) costs quality in a few"
     " epochs of a small network that does not overfit yet: this says nothing of long schedules.",
-    "bert_ablation": "Three seeds, one thread of a CPU whose other core was busy. The baseline is transformers' model with"
-    " sdpa attention; `topics_methods` computes the same losses without padding, so that x0.5 of it ends before the"
-    " baseline's shortest run does. Quality is the share of masked tokens that are predicted. LAMB's rate is that of"
-    " `topics_lamb`.",
+    "bert_ablation": "Three seeds, one thread of a CPU whose other core was busy. The baseline is transformers' model"
+    " with sdpa attention; `topics_methods` computes the same losses without padding, so that x0.5 of it ends before"
+    " the baseline's shortest run does. Quality is the share of masked tokens that are predicted. LAMB's rate is that"
+    " of `topics_lamb`.",
 }
 
 
