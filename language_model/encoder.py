@@ -175,9 +175,9 @@ class Bert(nn.Module):
         """
         if arguments or options:
             raise TypeError("Bert.compile takes no options: its regions are compiled for any number of rows")
-        self.compiled = True
-        for layer in self.layers:
-            layer.compiled = True
+        for module in self.modules():
+            if isinstance(module, Bert | Layer):
+                module.compiled = True
 
     def _embed(self, batch: MaskedBatch) -> Tensor:
         low_precision, hidden = self.speed_ups.low_precision_residual, self.embeddings(batch)

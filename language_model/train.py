@@ -43,8 +43,8 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
 
     if config.compile:
         if ranks.world_size > 1:
-            # DDPOptimizer's split at gradient buckets does not support varying sizes. The regions of Bert need none: the
-            # gradients of each are reduced while the next is computed.
+            # DDPOptimizer's split at gradient buckets does not support varying sizes. Bert's regions need none: the
+            # gradients of each are reduced while those of the next are computed.
             torch._dynamo.config.optimize_ddp = False
         model.compile()  # in place, so that names in state dicts do not change
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
