@@ -166,7 +166,7 @@ def cifar10_methods() -> ImageRunConfig:
             head_lr=0.67 * 500 / 128**2,
         ),
         evaluation=EvaluationConfig(target=0.9, first=5),
-        methods=(ChannelsLast(), LabelSmoothing(smoothing=0.2), Whitening()),
+        methods=(Whitening(), ChannelsLast(), LabelSmoothing(smoothing=0.2)),
     )
 
 
