@@ -24,7 +24,7 @@ from timedrun.methods import ProgressiveResizing
 from timedrun.storage.result_files import require_data_folder
 
 STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch", "read_ahead")
-MEMORY_ONLY = ("padding",)
+MEMORY_ONLY = ("padding", "padding_mode")
 SYNTHETIC_ONLY = ("synthetic_train", "synthetic_eval", "synthetic_classes")
 FIXED_SIZES = {"digits": 8, "cifar10": 32}
 """Pixels a side of the images of sources in memory."""
@@ -139,8 +139,8 @@ def unused_settings(data: DataConfig) -> list[str]:
         found.append(f"{data.source} has images of {own} px: set --data.train-size {own} --data.eval-size {own}.")
     if data.order_block < 1 or data.order_window < 1:
         found.append("data.order_block and data.order_window must be at least 1.")
-    if data.prefetch < 0 or data.workers < 0:
-        found.append("data.prefetch and data.workers must be 0 or more.")
+    if data.prefetch < 0 or data.workers < -1:
+        found.append("data.prefetch must be 0 or more, and data.workers too, or -1 for the cores of this machine.")
     return found
 
 

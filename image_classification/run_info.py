@@ -31,12 +31,7 @@ def run_info(config: ImageRunConfig, parts: Parts) -> RunInfo:
             "opt_learning_rate_warmup_epochs": config.schedule.warmup_epochs_scaled,
             "opt_learning_rate_decay_epochs": config.schedule.epochs_scaled,
             "model_parameters": sum(p.numel() for group in parts.optimizer.param_groups for p in group["params"]),
-            **precision_info(
-                config.precision,
-                parts.optimizer,
-                attention=False,
-                tf32=torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32,
-            ),
+            **precision_info(config.precision, parts.optimizer, attention=False, tf32=config.tf32),
             **data_info(config.data),
         },
         "methods": [method.name for method in config.methods],
@@ -54,7 +49,7 @@ def data_info(config: DataConfig) -> dict[str, str | int]:
         keys.DATA_LOADER: LOADERS[config.loader].description,
         keys.DATA_STORE: describe_store(config.store),
         keys.DATA_ORDER: order,
-        keys.DATA_WORKERS: config.workers,
+        keys.DATA_WORKERS: config.workers_here,
         keys.DATA_PREFETCH: config.prefetch,
     }
 

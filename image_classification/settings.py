@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-from image_classification.augmentation import Flip
+from image_classification.augmentation import Flip, PaddingMode
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
@@ -31,6 +32,8 @@ class DataConfig:
     """image_folder: pixels of the short side before the centre crop of `eval_size`."""
     padding: int = 0
     """Sources in memory: random crop after padding by this many pixels; 0: none."""
+    padding_mode: PaddingMode = "black"
+    """Sources in memory: black, or the image's own pixels mirrored at the edge."""
     flip: Flip = "random"
     """Mirror training images left to right: never, half of them at random, or each one in every other epoch."""
     mean: tuple[float, ...]
@@ -44,8 +47,9 @@ class DataConfig:
     """image_folder: the loader of stored images. pillow is the reference and reads formats folder and jpeg."""
     store: StoreConfig = field(default_factory=StoreConfig)
     """image_folder: the format of the store."""
-    workers: int = 4
-    """image_folder: decoding processes (pillow) or threads (other loaders) per rank."""
+    workers: int = -1
+    """image_folder: decoding processes (pillow) or threads (other loaders) per rank; -1: as many as each rank of the
+    node has cores, less one."""
     prefetch: int = 3
     """image_folder: batches of a rank prefetched. 0: none; a loader's workers decode ahead even so."""
     order: Literal["random", "quasi_random"] = "random"
@@ -60,6 +64,13 @@ class DataConfig:
     synthetic_train: int = 0
     synthetic_eval: int = 0
     synthetic_classes: int = 10
+
+    @property
+    def workers_here(self) -> int:
+        """Return the workers of a rank on this machine."""
+        if self.workers >= 0:
+            return self.workers
+        return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +110,7 @@ class ImageRunConfig(RunConfig):
         found = [] if any(isinstance(method, ChannelsLast) for method in self.methods) else ["+channels_last"]
         if self.data.source == "image_folder":
             cores = usable_cores()
-            numbers = sorted({max(1, cores // 2), max(1, cores - 1), cores} - {self.data.workers})
+            numbers = sorted({max(1, cores // 2), max(1, cores - 1), cores} - {self.data.workers_here})
             found += [f"data.workers {number}" for number in numbers]
         return found + super().equivalents()
 

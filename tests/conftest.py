@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 
 TESTS = Path(__file__).parent
 PUBLISHED_LOGS = "TIMEDRUN_PUBLISHED_LOGS"
@@ -22,10 +21,11 @@ PUBLISHED_LOGS = "TIMEDRUN_PUBLISHED_LOGS"
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip tests marked `gpu` without a GPU; let a pytest-xdist worker begin with the modules that start runs."""
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    for item in [item for item in items if item.get_closest_marker("gpu")]:
+        import torch  # the tests of logs and scores run without
+
+        if not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not starts_runs(item.path))
 
@@ -116,6 +116,8 @@ def torchvision() -> Iterator[ModuleType]:
     except RuntimeError:
         for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
             del sys.modules[name]
+        import torch
+
         library = torch.library.Library("torchvision", "FRAGMENT")  # must outlive every use of torchvision
         for operator in ("nms", "qnms"):
             library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

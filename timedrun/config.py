@@ -34,6 +34,12 @@ class OptimizerConfig:
     epsilon: float = 1e-8
     other_lr: float = 0.0
     """muon: peak rate of the parameters that are not hidden matrices; the benchmark chooses their optimizer."""
+    other_momentum: float = 0.0
+    """muon: momentum of those parameters under SGD; 0: `momentum`."""
+    head_lr: float = 0.0
+    """muon: peak rate of the last layer's matrix under SGD; 0: `other_lr`."""
+    unit_filters: bool = False
+    """muon: scale each hidden matrix to the Frobenius norm sqrt(rows) before every step."""
     newton_schulz_iterations: int = 5
     """muon: fewer are cheaper and orthogonalize less."""
 
@@ -75,6 +81,10 @@ class RunConfig:
     """At most this many samples in one forward pass of a rank; 0: the whole local batch."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    tf32: bool = True
+    """CUDA: TF32 for float32 matrix products and convolutions; without effect on what autocast runs in 16 bits."""
+    cudnn_benchmark: bool = False
+    """CUDA: time cuDNN's algorithms at each new shape and keep the fastest, which may round differently in each run."""
     compile: bool = False
     """torch.compile the model during warm-up, before the clock."""
     warm_up_steps: int = 2

@@ -33,14 +33,14 @@ class DaliLoader:
     """
 
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
-        """Start `config.workers` decoding threads, and as many threads that read files.
+        """Start `config.workers_here` decoding threads, and as many threads that read files.
 
         Raises:
             DataError: the folder holds no prepared images.
         """
         self.images = open_encoded(folder, "train" if train else "evaluation")
         self.train, self.seed, self.device, self.eval_resize = train, seed, device, config.eval_resize
-        self.workers, self.flip = max(1, config.workers), config.flip
+        self.workers, self.flip = max(1, config.workers_here), config.flip
         self._readers = ThreadPoolExecutor(self.workers, thread_name_prefix="dali-read")
         self._graphs: dict[int, _Graph] = {}
 

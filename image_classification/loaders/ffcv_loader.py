@@ -53,7 +53,7 @@ class FfcvLoader:
             self.images = open_beton(self.store.path, self.store.name)
             if not np.array_equal(self.images.labels, self.store.labels):
                 raise DataError(f"{self.store.path}: its labels differ from the store's index; prepare it again.")
-        self._threads = DecodePool(max(1, config.workers), device, slice_size=SLICE)
+        self._threads = DecodePool(max(1, config.workers_here), device, slice_size=SLICE)
 
     def __len__(self) -> int:
         return len(self.images)

@@ -75,7 +75,7 @@ class _Decoded(Dataset[Tensor | DataError]):
     def __init__(self, images: EncodedImages, config: DataConfig, *, train: bool, seed: int) -> None:
         self.images, self.train, self.seed, self.eval_resize = images, train, seed, config.eval_resize
         self.flip = config.flip
-        self.current = torch.full((max(1, config.workers), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self.current = torch.full((max(1, config.workers_here), 2), -1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
         """(workers, 2) process id and current sample of each worker."""
 
     def __getitem__(self, key: _Key) -> Tensor | DataError:
@@ -107,12 +107,12 @@ class PillowLoader:
     """Crop, bilinear resize and flip with Pillow: the reference pixels of the other loaders."""
 
     def __init__(self, config: DataConfig, folder: Path, device: torch.device, *, train: bool, seed: int) -> None:
-        """With 0 `config.workers` the caller decodes. Workers are forked here: `batches` may run beside other threads.
+        """With no worker the caller decodes. Workers are forked here: `batches` may run with other threads.
 
         Raises:
             DataError: no readable store in `folder`.
         """
-        self._folder, workers = folder, config.workers
+        self._folder, workers = folder, config.workers_here
         self._images = open_encoded(folder, "train" if train else "evaluation")
         self._dataset = _Decoded(self._images, config, train=train, seed=seed)
         self._plan: list[list[_Key]] = []

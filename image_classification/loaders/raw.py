@@ -69,7 +69,7 @@ class RawLoader:
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             self._shards = [torch.from_numpy(shard) for shard in self.store.shards]
         scripted(copy_crops if self.on_device else resize_crops)
-        self._threads = DecodePool(max(1, config.workers), device, slice_size=SLICE)
+        self._threads = DecodePool(max(1, config.workers_here), device, slice_size=SLICE)
 
     def __len__(self) -> int:
         return len(self.store)

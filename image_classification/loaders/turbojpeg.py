@@ -53,7 +53,7 @@ class TurboJpegLoader:
         self._images = open_encoded(folder, "train" if train else "evaluation")
         self._train, self._seed, self._eval_resize, self._flip = train, seed, config.eval_resize, config.flip
         self._buffers = ThreadBuffers()
-        self._threads = DecodePool(max(1, config.workers), device)
+        self._threads = DecodePool(max(1, config.workers_here), device)
 
     def __len__(self) -> int:
         return len(self._images)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from image_classification import image_folder
+from image_classification import image_folder, settings
 from image_classification.configs import digits_methods, imagenet_baseline, imagenet_methods, synthetic_smoke
 from image_classification.datasets import data_files, facts, preflight, unused_settings
 from image_classification.loaders import crop_kernel
@@ -80,7 +80,8 @@ def test_preflight_of_stored_images_reports_every_fault_once(prepared: dict[Form
 
 
 def test_the_run_info_names_loader_store_and_order() -> None:
-    assert data_info(imagenet_baseline().data) == {
+    data = replace(imagenet_baseline().data, workers=4)
+    assert data_info(data) == {
         keys.DATA_LOADER: "turbojpeg",
         keys.DATA_STORE: "jpeg, original size",
         keys.DATA_ORDER: "random",
@@ -92,6 +93,16 @@ def test_the_run_info_names_loader_store_and_order() -> None:
         keys.DATA_LOADER: "memory",
         keys.DATA_ORDER: "quasi_random, 64 blocks of 256 samples",
     }
+
+
+def test_workers_are_the_cores_of_a_rank_less_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "usable_cores", lambda: 16)
+    data = imagenet_baseline().data
+    assert data.workers_here == 15
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert data.workers_here == data_info(data)[keys.DATA_WORKERS] == 3
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "32")
+    assert data.workers_here == 1 and replace(data, workers=0).workers_here == 0
 
 
 def test_the_run_info_says_if_raw_crops_are_not_scripted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mlperf_logging.mllog import mllog
@@ -16,6 +15,8 @@ from mlperf_logging.mllog import mllog
 from mlevents import keys
 from mlevents.record import read
 from mlevents.runlog import EventOrderError, ResultFileExists, ResultFileGone, RunLog
+
+torch = pytest.importorskip("torch")
 
 SCALARS = st.one_of(
     st.none(),

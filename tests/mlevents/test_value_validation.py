@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from mlevents.runlog import RunLog
+
+torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize(

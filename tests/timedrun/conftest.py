@@ -1,18 +1,19 @@
 """A small real run to test the protocol with: one linear layer, a config, a log on disk."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from mlevents.runlog import RunLog
 from timedrun.benchmark import EVERYTHING, BenchmarkSpec
-from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
-from timedrun.distributed.process_group import ProcessGroup
-from timedrun.run.progress import Progress
-from timedrun.run.timed_run import TimedRun
+
+if TYPE_CHECKING:  # imported in the fixtures: the tests of scores run without torch
+    from timedrun.config import RunConfig
+    from timedrun.run.timed_run import TimedRun
 
 SPEC = BenchmarkSpec(
     title="test",
@@ -25,6 +26,8 @@ SPEC = BenchmarkSpec(
 
 def _toy_config(**changes: Any) -> RunConfig:
     """A config on a dataset `toy`, two evaluations of which the last counts."""
+    from timedrun.config import EvaluationConfig, OptimizerConfig, RunConfig
+
     values: dict[str, Any] = {
         "benchmark": "toy",
         "name": "toy_baseline",
@@ -45,6 +48,11 @@ def toy_config() -> Callable[..., RunConfig]:
 @pytest.fixture
 def make_run(tmp_path: Path) -> Callable[..., TimedRun]:
     """Builds a TimedRun of one CPU rank that logs to `result_0.txt` in the test's folder."""
+    import torch
+
+    from timedrun.distributed.process_group import ProcessGroup
+    from timedrun.run.progress import Progress
+    from timedrun.run.timed_run import TimedRun
 
     def make(config: RunConfig | None = None, spec: BenchmarkSpec = SPEC, **options: Any) -> TimedRun:
         return TimedRun(

@@ -26,6 +26,7 @@ from timedrun.run.page_cache import PathList
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo
 from timedrun.run.timed_run import TimedRun
+from timedrun.training.precision import set_backends
 
 Mode = Literal["skip", "gate", "plain", "timed", "traced"]
 """Of a step. skip: not measured; gate: not measured, after the turns of other configs; timed: divided into parts;
@@ -316,6 +317,7 @@ def profiled(
 ) -> ProfiledRun:
     """Train the steps of `plan` on this process's device; return the run with their times."""
     ranks = ProcessGroup.join(config.device)
+    set_backends(tf32=config.tf32, cudnn_benchmark=config.cudnn_benchmark)
     progress = Progress(f"{config.name} profile", shown=shown)
     run = ProfiledRun(config, benchmark.spec, ranks, plan=plan, progress=progress, data_folder=data_folder, gate=gate)
     try:

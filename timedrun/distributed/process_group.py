@@ -89,7 +89,15 @@ class ProcessGroup:
         if self.world_size == 1:
             return model
         ids = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(DDPInner(model), device_ids=ids, find_unused_parameters=find_unused_parameters)
+        # Gradients that are views of the buckets need no copies (5.4 GB a step for BERT-Large); few large buckets keep
+        # a fast network busy.
+        return DistributedDataParallel(
+            DDPInner(model),
+            device_ids=ids,
+            find_unused_parameters=find_unused_parameters,
+            gradient_as_bucket_view=True,
+            bucket_cap_mb=100,
+        )
 
     def broadcast_buffers(self, model: nn.Module) -> None:
         """Copy rank 0's buffers (batch norm statistics) to every rank, so that all evaluate the same model."""

@@ -39,6 +39,7 @@ from timedrun.run.timed_run import TimedRun
 from timedrun.storage import ledger, result_files
 from timedrun.storage.benchmark_folders import ROOT
 from timedrun.storage.result_files import ResultPaths
+from timedrun.training.precision import set_backends
 
 T = TypeVar("T")
 
@@ -72,6 +73,7 @@ def execute(benchmark: Benchmark, settings: RunConfig, options: LaunchOptions) -
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = ProcessGroup.join(settings.device)
+    set_backends(tf32=settings.tf32, cudnn_benchmark=settings.cudnn_benchmark)
     if unsupported := benchmark.spec.unsupported(settings, ranks.world_size):  # another launcher's ranks: no preflight
         raise UsageError(" ".join(unsupported))
     stop = ShutdownRequest()

@@ -17,6 +17,12 @@ WORDS = {torch.float32: "fp32", torch.bfloat16: "bfloat16", torch.float16: "fp16
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+def set_backends(*, tf32: bool, cudnn_benchmark: bool) -> None:
+    """Set torch's switches for CUDA in this process."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = cudnn_benchmark
+
+
 class Precision:
     """Autocast, backward and optimizer step for one precision; its state is the loss scale."""
 

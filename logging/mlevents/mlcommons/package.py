@@ -96,8 +96,8 @@ def _copy(folder: Path, copy: Path) -> list[str]:
 def _leads_out(link: Path, folder: Path) -> bool:
     """Return True if `link` ends outside of `folder`, or would in a copy of it (absolute links), or nowhere."""
     try:
-        return os.path.isabs(os.readlink(link)) or not link.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # a symbolic link loop
+        return os.path.isabs(os.readlink(link)) or not link.resolve(strict=True).is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # nowhere, or a loop of links (OSError since Python 3.13)
         return True
 
 

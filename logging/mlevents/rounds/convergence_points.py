@@ -45,10 +45,10 @@ def olympic_mean(progress: Sequence[float], dropped: int) -> float:
     """
     left = sorted(progress)[dropped : len(progress) - dropped]
     whole = len(left) // 8 * 8
-    total = 0.0
-    if whole:
-        s = [sum(left[start:whole:8]) for start in range(8)]
-        total = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
+    s = [0.0] * 8
+    for index, value in enumerate(left[:whole]):  # not sum(), which compensates roundings since Python 3.12
+        s[index % 8] += value
+    total = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
     for value in left[whole:]:
         total += value
     return total / len(left)

@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from image_classification.configs import imagenet_baseline
 from mlevents import keys
 from mlevents.package_checker.system_description import unanswered
 from mlevents.runlog import RunLog
-from timedrun.config import dump
-from timedrun.provenance import system
 
 WriteRun = Callable[..., Path]
 MakeSet = Callable[..., Path]
@@ -87,6 +84,10 @@ def write_run() -> WriteRun:
 @pytest.fixture
 def make_set(write_run: WriteRun) -> MakeSet:
     """Writes a whole results folder: logs of `times` in minutes and, beside each, config, system and environment."""
+
+    from image_classification.configs import imagenet_baseline  # here: the tests of scores run without torch
+    from timedrun.config import dump
+    from timedrun.provenance import system
 
     def make(folder: Path, *, times: Sequence[float] = (10.0, 11.0, 12.0, 13.0, 14.0), **logged: Any) -> Path:
         platform = logged.setdefault("platform", "1xCPU-baseline")

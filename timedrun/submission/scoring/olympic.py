@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from statistics import fmean, stdev
 
 from mlevents.rounds import BenchmarkRules
@@ -20,7 +22,7 @@ def olympic(times: Times, dropped: int) -> tuple[float, list[int]] | None:
     in rising order; None if the mean is undefined.
 
     A run without a time counts as slower than any other and must be among the dropped ones (training_rules.adoc,
-    "Benchmark Results"). Times are summed in rising order, as in mlperf_logging's result_summarizer, so that all digits
+    "Benchmark Results"). Times are added in rising order, as in mlperf_logging's result_summarizer, so that all digits
     agree.
     """
     order = sorted(range(len(times)), key=lambda index: _slowness(times[index]))
@@ -28,7 +30,13 @@ def olympic(times: Times, dropped: int) -> tuple[float, list[int]] | None:
     found = [time for index in counted if (time := times[index]) is not None]
     if not counted or len(found) < len(counted):
         return None
-    return sum(found) / len(found), order
+    return added(found) / len(found), order
+
+
+def added(values: Iterable[float]) -> float:
+    """Return the sum of `values` with a rounding after each addition, as in published scores: since Python 3.12, `sum`
+    compensates the roundings, which changes the last digits."""
+    return reduce(operator.add, values, 0.0)
 
 
 def median_window(times: Times, started_ms: Sequence[float], *, runs: int, dropped: int) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from timedrun.stdio import progress
 from timedrun.submission.announced_runs import ledger_findings
 from timedrun.submission.cost import Cost, Price, cost
 from timedrun.submission.decomposition import TimeParts, run_parts, shared_unit, time_parts
-from timedrun.submission.scoring.olympic import RunSelection, as_summarized, mean_interval, olympic, select_runs
+from timedrun.submission.scoring.olympic import RunSelection, added, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
 
@@ -270,7 +270,7 @@ def score_set(
         undisturbed_minutes=None if quiet is None else quiet[0] * scale,
         parts=time_parts(parts, unit) if unit else None,
         energies=energies,
-        energy_joules=sum(joules) / len(joules) * scale if joules and not reason else None,
+        energy_joules=added(joules) / len(joules) * scale if joules and not reason else None,
         notes=notes,
         folder=folder,
     )

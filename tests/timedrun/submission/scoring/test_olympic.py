@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from statistics import fmean, median_high
 
 import numpy as np
@@ -15,6 +16,11 @@ from timedrun.submission.scoring.olympic import as_summarized, mean_interval, me
 
 TIME = st.floats(0.01, 1e4)
 RUNS = st.lists(st.one_of(TIME, TIME, TIME, st.none()), min_size=1, max_size=14)
+
+
+def test_every_version_of_python_gives_the_digits_of_published_scores() -> None:
+    assert olympic([9.9, 0.1, 0.2, 0.3, 0.01], dropped=1) == ((0.1 + 0.2 + 0.3) / 3, [4, 1, 2, 3, 0])
+    assert (0.1 + 0.2 + 0.3) / 3 == 0.20000000000000004 != math.fsum([0.1, 0.2, 0.3]) / 3  # as sum() since 3.12
 
 
 @settings(max_examples=80)
