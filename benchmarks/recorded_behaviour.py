@@ -82,7 +82,10 @@ RUNS = [
         Run("language_model", "wikipedia_small", config, WIKIPEDIA, 1, "wikipedia")
         for config in ("baseline", "methods")
     ),
-    *(Run("image_classification", "cifar10", config, CIFAR10, 1, "cifar10") for config in ("baseline", "methods")),
+    *(
+        Run("image_classification", "cifar10", config, CIFAR10, 1, "cifar10")
+        for config in ("resnet20_baseline", "resnet20_methods")
+    ),
 ]
 
 

@@ -16,6 +16,9 @@ Flip = Literal["none", "random", "alternating"]
 """Mirroring of training images: never; half of them, drawn in each epoch; half of them in the first epoch and from then
 on the other half in every epoch, so that two epochs show both sides of each image (Jordan 2024, arXiv 2404.00498)."""
 
+PaddingMode = Literal["black", "reflect"]
+"""Pixels around an image before a random crop: 0, or its own, mirrored at the edge."""
+
 
 def flips(flip: Flip, seed: int, epoch: int, indices: Indices, drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Return (n,) True for each sample to mirror left to right in `epoch`, from 1.
@@ -30,9 +33,16 @@ def flips(flip: Flip, seed: int, epoch: int, indices: Indices, drawn: npt.NDArra
 
 
 def pad_crop_flip(
-    images: Tensor, indices: npt.NDArray[np.int64], *, seed: int, epoch: int, padding: int, flip: Flip
+    images: Tensor,
+    indices: npt.NDArray[np.int64],
+    *,
+    seed: int,
+    epoch: int,
+    padding: int,
+    flip: Flip,
+    padding_mode: PaddingMode = "black",
 ) -> Tensor:
-    """Pad with `padding` black pixels, crop at a random position (He et al. 2015, 4.2), mirror as `flips` says.
+    """Pad with `padding` pixels, crop at a random position (He et al. 2015, 4.2), mirror as `flips` says.
 
     Args:
         images: (N, C, H, W) of any dtype, 0 for black. indices: (N,) their sample numbers.
@@ -43,7 +53,12 @@ def pad_crop_flip(
         span = 2 * padding + 1
         top = torch.from_numpy((draws[:, 0] * span).astype(np.int64)).to(images.device)
         left = torch.from_numpy((draws[:, 1] * span).astype(np.int64)).to(images.device)
-        padded = torch.nn.functional.pad(images, (padding,) * 4)
+        if padding_mode == "reflect":
+            mirror = torch.arange(-padding, height + padding).abs()
+            mirror = torch.minimum(mirror, 2 * (height - 1) - mirror).to(images.device)
+            padded = images.index_select(2, mirror).index_select(3, mirror)
+        else:
+            padded = torch.nn.functional.pad(images, (padding,) * 4)
         rows = top[:, None] + torch.arange(height, device=images.device)
         columns = left[:, None] + torch.arange(width, device=images.device)
         flat = (rows[:, :, None] * padded.shape[3] + columns[:, None, :]).view(count, 1, -1).expand(-1, channels, -1)

@@ -189,7 +189,15 @@ class ImageBatches:
         the batch is finished on the training device, let the methods change it."""
         config, images, finish = self.config, batch.images, batch.finish
         if config.source != "image_folder" and (config.padding or config.flip != "none"):
-            images = pad_crop_flip(images, part, seed=self.seed, epoch=epoch, padding=config.padding, flip=config.flip)
+            images = pad_crop_flip(
+                images,
+                part,
+                seed=self.seed,
+                epoch=epoch,
+                padding=config.padding,
+                flip=config.flip,
+                padding_mode=config.padding_mode,
+            )
         return replace(
             batch,
             images=images,

@@ -24,7 +24,7 @@ from timedrun.methods import ProgressiveResizing
 from timedrun.storage.result_files import require_data_folder
 
 STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch", "read_ahead")
-MEMORY_ONLY = ("padding",)
+MEMORY_ONLY = ("padding", "padding_mode")
 SYNTHETIC_ONLY = ("synthetic_train", "synthetic_eval", "synthetic_classes")
 FIXED_SIZES = {"digits": 8, "cifar10": 32}
 """Pixels a side of the images of sources in memory."""

@@ -1,23 +1,25 @@
-"""Residual networks: ResNet-18/50/101 v1.5 for ImageNet and small ones for 32x32 and 8x8 images."""
+"""Networks of a config: ResNet-18/50/101 v1.5 for ImageNet, small ones for 32x32 and 8x8 images, a plain one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from image_classification.plain_network import PlainNetwork, initialize_as_identity
 from timedrun.run.train_state import seed_everything
 from timedrun.training.initialisation import Initialisation, initialize
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Settings of a residual network. State dicts have torchvision's names for the layers that torchvision has."""
+    """Settings of a network. State dicts have torchvision's names for the layers that torchvision has."""
 
-    block: Literal["basic", "bottleneck"]
-    layers: tuple[int, ...]
+    block: Literal["basic", "bottleneck", "plain"]
+    """basic, bottleneck: of a residual network; plain: PlainNetwork, of which layers and stem say nothing."""
+    layers: tuple[int, ...] = ()
     """Blocks in each stage."""
     widths: tuple[int, ...] = (64, 128, 256, 512)
     """Inner channels of each stage; a bottleneck's output has four times as many."""
@@ -30,7 +32,8 @@ class ModelConfig:
     initialisation: Initialisation = "kaiming_bn_uniform"
     """torch: the layers' own; kaiming: normal, fan-in, for convolutions and classifier; kaiming_bn_uniform: batch norm
     scales uniform in [0, 1) as well, as in MosaicML's 2022 runs; torchvision: normal, fan-out, for convolutions alone;
-    torchvision_zero_residual: the last batch norm of each block starts at zero as well."""
+    torchvision_zero_residual: the last batch norm of each block starts at zero as well; identity: of a plain network,
+    filters that pass their channel on."""
 
 
 RESNET50 = ModelConfig(block="bottleneck", layers=(3, 4, 6, 3))
@@ -41,6 +44,10 @@ CIFAR10_MODEL = ModelConfig(
 RESNET8 = ModelConfig(
     block="basic", layers=(1, 1, 1), widths=(16, 32, 64), stem="imagenet", classes=10, initialisation="kaiming"
 )
+CIFAR10_PLAIN = ModelConfig(
+    block="plain", widths=(64, 128, 128), stem="small", classes=10, batch_norm_momentum=0.4, initialisation="identity"
+)
+AIRBENCH = replace(CIFAR10_PLAIN, widths=(64, 256, 256))
 DIGITS_MODEL = ModelConfig(
     block="basic", layers=(1, 1, 1), widths=(16, 32, 64), stem="small", channels=1, classes=10, initialisation="kaiming"
 )
@@ -139,8 +146,16 @@ class ResNet(nn.Module):
         return logits
 
 
-def build_model(config: ModelConfig, seed: int) -> ResNet:
+def build_model(config: ModelConfig, seed: int) -> ResNet | PlainNetwork:
     """Build the network with weights that depend on `seed` only."""
+    if config.block == "plain":
+        seed_everything(seed)
+        plain = PlainNetwork(config.channels, config.classes, config.widths, config.batch_norm_momentum)
+        if config.initialisation == "identity":
+            initialize_as_identity(plain)
+        else:
+            initialize(plain, config.initialisation)
+        return plain
     if len(config.layers) != len(config.widths):
         raise ValueError(f"model has {len(config.layers)} stages in layers but {len(config.widths)} in widths")
     seed_everything(seed)

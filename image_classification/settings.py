@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
-from image_classification.augmentation import Flip
+from image_classification.augmentation import Flip, PaddingMode
 from image_classification.loaders.loader import LoaderName
 from image_classification.model import ModelConfig
 from image_classification.stores.manifest import StoreConfig
@@ -32,6 +32,8 @@ class DataConfig:
     """image_folder: pixels of the short side before the centre crop of `eval_size`."""
     padding: int = 0
     """Sources in memory: random crop after padding by this many pixels; 0: none."""
+    padding_mode: PaddingMode = "black"
+    """Sources in memory: black, or the image's own pixels mirrored at the edge."""
     flip: Flip = "random"
     """Mirror training images left to right: never, half of them at random, or each one in every other epoch."""
     mean: tuple[float, ...]

@@ -37,7 +37,10 @@ def train(config: ImageRunConfig, run: TimedRun) -> None:
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
     if config.compile:
-        model.compile()  # in place, so that names in state dicts do not change
+        # Inductor lays convolutions out for tensor cores for static shapes only: each input size is compiled, in the
+        # warm-up; progressive resizing alone may have 13, in training and where samples are selected.
+        torch._dynamo.config.recompile_limit = 64
+        model.compile(dynamic=False)  # in place, so that names in state dicts do not change
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
 

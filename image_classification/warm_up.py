@@ -14,6 +14,7 @@ from image_classification.build import Parts
 from image_classification.configs import ImageRunConfig
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.methods import stack
+from timedrun.training import sampling
 
 
 def train_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[tuple[int, int, Batch]]:
@@ -69,10 +70,13 @@ def _changes(shape: Callable[[int], torch.Size], first: int, last: int) -> Itera
 
 
 def evaluation_batches(config: ImageRunConfig, parts: Parts, ranks: ProcessGroup) -> Iterator[Batch]:
-    """Yield one evaluation batch of noise if the run warms up."""
+    """Yield a batch of noise of every size of this rank's evaluation batches if the run warms up: the last one has the
+    samples that are left."""
     if config.warm_up_steps:
-        count = max(1, config.data.eval_batch // ranks.world_size)
-        yield Batch(*_noise(ranks, count, parts.facts.channels, config.data.eval_size), count)
+        samples = len(sampling.evaluation_part(parts.facts.eval_samples, ranks.rank, ranks.world_size))
+        whole = max(1, config.data.eval_batch // ranks.world_size)
+        for count in {min(whole, samples), samples % whole} - {0}:
+            yield Batch(*_noise(ranks, count, parts.facts.channels, config.data.eval_size), count)
 
 
 def _noise(ranks: ProcessGroup, count: int, channels: int, size: int) -> tuple[Tensor, Tensor]:

@@ -20,8 +20,7 @@ from timedrun.errors import UsageError
 Attend = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 """Queries, keys, values (T, heads, head width) and a dropout probability -> (T, heads, head width).
 
-Rows after a sequence's length, or after the last sequence, are padding: their output is finite and unspecified and
-never affects another row.
+Rows after a sequence's length are padding: their output is finite and unspecified and never affects another row.
 """
 
 AUTO = "auto"
@@ -29,14 +28,14 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 def boundaries(batch: MaskedBatch) -> Tensor:
-    """Return (2 B + 2,) int32 boundaries that cut the rows into alternating true tokens and padding.
-
-    To a kernel each piece is a sequence, so padding attends to padding only. Needs no host synchronization.
+    """Return the int32 boundaries that cut the rows into the pieces of a kernel: of an unpadded batch its sequences,
+    (B + 1,); of a padded one true tokens and padding in turn, (2 B + 1,), so that padding attends to padding only.
+    Needs no host synchronization.
     """
+    if not batch.padded:
+        return batch.offsets
     start = batch.offsets[:-1]
-    cuts = torch.stack((start, start + batch.lengths), 1).flatten()
-    end = torch.full_like(batch.offsets[:1], batch.tokens.numel())
-    return torch.cat((cuts, batch.offsets[-1:], end)).int()
+    return torch.cat((torch.stack((start, start + batch.lengths), 1).flatten(), batch.offsets[-1:])).int()
 
 
 def padded_rows(batch: MaskedBatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -263,7 +262,3 @@ def choose(name: str, device: torch.device, dtype: torch.dtype, dropout: float =
     if reason := obstacle(name, device, dtype, dropout):
         raise UsageError(f"attention '{name}' cannot be used: {reason}. Use '{best}', or 'auto'.")
     return name
-
-
-# Code is compiled for one device and precision, so the choice is a constant in it.
-torch.compiler.assume_constant_result(choose)  # type: ignore[no-untyped-call]

@@ -35,7 +35,7 @@ class MaskedBatch:
     """Maximum sequence length, constant over a run so that shapes and kernels do not depend on the batch."""
     padded: bool
     row_multiple: int
-    """Upper bound, exclusive, of the padding rows after the last sequence."""
+    """Upper bound, exclusive, of the rows of the sequence of padding that ends an unpadded batch."""
     global_samples: int
     """Sequences of the optimizer step over all ranks and micro-batches."""
     global_masked: int
@@ -64,8 +64,8 @@ def collate(
     """Collate sequences into one batch on the CPU, in pinned memory with `pin`.
 
     Padded, each sequence has `longest` rows. Unpadded, sequences are concatenated and filled up to a multiple of
-    `row_multiple` rows. The filler is a sequence of padding tokens; it is added even if it is empty, because compiled
-    code must see one number of sequences.
+    `row_multiple` rows. The filler is a sequence of padding tokens; it is added even if it is empty, so that the number
+    of sequences is the same in every batch.
     """
     lengths = sequences.lengths
     starts = np.concatenate([[0], np.cumsum(lengths)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.nn import functional
 
 from language_model.attention import BACKENDS, Attend, choose
 from language_model.collator import MaskedBatch
-from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu
+from language_model.fused import dense_gelu_dense, dropout_add_layer_norm, gelu, region
 from language_model.settings import BertArchitecture, SpeedUps
 from language_model.weights import check, initial_weights, to_own
 
@@ -36,13 +37,12 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Query, key, value and output projections around an attention backend."""
+    """Query, key and value projections; output projection and norm, which `Layer.finish` applies."""
 
     def __init__(self, architecture: BertArchitecture, fused_qkv: bool) -> None:
         super().__init__()
         hidden = architecture.hidden
-        self.heads, self.dropout = architecture.heads, architecture.dropout
-        self.fused = fused_qkv
+        self.heads, self.fused = architecture.heads, fused_qkv
         if fused_qkv:
             self.qkv = nn.Linear(hidden, 3 * hidden)
         else:
@@ -50,14 +50,14 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(hidden, hidden)
         self.norm = nn.LayerNorm(hidden, architecture.layer_norm_epsilon)
 
-    def forward(self, hidden: Tensor, attend: Attend) -> Tensor:
-        """(T, hidden) -> (T, hidden): attention before the output projection."""
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(T, hidden) -> queries, keys and values (T, heads, head width)."""
         rows = hidden.shape[0]
         if self.fused:
             q, k, v = self.qkv(hidden).view(rows, 3, self.heads, -1).unbind(1)
         else:
             q, k, v = (part(hidden).view(rows, self.heads, -1) for part in (self.query, self.key, self.value))
-        return attend(q, k, v, self.dropout if self.training else 0.0).reshape(rows, -1)
+        return q, k, v
 
 
 class FeedForward(nn.Module):
@@ -80,6 +80,11 @@ class FeedForward(nn.Module):
         return result
 
 
+def part(function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
+    """Return `function`, or its `region`."""
+    return region(function) if compiled else function
+
+
 class Layer(nn.Module):
     """A post-layer-norm encoder layer."""
 
@@ -89,10 +94,18 @@ class Layer(nn.Module):
         self.feed_forward = FeedForward(architecture)
         self.dropout = architecture.dropout
         self.speed_ups = speed_ups
+        self.compiled = False
 
     def forward(self, hidden: Tensor, attend: Attend, rows: Tensor | None = None) -> Tensor:
         """(T, hidden) -> (T, hidden), or (M, hidden) if only `rows` (M,) are computed after attention."""
-        mixed = self.attention(hidden, attend)
+        q, k, v = part(SelfAttention.forward, self.compiled)(self.attention, hidden)
+        mixed = attend(q, k, v, self.dropout if self.training else 0.0)
+        finished: Tensor = part(Layer.finish, self.compiled)(self, mixed, hidden, rows)
+        return finished
+
+    def finish(self, mixed: Tensor, hidden: Tensor, rows: Tensor | None) -> Tensor:
+        """Compute the layer after its attention, which returned `mixed` (T, heads, head width)."""
+        mixed = mixed.reshape(hidden.shape)
         if rows is not None:
             mixed, hidden = mixed.index_select(0, rows), hidden.index_select(0, rows)
         hidden = self._add_norm(self.attention.output(mixed), hidden, self.attention.norm)
@@ -115,6 +128,12 @@ def layer_norm(x: Tensor, norm: nn.LayerNorm, low_precision: bool) -> Tensor:
         return result
     with torch.autocast(x.device.type, enabled=False):
         return functional.layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)
+
+
+def matmul_dtype(like: Tensor) -> torch.dtype:
+    """Return the dtype of matrix products of `like`: autocast's where it is enabled."""
+    kind = like.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
 
 
 class Head(nn.Module):
@@ -145,20 +164,34 @@ class Bert(nn.Module):
         self.embeddings = Embeddings(architecture, -(-architecture.vocabulary // multiple) * multiple)
         self.layers = nn.ModuleList(Layer(architecture, speed_ups) for _ in range(architecture.layers))
         self.head = Head(architecture)
+        self.compiled = False
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Compile the regions before, between and after attention, in place, each for any number of rows.
+
+        All layers share their two regions, so that tracing takes the time of one layer, and DistributedDataParallel
+        reduces a layer's gradients while those of the layers before it are computed. No region holds the attention: its
+        kernels are not generated by the compiler, and the plan of some depends on the lengths of the sequences.
+        """
+        if arguments or options:
+            raise TypeError("Bert.compile takes no options: its regions are compiled for any number of rows")
+        for module in self.modules():
+            if isinstance(module, Bert | Layer):
+                module.compiled = True
+
+    def _embed(self, batch: MaskedBatch) -> Tensor:
+        low_precision, hidden = self.speed_ups.low_precision_residual, self.embeddings(batch)
+        if low_precision:
+            hidden = hidden.to(matmul_dtype(hidden))
+        hidden = layer_norm(hidden, self.embeddings.norm, low_precision)
+        return functional.dropout(hidden, self.architecture.dropout, self.training)
 
     def hidden(self, batch: MaskedBatch) -> Tensor:
         """Return (T, hidden) states after the last layer; with `last_layer_subset` (M, hidden), at masked rows."""
-        device, low_precision = batch.tokens.device, self.speed_ups.low_precision_residual
-        dtype = self.embeddings.word.weight.dtype
-        if torch.is_autocast_enabled(device.type):
-            dtype = torch.get_autocast_dtype(device.type)
-        backend = choose(self.speed_ups.attention, device, dtype, self.architecture.dropout)
+        words = self.embeddings.word.weight
+        backend = choose(self.speed_ups.attention, words.device, matmul_dtype(words), self.architecture.dropout)
         attend = BACKENDS[backend](batch)
-        hidden = self.embeddings(batch)
-        if low_precision:
-            hidden = hidden.to(dtype)
-        hidden = layer_norm(hidden, self.embeddings.norm, low_precision)
-        hidden = functional.dropout(hidden, self.architecture.dropout, self.training)
+        hidden = part(Bert._embed, self.compiled)(self, batch)
         for layer in self.layers[:-1]:
             hidden = layer(hidden, attend)
         last: Tensor = self.layers[-1](hidden, attend, batch.masked if self.speed_ups.last_layer_subset else None)
@@ -168,9 +201,7 @@ class Bert(nn.Module):
         scores: Tensor = self.head(hidden, self.embeddings.word.weight, self.speed_ups.low_precision_residual)
         return scores
 
-    def forward(self, batch: MaskedBatch) -> Tensor:
-        """Return the cross-entropy summed over the masked tokens, a 0-dimensional tensor."""
-        hidden = self.hidden(batch)
+    def _loss(self, hidden: Tensor, batch: MaskedBatch) -> Tensor:
         if self.speed_ups.last_layer_subset:
             labels = batch.labels
         elif self.speed_ups.masked_head:
@@ -179,16 +210,24 @@ class Bert(nn.Module):
             labels = torch.full_like(batch.tokens, -100).index_copy(0, batch.masked, batch.labels)
         return functional.cross_entropy(self._scores(hidden).float(), labels, ignore_index=-100, reduction="sum")
 
-    @torch.no_grad()
-    def count_correct(self, batch: MaskedBatch) -> Tensor:
-        """Return the number of masked tokens whose highest score is the label's, a 0-dimensional int64 tensor."""
-        hidden = self.hidden(batch)
+    def _correct(self, hidden: Tensor, batch: MaskedBatch) -> Tensor:
         if not self.speed_ups.last_layer_subset and self.speed_ups.masked_head:
             hidden = hidden.index_select(0, batch.masked)
         scores = self._scores(hidden)
         if not self.speed_ups.last_layer_subset and not self.speed_ups.masked_head:
             scores = scores.index_select(0, batch.masked)
         return (scores.argmax(-1) == batch.labels).sum()
+
+    def forward(self, batch: MaskedBatch) -> Tensor:
+        """Return the cross-entropy summed over the masked tokens, a 0-dimensional tensor."""
+        loss: Tensor = part(Bert._loss, self.compiled)(self, self.hidden(batch), batch)
+        return loss
+
+    @torch.no_grad()
+    def count_correct(self, batch: MaskedBatch) -> Tensor:
+        """Return the number of masked tokens whose highest score is the label's, a 0-dimensional int64 tensor."""
+        correct: Tensor = part(Bert._correct, self.compiled)(self, self.hidden(batch), batch)
+        return correct
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load a copy of `weights`, under transformers' names. Raises DataError if any does not fit; see `check`."""

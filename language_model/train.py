@@ -42,7 +42,9 @@ def train(config: BertRunConfig, run: TimedRun) -> None:
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
     if config.compile:
-        if ranks.world_size > 1:  # DDPOptimizer's split at gradient buckets does not support varying sizes
+        if ranks.world_size > 1:
+            # DDPOptimizer's split at gradient buckets does not support varying sizes. Bert's regions need none: the
+            # gradients of each are reduced while those of the next are computed.
             torch._dynamo.config.optimize_ddp = False
         model.compile()  # in place, so that names in state dicts do not change
     parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)

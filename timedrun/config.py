@@ -34,6 +34,12 @@ class OptimizerConfig:
     epsilon: float = 1e-8
     other_lr: float = 0.0
     """muon: peak rate of the parameters that are not hidden matrices; the benchmark chooses their optimizer."""
+    other_momentum: float = 0.0
+    """muon: momentum of those parameters under SGD; 0: `momentum`."""
+    head_lr: float = 0.0
+    """muon: peak rate of the last layer's matrix under SGD; 0: `other_lr`."""
+    unit_filters: bool = False
+    """muon: scale each hidden matrix to the Frobenius norm sqrt(rows) before every step."""
     newton_schulz_iterations: int = 5
     """muon: fewer are cheaper and orthogonalize less."""
 

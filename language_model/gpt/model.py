@@ -189,6 +189,19 @@ def build_model(config: GptConfig, seed: int) -> Gpt2 | Decoder:
     return Gpt2(config) if config.implementation == "gpt2" else Decoder(config)
 
 
+class NextTokenLoss(nn.Module):
+    """The summed loss of `model`. torch.compile computes it from the logits in one kernel, without a float32 copy of
+    them in memory, if it compiles both together; no state dict has the name of this module."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """(B, L) tokens and (B, L) following ones -> 0-dimensional loss in nats."""
+        return token_losses(self.model(tokens), targets)
+
+
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the cross-entropy in nats, summed over all tokens, of logits (B, L, K) for targets (B, L), in float32."""
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")

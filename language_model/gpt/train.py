@@ -10,7 +10,7 @@ from language_model.gpt.batches import TokenBatch, TokenBatches, open_batches
 from language_model.gpt.build import build
 from language_model.gpt.configs import GptRunConfig
 from language_model.gpt.datasets import facts, open_store
-from language_model.gpt.model import token_losses
+from language_model.gpt.model import NextTokenLoss, token_losses
 from language_model.gpt.run_info import run_info
 from timedrun.distributed.process_group import ProcessGroup
 from timedrun.errors import UsageError
@@ -36,9 +36,10 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
     seed_everything(sampling.stream_seed(config.seed, "training", ranks.rank))  # dropout differs between ranks
     run.track(model=model, optimizer=optimizer, methods=methods, precision=precision)
 
+    summed = NextTokenLoss(model)
     if config.compile:
-        model.compile()  # in place, so that names in state dicts do not change
-    parallel = ranks.wrap(model, find_unused_parameters=methods.skips_parameters)
+        summed.compile()
+    parallel = ranks.wrap(summed, find_unused_parameters=methods.skips_parameters)
     run.straggler.attach(parallel)
 
     def step(batch: TokenBatch, *, number: int) -> Tensor:
@@ -57,9 +58,8 @@ def train(config: GptRunConfig, run: TimedRun) -> None:
             for place, (tokens, following) in enumerate(pieces, 1):
                 with ranks.accumulate(parallel, last=reduced and place == len(pieces)):
                     with precision.autocast():
-                        logits = parallel(tokens)
-                    # All ranks have the same number of tokens, so DDP's mean over ranks is the mean over all tokens.
-                    loss = token_losses(logits, following) / targets.numel()
+                        # All ranks have the same number of tokens, so DDP's mean over ranks is that over all tokens.
+                        loss = parallel(tokens, following) / targets.numel()
                     precision.backward(loss)
                 total += loss.detach()
             return total
@@ -95,7 +95,7 @@ def sum_losses(model: nn.Module, batch: TokenBatch, precision: Precision) -> Ten
     """Return the sum of the losses in nats of all tokens of `batch`."""
     with torch.inference_mode():
         with precision.autocast():
-            logits = model.forward(batch.inputs)  # uncompiled: the split's last sequence has its own length
+            logits = model(batch.inputs)  # uncompiled: the split's last sequence has its own length
         return token_losses(logits, batch.targets)
 
 

@@ -122,6 +122,9 @@ RESUMED: Final = "resumed"
 PAGE_CACHE_RESIDENT: Final = "page_cache_resident"  # share, 0..1, of the data's files in rank 0's node's page cache
 COLD_START: Final = "cold_start"  # excess time of the first epoch or block over the median later one
 SLOW_RANK: Final = "slow_rank"  # straggler; metadata: seconds per step of this rank and of the median rank
+# torch.compile compiled on the clock, for a shape that the warm-up had not covered; value: how often, over all ranks;
+# metadata: seconds on the slowest rank, and the first reason.
+RECOMPILED: Final = "recompiled"
 FAULT: Final = "fault"  # an injected fault; the run is not a valid result
 # Saved during the timed run; value: optimizer steps done; metadata: seconds it took, and the reason if saving failed.
 CHECKPOINT: Final = "checkpoint"

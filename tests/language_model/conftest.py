@@ -58,7 +58,7 @@ def lively() -> Callable[[BertArchitecture], dict[str, Tensor]]:
 
 @pytest.fixture
 def make_batch() -> BatchMaker:
-    """Return a function for batches of the same random sequences, padded or not, with `filler` rows at the end."""
+    """Return a function for batches of the same random sequences, padded or not, then `filler` rows."""
 
     def make(
         architecture: BertArchitecture, lengths: Sequence[int], *, padded: bool, filler: int = 0, seed: int = 0
@@ -77,6 +77,9 @@ def make_batch() -> BatchMaker:
         batch = collate(sequences, longest=architecture.positions, padded=padded, **totals)
         rest = torch.zeros(filler, dtype=torch.int64)
         rows = {name: torch.cat((getattr(batch, name), rest)) for name in ("tokens", "segments", "positions")}
+        if filler:
+            rows["offsets"] = torch.cat((batch.offsets, batch.offsets[-1:] + filler))
+            rows["lengths"] = torch.cat((batch.lengths, torch.tensor([filler], dtype=torch.int32)))
         return replace(batch, **rows)
 
     return make

@@ -67,7 +67,7 @@ def choose(
     def changed(names: Sequence[str]) -> dict[str, Any]:
         return {name: value for change in names for name, value in changes[change].items()}
 
-    def measured(settings: Mapping[str, dict[str, Any]]) -> tuple[dict[str, StepTimes], dict[str, str]]:
+    def measured(settings: Mapping[str, dict[str, Any]], _: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
         return step_times({name: partial(build, **one) for name, one in settings.items()}, chunks, monotonic)
 
     def setting(change: str) -> str:

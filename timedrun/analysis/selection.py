@@ -10,6 +10,7 @@ from timedrun.analysis.step_times import StepSpeedUp, StepTimes, speed_up
 from timedrun.errors import TimedrunError
 
 Settings = TypeVar("Settings")
+UNTRIED: Final = "not measured before the time was over"
 GIVEN: Final = "given"
 CHOSEN: Final = "chosen"
 
@@ -26,7 +27,7 @@ class Evidence:
     loss: float | None = None
     """Largest relative difference of a loss from the given settings', of the change alone."""
     kept: bool = False
-    reason: str = "not tried"
+    reason: str = UNTRIED
 
 
 @dataclass
@@ -87,11 +88,13 @@ class Selector(Generic[Settings]):
         given: the settings to start from. changes: names in the order in which they can be applied.
         changed: return the given settings with some of the changes; raise ValueError or TimedrunError if they do not
             fit together.
-        measured: measure settings by any names in turns; return their times and the reasons of those that failed.
+        measured: measure settings by any names in turns; return their times and the reasons of those that failed. The
+            second argument is True in the search, False for the last measurement, which no time limit should end.
         setting: return the name of the setting of a change: of several changes of one, at most one is kept.
         slow_starts: changes whose warm-up takes long, such as compiling: tried last, with the rest only.
         tolerance: relative difference of a loss that rounding explains.
         together: settings in memory at once, the given ones included.
+        expired: return True once the search's time is over: what has not been measured by then is left out.
     """
 
     def __init__(
@@ -99,18 +102,19 @@ class Selector(Generic[Settings]):
         given: Settings,
         changes: Sequence[str],
         changed: Callable[[Sequence[str]], Settings],
-        measured: Callable[[Mapping[str, Settings]], tuple[dict[str, StepTimes], dict[str, str]]],
+        measured: Callable[[Mapping[str, Settings], bool], tuple[dict[str, StepTimes], dict[str, str]]],
         *,
         setting: Callable[[str], str] = str,
         slow_starts: Iterable[str] = (),
         tolerance: float,
         together: int = 8,
         shown: Callable[[str], object] = lambda text: None,
+        expired: Callable[[], bool] = lambda: False,
     ) -> None:
         self.given, self.changed, self.measured, self.setting = given, changed, measured, setting
         self.slow_starts = [change for change in changes if change in set(slow_starts)]
         self.changes = [change for change in changes if change not in self.slow_starts]
-        self.tolerance, self.together, self.shown = tolerance, together, shown
+        self.tolerance, self.together, self.shown, self.expired = tolerance, together, shown, expired
         self.evidence = {change: Evidence(change) for change in [*self.changes, *self.slow_starts]}
         self.losses: tuple[float, ...] = ()
         self.out: set[str] = set()
@@ -131,7 +135,7 @@ class Selector(Generic[Settings]):
             return Selection(self.given, self.evidence)
         self.shown("the given and the chosen settings")
         chosen = self.changed(kept)
-        times, failed = self.measured({GIVEN: self.given, CHOSEN: chosen})
+        times, failed = self.measured({GIVEN: self.given, CHOSEN: chosen}, False)
         if failed:
             raise ValueError("; ".join(f"{name} settings: {reason}" for name, reason in failed.items()))
         gain = speed_up(times[GIVEN], times[CHOSEN])
@@ -156,6 +160,9 @@ class Selector(Generic[Settings]):
                 problem = self._loss_problem(times)
                 one.reason = f"it changes the loss: {problem}" if problem else ""
             if one.reason:
+                self.out.add(change)
+        for change in settings:
+            if self.evidence[change].reason == UNTRIED:
                 self.out.add(change)
 
     def _combined(self) -> list[str]:
@@ -192,13 +199,19 @@ class Selector(Generic[Settings]):
                 rivals[CHOSEN] = self.changed(before)
             self.shown(f"{len(combined)} changes together, and without each in turn")
             gains: dict[str, StepSpeedUp] = {}
+            failed: dict[str, str] = {}
             for change, base, times in self._in_turns(self.changed(combined), rivals, "combined"):
                 if problem := self._loss_problem(base):
                     raise ValueError(f"together, the changes {', '.join(combined)} change the loss: {problem}")
-                if not isinstance(times, str):
+                if isinstance(times, str):
+                    failed[change] = f"it fails: {times}"
+                else:
                     gains[change] = speed_up(times, base)
             dropped = [change for change in before if change not in combined]
-            if (over_before := gains.pop(CHOSEN, None)) and over_before.high < 1:
+            over_before = gains.pop(CHOSEN, None)
+            if before and over_before is None:  # the time was over
+                return before
+            if over_before and over_before.high < 1:
                 for change in dropped:
                     self.evidence[change].reason = "no difference shown alone, but faster with the rest"
                 if one_by_one or len(dropped) == 1:
@@ -210,7 +223,9 @@ class Selector(Generic[Settings]):
                 self.evidence[change].within, self.evidence[change].reason = gain, self._gain_problem(gain)
                 if self.evidence[change].reason:
                     useless.append(change)
-            if not useless:
+            if not useless or self.expired():
+                for change in rivals.keys() & set(combined) - gains.keys():
+                    self.evidence[change].reason = f"without it {failed.get(change, UNTRIED)}"
                 return combined
             useless = useless[:1] if one_by_one else useless
             before, combined = combined, [change for change in combined if change not in useless]
@@ -234,6 +249,8 @@ class Selector(Generic[Settings]):
                 tried = self.changed([*kept, change])
             except (ValueError, TimedrunError) as error:
                 one.reason = str(error)
+                continue
+            if self.expired():
                 continue
             self.shown(f"{change}, with the rest")
             for _, base, times in self._in_turns(self.changed(kept), {change: tried}, "kept"):
@@ -259,8 +276,10 @@ class Selector(Generic[Settings]):
         size = max(1, self.together - 1)
         for first in range(0, len(names), size):
             group = {other: others[other] for other in names[first : first + size]}
-            times, failed = self.measured({name: base, **group})
+            times, failed = self.measured({name: base, **group}, True)
             if name not in times:
+                if self.expired():
+                    return
                 raise ValueError(f"the {name} settings cannot be measured: {failed[name]}")
             for other in group:
                 yield other, times[name], times[other] if other in times else failed[other]

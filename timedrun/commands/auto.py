@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -48,10 +49,14 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
     for problem in checks.load_problems(before, arguments.threads):
         stdio.message(f"timedrun auto: warning: {problem}")
 
-    def measured(configs: Mapping[str, RunConfig]) -> tuple[dict[str, StepTimes], dict[str, str]]:
-        left = 60 * arguments.minutes - (time.monotonic() - started)
+    def left() -> float:
+        """Return the seconds left for the search."""
+        return float(60 * arguments.minutes - (time.monotonic() - started))
+
+    def measured(configs: Mapping[str, RunConfig], limited: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
+        seconds = left() if limited else math.inf
         folder, threads = arguments.data_folder, arguments.threads or 0
-        return step_times(benchmark.name, configs, STEPS, data_folder=folder, threads=threads, seconds=left)
+        return step_times(benchmark.name, configs, STEPS, data_folder=folder, threads=threads, seconds=seconds)
 
     asked = [name for name in TOLERANCE if f"precision {name}" in arguments.tried]
     found = Selector(
@@ -63,6 +68,7 @@ def auto(arguments: argparse.Namespace, rest: list[str]) -> ExitCode:
         slow_starts=SLOW_STARTS,
         tolerance=max(TOLERANCE[name] for name in (config.precision, *asked)),
         together=2 if choose_device(config.device).type == "cuda" else 16,
+        expired=lambda: left() <= 0,
         shown=lambda text: stdio.stage(f"timedrun auto: {text}", terminal_only=False),
     ).run()
     stdio.stage("")

@@ -328,7 +328,7 @@ def add_auto(parser: ArgumentParser) -> None:
     parser.add_argument("--epochs", type=positive, default=0, help="-O2: budget (default: the config's own schedule)")
     tried = "further changes to measure, such as 'precision bf16' or 'data.loader raw'"
     parser.add_argument("--try", nargs="+", default=[], dest="tried", metavar="CHANGE", help=tried)
-    parser.add_argument("--minutes", type=_above_zero, default=10.0, help="time limit (default 10)")
+    parser.add_argument("--minutes", type=_above_zero, default=10.0, help="time limit of the search (default 10)")
     _add_threads(parser, "torch's choice")
     _add_data_folder(parser)
     _add_path(parser, "--out", "file of the chosen config (default: <config>_auto.json)")

@@ -85,6 +85,10 @@ def optimizer_info(config: OptimizerConfig, optimizer: Optimizer) -> dict[str, S
         rule = group.get("rule", config.kind)
         if rule == "muon":
             found |= {"opt_muon_momentum": group["momentum"], "opt_muon_iterations": group["iterations"]}
+            found |= {"opt_muon_unit_filters": True} if group["unit_filters"] else {}
+            continue
+        if config.head_lr and group is optimizer.param_groups[-1]:
+            found["opt_head_base_learning_rate"] = group["initial_lr"]
             continue
         if config.kind == "muon":
             found |= {"opt_other_name": rule, "opt_other_base_learning_rate": group["initial_lr"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
@@ -90,10 +91,21 @@ class RunState:
         self._identity = str(self.ranks.broadcast(secrets.token_hex(16)))
 
     def start(self) -> None:
-        """Begin the interval to the next checkpoint, once the clock runs."""
+        """Begin the interval to the next checkpoint, and forget the warm-up's compilations, once the clock runs."""
+        take_compilations()
         if self.is_resumed:  # its clock ran during the start, too
             self.minutes_before += (self._monotonic() - self._begun) / 60
         self.checkpoints.start(self.position.step if self.is_resumed else None)
+
+    def log_recompiled(self, found: Sequence[Sequence[Compilation]], at: Mapping[str, int]) -> str:
+        """Log the compilations of each rank, if there were any; return the message about them, else an empty one."""
+        if not any(found):
+            return ""
+        count, seconds = sum(map(len, found)), max(sum(spent for spent, _ in one) for one in found)
+        reason = next(reason for one in found for _, reason in one)
+        self.log.event(keys.RECOMPILED, count, seconds=round(seconds, 3), reason=reason, **at)
+        times = "once" if count == 1 else f"{count} times"
+        return f"torch.compile compiled {times} on the clock, up to {seconds:.1f} s on a rank; first reason: {reason}"
 
     def log_resumed(self, reached: Mapping[str, int]) -> None:
         """Log that the run resumes after the progress `reached`, and the rollback of its log."""
@@ -192,6 +204,26 @@ class RunState:
             "clock": self.wall_clock.state() if self.wall_clock is not None else None,
             "log": self.log.mark() if self.ranks.is_first else None,
         }
+
+
+Compilation = tuple[float, str]
+"""Seconds of one compilation by torch.compile, and its reason."""
+
+
+def take_compilations() -> list[Compilation]:
+    """Return the compilations in this process since the last call, attempts beyond torch's recompile limit included.
+    Nothing is counted during a step: torch keeps the last 64."""
+    dynamo = sys.modules.get("torch._dynamo.utils")  # not imported: nothing was compiled
+    if dynamo is None:
+        return []
+    # Backward passes, which torch compiles with their forward pass, have records without this time.
+    found = [
+        (one.entire_frame_compile_time_s, (one.recompile_reason or f"first call of {one.co_name}").splitlines()[0])
+        for one in dynamo.get_compilation_metrics()
+        if one.entire_frame_compile_time_s is not None
+    ]
+    dynamo.clear_compilation_metrics()
+    return found
 
 
 class OutOfMemory(TimedrunError):

@@ -33,7 +33,7 @@ from timedrun.run.page_cache import PathList, ReadAhead
 from timedrun.run.progress import Progress
 from timedrun.run.run_info import RunInfo as RunInfo
 from timedrun.run.run_info import log_settings, log_submission
-from timedrun.run.run_state import RunState, out_of_memory
+from timedrun.run.run_state import RunState, out_of_memory, take_compilations
 from timedrun.run.sync_interval import SyncInterval
 from timedrun.run.train_state import Stateful
 
@@ -318,8 +318,8 @@ class TimedRun:
         yield measurement
         self.stop.when = ""
         load = self._load.block() if self._load is not None else None
-        # Rank 0's value counts; the loads of all ranks travel with it, so that they need no collective of their own.
-        (value, _), *_ = reports = self.ranks.all_gather((measurement.value, load))
+        # Rank 0's value counts; the rest of all ranks travels with it, so that it needs no collective of its own.
+        (value, *_), *_ = reports = self.ranks.all_gather((measurement.value, load, take_compilations()))
         if not isinstance(value, float) or not math.isfinite(value):
             hint = "the training has diverged" if isinstance(value, float) else "set .value to a float"
             raise TrainingLoopError(
@@ -328,8 +328,10 @@ class TimedRun:
         self.log.event(keys.EVAL_ACCURACY, value, **self._at(block.last))
         self.log.end(keys.EVAL_STOP, **self._at(block.last))
         self.log.end(keys.BLOCK_STOP, **self._span(block, block.last))
-        if loads := [load for _, load in reports if load is not None]:
+        if loads := [load for _, load, _ in reports if load is not None]:
             log_load(self.log, loads, **self._at(block.last))
+        if message := self.state.log_recompiled([compiled for *_, compiled in reports], self._at(block.last)):
+            self.progress.say(message)
         self.position.evaluated = block.last
         if self.spec.reached(value, self.config.evaluation.target):
             before_success()

@@ -9,19 +9,25 @@ from torch import nn
 
 from timedrun.training.residual_blocks import last_norm, residual_blocks
 
-Initialisation = Literal["torch", "kaiming", "kaiming_bn_uniform", "torchvision", "torchvision_zero_residual"]
+Initialisation = Literal[
+    "torch", "kaiming", "kaiming_bn_uniform", "torchvision", "torchvision_zero_residual", "identity"
+]
 """torch: the layers' own; kaiming: normal, fan-in, for convolutions and linear layers; kaiming_bn_uniform: batch norm
 scales uniform in [0, 1) as well, as in MosaicML's 2022 runs; torchvision: its ResNet's, normal, fan-out, for
-convolutions alone; torchvision_zero_residual: the last batch norm of each residual block starts at zero as well."""
+convolutions alone; torchvision_zero_residual: the last batch norm of each residual block starts at zero as well;
+identity: filters that pass their channel on, of networks that define it."""
 
 
 def initialize(model: nn.Module, how: Initialisation) -> None:
     """Draw the weights of convolutions, linear layers and batch norms anew, in place; "torch" changes nothing.
 
-    Raises ValueError for torchvision_zero_residual and a model without ResNet blocks under torchvision's names.
+    Raises ValueError for torchvision_zero_residual and a model without ResNet blocks under torchvision's names, and
+    for identity, which a network defines for itself.
     """
     if how == "torch":
         return
+    if how == "identity":
+        raise ValueError(f"initialisation identity is not defined for {type(model).__name__}; use torch or kaiming")
     if how in ("torchvision", "torchvision_zero_residual"):
         for layer in model.modules():
             if isinstance(layer, nn.Conv2d):

@@ -186,8 +186,12 @@ class Muon(_Decoupled):
 
 def hidden_matrices(model: nn.Module) -> list[Tensor]:
     """Trainable weights of every Conv2d and Linear but the first and the last such layer: what Muon is meant for."""
-    layers = [module for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
-    return [layer.weight for layer in layers[1:-1] if layer.weight.requires_grad]
+    return [weight for weight in _layers(model)[1:-1] if weight.requires_grad]
+
+
+def _layers(model: nn.Module) -> list[Tensor]:
+    """Return the weight of every Conv2d and Linear, the classifier's last."""
+    return [module.weight for module in model.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
 
 
 def _groups(params: list[Tensor], *, decay_vectors: bool = True) -> list[Group]:
@@ -230,14 +234,19 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool = 
         hidden = hidden_matrices(model)
         chosen = {id(param) for param in hidden}
         rest: list[Tensor] = [param for param in trainable if id(param) not in chosen]
+        head = [param for param in rest if config.head_lr and any(param is one for one in _layers(model)[-1:])]
+        rest = [param for param in rest if all(param is not one for one in head)]
+        own: Group = {"rule": "sgd", "momentum": config.other_momentum or momentum}
         others = _groups(rest, decay_vectors=config.decay_norms_and_biases)
-        sgd: list[Group] = [{**group, "rule": "sgd", "lr": config.other_lr} for group in others]
+        sgd: list[Group] = [{**group, **own, "lr": config.other_lr} for group in others]
+        sgd += [{**group, **own, "lr": config.head_lr} for group in _groups(head)]
         optimizer = Muon(
             [*_groups(hidden), *sgd],
             lr,
             momentum,
             weight_decay=decay,
             iterations=config.newton_schulz_iterations,
+            unit_filters=config.unit_filters,
         )
     for group in optimizer.param_groups:
         group.setdefault("initial_lr", group["lr"])

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from language_model.gpt import SPEC, warm_up
-from language_model.gpt import train as module
 from language_model.gpt.batches import open_batches
 from language_model.gpt.configs import GptRunConfig, shakespeare_modern
 from language_model.gpt.datasets import facts
@@ -141,7 +140,7 @@ def test_alibi_and_sequence_length_warmup_act_in_a_run(
             shapes.append((targets.shape[0], targets.shape[1]))
         return token_losses(logits, targets)
 
-    monkeypatch.setattr(module, "token_losses", seen)
+    monkeypatch.setattr("language_model.gpt.model.token_losses", seen)
     methods = (ALiBi(train_sequence_length_scaling=0.5), warmup)
     config = small({"implementation": "gpt2"}, methods=methods, warm_up_steps=0)
     with run_of(config, store) as run:

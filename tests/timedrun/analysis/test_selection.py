@@ -16,9 +16,10 @@ class Machine:
 
     def __init__(self, seconds: Callable[[Changes], float], losses: Callable[[Changes], float] = lambda _: 2.0) -> None:
         self.seconds, self.losses = seconds, losses
-        self.largest = 0
+        self.largest = self.measurements = 0
 
-    def measured(self, settings: Mapping[str, Changes]) -> tuple[dict[str, StepTimes], dict[str, str]]:
+    def measured(self, settings: Mapping[str, Changes], limited: bool) -> tuple[dict[str, StepTimes], dict[str, str]]:
+        self.measurements += limited
         self.largest = max(self.largest, len(settings))
         times, failed = {}, {}
         for number, (name, one) in enumerate(settings.items()):
@@ -113,3 +114,12 @@ def test_settings_that_cannot_be_measured_or_change_the_loss_only_together_are_r
     together = Machine(product(c=0.5, d=0.5), lambda changes: 3.0 if len(changes) == 2 else 2.0)
     with pytest.raises(ValueError, match="together, the changes c, d change the loss: 3 in place of 2"):
         select(together, "c", "d")
+
+
+@pytest.mark.parametrize("measurements", [1, 2, 3, 4])
+def test_a_search_that_runs_out_of_time_keeps_what_was_measured(measurements: int) -> None:
+    machine = Machine(product(fast=0.8, useless=1.0, compile=0.5))
+    expired = lambda: machine.measurements >= measurements  # noqa: E731
+    found = select(machine, "fast", "useless", "compile", slow_starts=["compile"], expired=expired)
+    assert "fast" in found.kept and found.speed_up is not None
+    assert ("useless" in found.kept) is (measurements < 3) and ("compile" in found.kept) is (measurements > 3)

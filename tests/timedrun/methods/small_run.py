@@ -1,5 +1,7 @@
 """A short training run that calls the methods at every place, and a working example of each method."""
 
+import copy
+import functools
 from typing import Any
 
 import torch
@@ -51,7 +53,8 @@ def example(name: str) -> Method:
     return EXAMPLES.get(name) or REGISTRY[name]()
 
 
-def small_model() -> nn.Module:
+@functools.cache
+def untrained_model() -> nn.Module:
     """Return a residual network with a layer of every kind that methods change."""
     model = build_model(
         ModelConfig(block="bottleneck", layers=(1, 2), widths=(4, 8), stem="imagenet", channels=3, classes=4), seed=1
@@ -60,6 +63,10 @@ def small_model() -> nn.Module:
     model.conv1 = nn.Sequential(patches, nn.Conv2d(24, 4, 7, 2, padding=3, bias=False))  # type: ignore[assignment]
     model.fc = nn.Sequential(nn.LayerNorm(32), nn.GroupNorm(2, 32), nn.Dropout(0.1), nn.Linear(32, 4))  # type: ignore[assignment]
     return model
+
+
+def small_model() -> nn.Module:
+    return copy.deepcopy(untrained_model())
 
 
 class SmallRun:

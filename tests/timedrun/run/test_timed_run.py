@@ -80,6 +80,16 @@ def test_a_run_that_misses_its_target_ends_aborted_with_all_epochs_and_blocks(
     assert cache_clear.value is False and cache_clear.metadata["reason"] == "not requested"
 
 
+def test_a_compilation_on_the_clock_is_logged_with_its_reason(make_run: MakeRun, tmp_path: Path) -> None:
+    double = torch.compile(lambda x: 2 * x, backend="eager", dynamic=False)
+    double(torch.zeros(2))  # before the clock
+    with make_run() as run:
+        Toy([0.1, 0.2]).train(run, on_batch=lambda step: double(torch.zeros(3 if step == 7 else 2)))
+    (event,) = record.read(tmp_path / "result_0.txt").all(keys.RECOMPILED)
+    assert (event.value, event.metadata["epoch_num"]) == (1, 4)
+    assert "expected 2, actual 3" in event.metadata["reason"] and event.metadata["seconds"] > 0
+
+
 def test_run_start_is_on_disk_before_the_first_datum_is_read(make_run: MakeRun, tmp_path: Path) -> None:
     log = tmp_path / "result_0.txt"
 

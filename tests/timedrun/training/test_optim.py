@@ -285,3 +285,38 @@ def test_norms_and_biases_need_not_decay(kind: Any) -> None:
     optimizer.step()
     moved = [not torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True)]
     assert [p.dim() > 1 for p in model.parameters()] == moved
+
+
+def test_muon_of_the_cifar10_speed_runs() -> None:
+    """Two steps by airbench94's rules (Jordan 2024): filters of norm sqrt(rows), Nesterov, own rates of the rest."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Conv2d(4, 6, 3), nn.Flatten(), nn.Linear(6, 2, bias=False))
+    config = OptimizerConfig(
+        kind="muon",
+        peak_lr=0.24,
+        momentum=0.6,
+        other_lr=0.5,
+        other_momentum=0.85,
+        head_lr=0.02,
+        unit_filters=True,
+        newton_schulz_iterations=3,
+    )
+    optimizer = build_optimizer(config, model)
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+    grads = [{name: torch.randn_like(value) for name, value in start.items()} for _ in range(2)]
+    for step in grads:
+        for name, parameter in model.named_parameters():
+            parameter.grad = step[name].clone()
+        optimizer.step()
+    for name, parameter in model.named_parameters():
+        filters, head = name == "1.weight", name == "3.weight"
+        momentum, rate = (0.6, 0.24) if filters else (0.85, 0.02 if head else 0.5)
+        value, buffer = start[name], torch.zeros_like(start[name])
+        for step in grads:
+            buffer = momentum * buffer + step[name]
+            move = step[name] + momentum * buffer
+            if filters:
+                value = value * len(value) ** 0.5 / value.norm()
+                move = newton_schulz(move.view(6, 36), 3).view(move.shape)
+            value = value - rate * move
+        torch.testing.assert_close(parameter.detach(), value, rtol=1e-5, atol=1e-6)

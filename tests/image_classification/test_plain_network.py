@@ -1,0 +1,71 @@
+"""The plain network: its formula, its size and its first weights."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from image_classification.augmentation import pad_crop_flip
+from image_classification.configs import cifar10_baseline, cifar10_baseline_2022, cifar10_methods
+from image_classification.model import AIRBENCH, CIFAR10_PLAIN, ModelConfig, build_model
+from image_classification.plain_network import PlainNetwork
+
+SMALL = replace(CIFAR10_PLAIN, widths=(24, 26, 28))
+
+
+def test_logits_are_those_of_the_formula() -> None:
+    network = build_model(replace(SMALL, initialisation="torch"), seed=1)
+    weights = {name: value.clone() for name, value in network.state_dict().items()}
+    images = torch.randn(4, 3, 32, 32)
+
+    def normalized(x: torch.Tensor, name: str) -> torch.Tensor:
+        mean, variance = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), correction=0, keepdim=True)
+        return (x - mean) / (variance + 1e-12).sqrt() + weights[f"{name}.bias"].view(1, -1, 1, 1)
+
+    x = functional.gelu(functional.conv2d(images, weights["stem.weight"], weights["stem.bias"]))
+    assert x.shape[1:] == (24, 31, 31)
+    for group in ("groups.0", "groups.1", "groups.2"):
+        x = functional.max_pool2d(functional.conv2d(x, weights[f"{group}.conv1.weight"], padding=1), 2)
+        x = functional.gelu(normalized(x, f"{group}.bn1"))
+        x = functional.conv2d(x, weights[f"{group}.conv2.weight"], padding=1)
+        x = functional.gelu(normalized(x, f"{group}.bn2"))
+    expected = x.amax((2, 3)) @ weights["fc.weight"].T
+    torch.testing.assert_close(network(images), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("config", "convolutions"), [(AIRBENCH, 1_967_616), (CIFAR10_PLAIN, 566_784)])
+def test_the_number_of_weights_is_that_of_airbench94(config: ModelConfig, convolutions: int) -> None:
+    """Nine weights for each pair of channels: 24 -> 64 -> 64 -> 256 -> 256 -> 256 -> 256 with airbench's widths."""
+    network = build_model(config, seed=1)
+    stem, head = 24 * 3 * 4 + 24, 10 * config.widths[-1]
+    biases = 2 * sum(config.widths)
+    trained = sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+    assert trained == stem + convolutions + biases + head
+
+
+def test_it_begins_as_the_identity_with_small_logits() -> None:
+    network = build_model(SMALL, seed=3)
+    assert isinstance(network, PlainNetwork)
+    images = torch.randn(2, 24, 8, 8)
+    group = network.groups[0]
+    torch.testing.assert_close(group.conv1(images), images)  # type: ignore[operator, union-attr]
+    assert float(network.fc.weight.detach().std()) == pytest.approx(1 / 28)
+    with pytest.raises(ValueError, match="identity is not defined for ResNet"):
+        build_model(ModelConfig(block="basic", layers=(1,), widths=(8,), initialisation="identity"), seed=1)
+
+
+def test_three_configs_train_one_network_to_one_target() -> None:
+    configs = [cifar10_baseline_2022(), cifar10_baseline(), cifar10_methods()]
+    shapes = {(one.model.block, one.model.widths, one.evaluation.target, one.data.eval_size) for one in configs}
+    assert shapes == {("plain", (64, 128, 128), 0.9, 32)}
+
+
+def test_reflected_padding_mirrors_the_edge() -> None:
+    images = torch.randint(1, 255, (1, 3, 6, 6), dtype=torch.uint8)
+    padded = np.pad(images[0].numpy(), ((0, 0), (2, 2), (2, 2)), mode="reflect")
+    windows = [padded[:, y : y + 6, x : x + 6] for y in range(5) for x in range(5)]
+    for epoch in range(10):
+        out = pad_crop_flip(images, np.arange(1), seed=0, epoch=epoch, padding=2, flip="none", padding_mode="reflect")
+        assert any(np.array_equal(out[0].numpy(), window) for window in windows)
