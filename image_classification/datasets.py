@@ -26,6 +26,8 @@ from timedrun.storage.result_files import require_data_folder
 STORED_ONLY = ("eval_resize", "loader", "workers", "prefetch", "read_ahead")
 MEMORY_ONLY = ("padding", "padding_mode")
 SYNTHETIC_ONLY = ("synthetic_train", "synthetic_eval", "synthetic_classes")
+FORMER_DEFAULTS = {"workers": 4}
+"""Defaults of configs that were recorded before."""
 FIXED_SIZES = {"digits": 8, "cifar10": 32}
 """Pixels a side of the images of sources in memory."""
 
@@ -120,7 +122,8 @@ def unused_settings(data: DataConfig) -> list[str]:
         unused = [*SYNTHETIC_ONLY, *(MEMORY_ONLY if data.source == "image_folder" else STORED_ONLY)]
     if data.order == "random":
         unused += ["order_block", "order_window"]
-    changed = [(name, defaults[name]) for name in unused if getattr(data, name) != defaults[name]]
+    allowed = {name: (defaults[name], FORMER_DEFAULTS.get(name)) for name in unused}
+    changed = [(name, defaults[name]) for name in unused if getattr(data, name) not in allowed[name]]
     if data.source != "synthetic":
         # A run uses one of evaluation_resizes, its eval_resize; the others are for other runs.
         used = ("format", *FORMAT_SETTINGS[data.store.format]) if data.source == "image_folder" else ()

@@ -118,6 +118,11 @@ def test_no_config_has_an_unused_setting(config: Callable[[], Any]) -> None:
     assert unused_settings(config().data) == []
 
 
+def test_a_former_default_without_effect_is_accepted_in_a_recorded_config() -> None:
+    assert unused_settings(replace(digits_methods().data, workers=4)) == []
+    assert unused_settings(replace(digits_methods().data, workers=2)) != []
+
+
 @pytest.mark.parametrize(
     ("config", "changes", "words"),
     [

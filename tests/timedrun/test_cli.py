@@ -100,6 +100,7 @@ def test_two_ranks_give_the_same_results_under_timedruns_launcher_and_torchrun(t
 
 
 @pytest.mark.processes
+@pytest.mark.timeout(300)  # three runs, each with the usual limit
 @pytest.mark.parametrize(("ranks", "number"), [(1, signal.SIGHUP), (2, signal.SIGTERM)])
 def test_a_stopped_run_exits_75_and_resumes_to_the_same_results(
     tmp_path: Path, ranks: int, number: signal.Signals

@@ -183,7 +183,7 @@ class Selector(Generic[Settings]):
             try:
                 self.changed([*tried, change])
             except (ValueError, TimedrunError) as error:
-                one.reason = str(error)
+                one.reason = f"it does not fit the others: {error}"
                 continue
             one.reason = ""
             combined = [*tried, change]
@@ -226,6 +226,8 @@ class Selector(Generic[Settings]):
             if not useless or self.expired():
                 for change in rivals.keys() & set(combined) - gains.keys():
                     self.evidence[change].reason = f"without it {failed.get(change, UNTRIED)}"
+                for change in useless:
+                    self.evidence[change].reason += ", and no time to leave it out"
                 return combined
             useless = useless[:1] if one_by_one else useless
             before, combined = combined, [change for change in combined if change not in useless]

@@ -67,7 +67,7 @@ def test_no_decoder_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
     gs.write_text(f"#!/bin/sh\necho $0 $@ >> {record}\n")
     gs.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # as long as nobody looked for Ghostscript
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None, raising=False)  # as long as nobody looked for Ghostscript
     postscript = encoded(RGB, "EPS")
     with contextlib.suppress(OSError):  # this gs makes no image
         Image.open(io.BytesIO(postscript)).load()

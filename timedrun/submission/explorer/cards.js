@@ -72,7 +72,7 @@ function openCard(row) {
     against.length ? el("h3", {}, "Against ", link(baseline())) : null, ...against.map(text => el("p", { textContent: text })),
     el("h3", { textContent: "From the logs" }),
     pairs([row.kind === "run" ? "Log" : "Folder", el("code", { textContent: path(row) })], ...lines.map(([key, line]) => [key, `line ${line}`])),
-    el("p", { textContent: "Print these numbers, and the lines that they are computed from:" }),
+    el("p", { textContent: `Print these numbers, and the lines that they are computed from, in the folder of ${path(row).split("/")[0]}:` }),
     el("pre", { textContent: commands(row, lines).join("\n") }),
     row.kind === "set" ? el("h3", { textContent: "Runs" }) : null,
     row.kind === "set" ? el("ul", {}, ...row.runs.map(run => el("li", {}, el("a", { href: `#${run.id}`, textContent: run.file }), ` ${time(run.minutes)} ${run.failure || ""}`))) : null,

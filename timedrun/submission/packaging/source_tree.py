@@ -15,7 +15,7 @@ FOLDERS = ("timedrun", "logging/mlevents", "mlevents", "scripts")
 
 FILES = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 
-FOR_THE_REPOSITORY = ("scripts/build_image.sh", "scripts/demo.sh", "scripts/test.sh")
+FOR_THE_REPOSITORY = ("scripts/build_image.sh", "scripts/demo.sh", "scripts/test.sh", "scripts/test_pythons.sh")
 """Scripts that need files no package has: the Dockerfile, other benchmarks, the tests."""
 
 
