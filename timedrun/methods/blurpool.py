@@ -20,9 +20,24 @@ def blur(inputs: Tensor, kernel: Tensor, stride: _Stride = 1) -> Tensor:
 
     The zeros count: a constant 1 becomes 0.75 along the edges and 0.5625 in the corners.
     """
+    if torch.compiler.is_compiling() and inputs.is_cuda:  # fused with its neighbours, where cuDNN's kernel would not be
+        return blur_by_slices(inputs, stride)
     channels = inputs.shape[1]
     weight = kernel.to(inputs.dtype).expand(channels, 1, 3, 3)
     return F.conv2d(inputs, weight, stride=stride, padding=1, groups=channels)
+
+
+def blur_by_slices(inputs: Tensor, stride: _Stride) -> Tensor:
+    """Compute `blur` as a sum of nine shifted slices."""
+    down, right = (stride, stride) if isinstance(stride, int) else stride
+    padded = F.pad(inputs, (1, 1, 1, 1))
+    height, width = inputs.shape[2:]
+    terms = [
+        padded[:, :, i : i + height : down, j : j + width : right] * ((1, 2, 1)[i] * (1, 2, 1)[j] / 16)
+        for i in range(3)
+        for j in range(3)
+    ]
+    return sum(terms[1:], terms[0])
 
 
 def _kernel(like: Tensor | None) -> Tensor:

@@ -10,7 +10,7 @@ from scipy.ndimage import convolve
 from torch import nn
 
 from timedrun.methods import BlurPool, NoEffect, blurpool
-from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, _kernel, blur
+from timedrun.methods.blurpool import BlurConv2d, BlurMaxPool2d, _kernel, blur, blur_by_slices
 
 BINOMIAL = np.outer([1, 2, 1], [1, 2, 1]) / 16
 
@@ -33,6 +33,12 @@ def test_blurred_convolution_equals_blur_then_strided_convolution(kernel: int, p
     image = torch.randn(2, 16, size, size)
     expected = F.conv2d(blur(image, _kernel(None)), conv.weight, conv.bias, 2, padding)
     torch.testing.assert_close(BlurConv2d.of(conv, blur_first=True)(image), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2, (2, 1), 3])
+def test_the_slices_that_a_compiler_fuses_are_the_blur(stride: int | tuple[int, int]) -> None:
+    x = torch.randn(2, 3, 7, 10, dtype=torch.float64)
+    torch.testing.assert_close(blur_by_slices(x, stride), blur(x, _kernel(x), stride))
 
 
 def test_blur_last_convolves_at_stride_one_and_blurs_with_the_stride() -> None:
