@@ -38,7 +38,7 @@ def two(tmp_path: Path, make_set: MakeSet) -> tuple[Path, Path]:
 
 
 def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple[Path, Path]) -> None:
-    change_json(list(two[1].glob("run_*/config.json")), precision="bf16")
+    change_json(list(two[1].glob("run_*/config.json")), precision="fp16")
     for path in two[1].glob("run_*/environment.txt"):
         path.write_text(path.read_text().replace("torch==2.13.0", "torch==2.14.0"))
     change_json(list(two[1].glob("run_*/provenance.json")), commit="abc")
@@ -50,7 +50,7 @@ def test_sets_of_one_machine_are_compared_and_other_differences_noted(two: tuple
     notes = "\n".join(found.notes)
     assert "the software differs: torch (2.13.0 and 2.14.0)" in notes
     assert "the source differs: commit (unknown and abc)" in notes
-    assert "the configs differ: precision (fp16 and bf16)" in notes
+    assert "the configs differ: precision (bf16 and fp16)" in notes
     assert "the global batch size differs: 64 and 128" in notes
 
 
