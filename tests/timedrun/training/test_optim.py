@@ -180,6 +180,18 @@ def test_newton_schulz_keeps_the_singular_vectors_and_evens_out_the_values(shape
     assert ((diagonal > 0.6) & (diagonal < 1.25)).all()
 
 
+def test_wide_matrices_lose_no_small_direction_through_their_gram_matrices() -> None:
+    generator = torch.Generator().manual_seed(3)
+    left, right = (torch.linalg.qr(torch.randn(size, size, generator=generator))[0] for size in (8, 64))
+    matrix = left @ torch.diag(10.0 ** -torch.arange(8.0)) @ right[:8]  # singular values from 1 to 1e-7
+    fast = newton_schulz(matrix, 5).double()
+    x = matrix.double() / matrix.double().norm()
+    for _ in range(5):
+        gram = x @ x.T
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    torch.testing.assert_close(fast, x, atol=2e-4, rtol=0)
+
+
 def test_muon_steps_along_the_orthogonalised_nesterov_direction() -> None:
     params = [nn.Parameter(torch.from_numpy(value).float()) for value in gradients(99)]
     before = [param.detach().clone() for param in params]
