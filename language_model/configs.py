@@ -206,6 +206,28 @@ def topics_methods() -> BertRunConfig:
     return replace(topics_baseline(), name="topics_methods", implementation="timedrun", speed=CPU_SPEED_UPS)
 
 
+def topics_mixed_baseline() -> BertRunConfig:
+    """topics_baseline on sequences of BERT's own mix of lengths, half of the longest on the average."""
+    topics = topics_baseline()
+    return replace(
+        topics,
+        name="topics_mixed_baseline",
+        notes="The settings of topics_baseline; only the lengths of the sequences differ.",
+        dataset="topics_mixed",
+        data=replace(topics.data, source="topics_mixed"),
+    )
+
+
+def topics_mixed_baseline_sdpa() -> BertRunConfig:
+    """The baseline with sdpa attention, today's default in transformers."""
+    return replace(topics_mixed_baseline(), name="topics_mixed_baseline_sdpa", speed=SpeedUps(attention="sdpa"))
+
+
+def topics_mixed_methods() -> BertRunConfig:
+    """The baseline computed without padding, on masked positions only, with fused operations."""
+    return replace(topics_mixed_baseline(), name="topics_mixed_methods", implementation="timedrun", speed=CPU_SPEED_UPS)
+
+
 def topics_lamb() -> BertRunConfig:
     """The baseline by LAMB, to try the closed division's log."""
     return replace(

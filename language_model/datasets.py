@@ -47,6 +47,8 @@ def resolve(config: TextDataConfig, folder: Path | None) -> Path:
     """
     if config.source == "topics":
         return topics_store.prepared(config.longest)
+    if config.source == "topics_mixed":
+        return topics_store.prepared(config.longest, topics_store.MIXED_SHORT_SEQUENCES)
     return require_data_folder(folder, "prepared text (`timedrun prepare language_model CONFIG --text FILES`)")
 
 

@@ -82,7 +82,7 @@ def prepare(
     """
     if not text and (evaluation_text or vocabulary):
         raise UsageError("--evaluation-text and --vocabulary need --text; nothing was prepared.")
-    if config.data.source == "topics" and text:
+    if config.data.source != "text_store" and text:
         raise UsageError(
             f"{config.name} trains on Python's own help topics and cannot use other text; nothing was prepared."
             " Use a config with data source text_store, such as wikipedia_small_baseline."

@@ -43,8 +43,9 @@ BERT_LARGE = BertArchitecture()
 class TextDataConfig:
     """Source of the sequences and their masking."""
 
-    source: Literal["text_store", "topics"]
-    """text_store: a folder written by `prepare`. topics: Python's own documentation topics, prepared on first use."""
+    source: Literal["text_store", "topics", "topics_mixed"]
+    """text_store: a folder written by `prepare`. topics: Python's own documentation topics, prepared on first use.
+    topics_mixed: the same in sequences half as long on the average, as MLPerf BERT's are."""
     longest: int
     """Maximum sequence length; the length of every padded sequence."""
     masked_fraction: float = 0.2

@@ -10,4 +10,4 @@ if [ "${1-}" = --cifar10 ]; then
     exec timedrun race image_classification baseline methods --data cifar10 --data-folder "$2" "${@:3}"
 fi
 timedrun race image_classification baseline_2022 baseline methods --data digits --threads 1 "$@"
-exec timedrun race language_model baseline methods --data topics --threads 1 "$@"
+exec timedrun race language_model baseline methods --data topics_mixed --threads 1 "$@"

@@ -12,7 +12,7 @@ import torch
 
 from language_model.batches import TextBatches, open_batches
 from language_model.collator import MaskedBatch
-from language_model.configs import CPU_SPEED_UPS, BertRunConfig, topics_baseline
+from language_model.configs import CPU_SPEED_UPS, BertRunConfig, topics_baseline, topics_mixed_baseline
 from language_model.datasets import CHECKPOINT, data_digest, facts, preflight, resolve
 from language_model.encoder import Bert, build_bert
 from language_model.text import topics_store
@@ -155,6 +155,10 @@ def test_topics_are_prepared_once_in_the_cache_folder(tmp_path: Path, monkeypatc
     assert topics_store.prepared(128) == folder
     assert (folder / "manifest.json").stat().st_mtime_ns == before
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    mixed = resolve(topics_mixed_baseline().data, tmp_path)
+    train = read_manifest(mixed).splits["train"]
+    assert 0.45 < train.tokens / train.sequences / 128 < 0.6  # MLPerf BERT: 0.50
+    assert mixed != folder and (mixed / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
 
 
 @pytest.mark.processes
