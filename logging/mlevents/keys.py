@@ -40,6 +40,7 @@ EPOCH_COUNT: Final = "epoch_count"
 FIRST_EPOCH_NUM: Final = "first_epoch_num"
 SAMPLES_COUNT: Final = "samples_count"
 STEP_NUM: Final = "step_num"
+STEP: Final = "step"  # optimizer steps of the run so far; this project's own
 METRIC: Final = "metric"  # which part of the quality an eval_accuracy holds; not a constant of mlperf-logging
 STATUS: Final = "status"
 SUCCESS: Final = "success"

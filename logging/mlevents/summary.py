@@ -85,6 +85,8 @@ class RunSummary:
     own_rules: BenchmarkRules | None = None  # of a benchmark that no ruleset has
     train_samples: float | None = None  # samples of an epoch
     startup_minutes: float | None = None  # from run_start to the first epoch_start or block_start
+    block_minutes: float | None = None  # within blocks and outside of evaluations; see `_block_minutes`
+    steps: int | None = None  # optimizer steps, as the training loop counted them; logged by this project's runs
 
     @property
     def seed(self) -> int | None:
@@ -148,7 +150,42 @@ def summarize(record: RunRecord) -> RunSummary:
             if HYPERPARAMETERS.search(key)
         },
         disturbances=disturbances(record),
+        block_minutes=_block_minutes(record),
+        steps=_steps(record),
     )
+
+
+def _block_minutes(record: RunRecord) -> float | None:
+    """Return the minutes of the timed region that are within a block and outside of evaluations, wherever these begin
+    and end; a block that is open at run_stop ends there.
+
+    None without blocks, if the log lacks the start or stop of one, so that training is outside of blocks, and for a
+    resumed run, whose blocks include the interruption.
+    """
+    if record.stopped is None or record.first(keys.BLOCK_START) is None or record.first(keys.RESUMED) is not None:
+        return None
+    total, since, training, evaluating = 0.0, 0.0, False, False
+    for event in (*record.timed, record.stopped):
+        now = min(event.time_ms, record.stopped.time_ms)  # later, if checkpoints were evaluated after the clock
+        if training and not evaluating:
+            total += now - since
+        since = now
+        if event.key in (keys.EVAL_START, keys.EVAL_STOP):
+            evaluating = event.key == keys.EVAL_START
+        elif event.key in (keys.BLOCK_START, keys.BLOCK_STOP):
+            if training is (event.key == keys.BLOCK_START):
+                return None
+            training = not training
+    return total / 60_000
+
+
+def _steps(record: RunRecord) -> int | None:
+    """Return the optimizer steps by the last tracked_stats of a run of this project; in other logs its `step` may count
+    something else."""
+    if record.first(keys.CONFIG_DIGEST) is None:
+        return None
+    counts = [event.metadata.get(keys.STEP) for event in record.timed if event.key == keys.TRACKED_STATS]
+    return next((one for one in reversed(counts) if isinstance(one, int) and not isinstance(one, bool)), None)
 
 
 def _first_epoch_share(record: RunRecord) -> float | None:

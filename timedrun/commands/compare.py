@@ -60,7 +60,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     ]
     if arguments.json:
         header = {"compared": True, "verified": False, "notice": NOTICE, "sentence": ratio.sentence}
-        header |= {"verdict": ratio.verdict}
+        header |= {"verdict": ratio.verdict, "portable_score": ratio.portable}
         stdio.stage("")
         priced = {"costs": [asdict(one) for one in costs]} if costs else {}
         print(json.dumps(header | asdict(ratio) | priced, indent=2))
@@ -73,6 +73,8 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 def report(ratio: Ratio, width: int | None, costs: Sequence[Cost] = ()) -> list[str]:
     """Return the comparison as lines; those of its table are within `width` columns."""
     lines = [ratio.sentence]
+    if ratio.portable:
+        lines.append(f"Portable score: {ratio.portable_text} (unverified).")
     if ratio.budget_caveat:
         lines.append(f"Caveat: {ratio.budget_caveat}.")
     if ratio.decomposition:

@@ -214,6 +214,12 @@ def add_score(parser: ArgumentParser) -> None:
     parser.add_argument("--ruleset", type=ruleset, help=RULESET_HELP)
     parser.add_argument("--csv", metavar="FILE", help="also write the scores to FILE, one row per set")
     parser.add_argument("--price", type=price, metavar="USD", help=f"also show the cost: {PRICE_HELP}")
+    parser.add_argument(
+        "--target-test",
+        type=float,
+        metavar="QUALITY",
+        help="test that the mean of runs of one fixed length reaches QUALITY; exit code 1 unless every set's does",
+    )
 
 
 def add_audit(parser: ArgumentParser) -> None:

@@ -18,14 +18,20 @@ MAX_DETAILED = 12
 
 
 def score(arguments: argparse.Namespace) -> ExitCode:
-    """Print the score of every set; exit code 1 if a set has none."""
+    """Print the score of every set; exit code 1 if a set has none, or, with --target-test, fails the test."""
     require_ruleset(arguments.ruleset)
     paths = [Path(name) for name in arguments.paths]
     for path in paths:
         if not existing(path):
             raise UsageError(f"no result_*.txt found in {path}.")
         require_log(path)
-    found = scores.score(paths, ruleset=arguments.ruleset, show_progress=not arguments.json, price=arguments.price)
+    found = scores.score(
+        paths,
+        ruleset=arguments.ruleset,
+        show_progress=not arguments.json,
+        price=arguments.price,
+        tested_target=arguments.target_test,
+    )
     if arguments.csv:
         replace_text(Path(arguments.csv), score_table.as_csv(found))
     if arguments.json:
@@ -33,4 +39,8 @@ def score(arguments: argparse.Namespace) -> ExitCode:
     else:
         width = stdio.terminal_columns(sys.stdout)
         stdio.show(score_table.table(found, detailed=len(found) <= MAX_DETAILED, width=width).removesuffix("\n"))
-    return ExitCode.OK if all(one.score_minutes is not None for one in found) else ExitCode.ERROR
+    if arguments.target_test is not None:
+        passed = all(one.target_test is not None and one.target_test.passed for one in found)
+    else:
+        passed = all(one.score_minutes is not None for one in found)
+    return ExitCode.OK if passed else ExitCode.ERROR

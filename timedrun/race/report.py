@@ -204,6 +204,8 @@ class Report:
         if len(busy) > MOST_NAMED:
             lines.append(f"disturbed   {len(busy) - MOST_NAMED} more runs, named in race.json")
         for ratio in self.ratios.values():
+            if ratio.portable and not self.race.ablation:
+                lines.append(f"portable    {ratio.portable_text}")
             if ratio.decomposition:
                 lines.append(f"parts       {ratio.slow} / {ratio.fast}: {ratio.decomposition.product}")
             if ratio.undisturbed:

@@ -104,6 +104,7 @@ def compare_sets(
         decomposition_of_scores=_decomposed_scores(*scores),
         minutes_slow=geometric_mean(times[0]),
         minutes_fast=geometric_mean(times[1]),
+        slow_digest=slow[0].config_digest,
         budget_caveat=_budget_caveat(slow[0], fast[0], names[0]),
         notes=tuple(notes),
     )

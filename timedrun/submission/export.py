@@ -24,6 +24,8 @@ from timedrun.submission.reproduction.recorded_run import recorded_run_of
 from timedrun.submission.scoring.score_table import NOTICE, inert
 
 MINUTES: Final = "time_to_train_minutes"
+SPEEDRUN: Final = "speedrun_minutes"
+STEPS: Final = "optimizer_steps"
 COLUMNS: Final = ("run", "config", "seed", "status", "verified", "minutes", "step", "samples", "epoch", "kind", "value")
 METRICS_A_REQUEST: Final = 1000  # limits of MLflow
 PARAMETERS_A_REQUEST: Final = 100
@@ -50,6 +52,13 @@ class Run:
             return {name: str(value) for name, value in flatten(read_json(config)).items()}
         logged = {keys.GLOBAL_BATCH_SIZE: self.summary.global_batch_size, keys.SEED: self.summary.seed}
         return {name: str(value) for name, value in {**logged, **self.summary.hyperparameters}.items()}
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """The run's time to train, its time of training alone and its optimizer steps, as far as its log has them."""
+        one = self.summary
+        found = {MINUTES: one.minutes, SPEEDRUN: one.block_minutes, STEPS: one.steps}
+        return {name: float(value) for name, value in found.items() if value is not None}
 
     @property
     def tags(self) -> dict[str, str]:
@@ -90,7 +99,7 @@ def runs_at(paths: Sequence[Path]) -> Iterator[Run]:
 
 
 def write_csv(runs: Iterator[Run], out: Path) -> int:
-    """Write one row per logged value, and one per run with its time to train; return the number of runs."""
+    """Write one row per logged value, and one per run for each of its totals; return the number of runs."""
     text, count = io.StringIO(), 0
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -100,8 +109,8 @@ def write_csv(runs: Iterator[Run], out: Path) -> int:
         about = [inert(run.name), inert(one.config_name or ""), one.seed, inert(one.status or "unfinished"), False]
         for at in points(run.record):
             writer.writerow([*about, at.minutes, at.step, at.samples, at.epoch, inert(at.kind), at.value])
-        if one.minutes is not None:
-            writer.writerow([*about, one.minutes, None, None, None, MINUTES, one.minutes])
+        for kind, value in run.totals.items():
+            writer.writerow([*about, one.minutes, None, None, None, kind, value])
     replace_text(out, text.getvalue())
     return count
 
@@ -129,8 +138,9 @@ def write_tensorboard(runs: Iterator[Run], folder: Path) -> int:
             writer.file_writer.add_summary(part)
         for at in points(run.record):
             writer.add_scalar(at.kind, at.value, at.progress, walltime=at.time_ms / 1e3)
-        if run.summary.minutes is not None and run.record.stopped is not None:
-            writer.add_scalar(MINUTES, run.summary.minutes, 0, walltime=run.record.stopped.time_ms / 1e3)
+        if run.record.stopped is not None:
+            for kind, value in run.totals.items():
+                writer.add_scalar(kind, value, 0, walltime=run.record.stopped.time_ms / 1e3)
         writer.close()
     return count
 
@@ -168,8 +178,7 @@ def write_mlflow(runs: Iterator[Run], store: str) -> int:
                 client.log_batch(made, params=settings[begin : begin + PARAMETERS_A_REQUEST])
             metrics = [Metric(_name(at.kind), at.value, int(at.time_ms), at.progress) for at in points(run.record)]
             end = run.record.stopped or run.record.events[-1]
-            if run.summary.minutes is not None:
-                metrics.append(Metric(MINUTES, run.summary.minutes, int(end.time_ms), 0))
+            metrics += [Metric(kind, value, int(end.time_ms), 0) for kind, value in run.totals.items()]
             for begin in range(0, len(metrics), METRICS_A_REQUEST):
                 client.log_batch(made, metrics=metrics[begin : begin + METRICS_A_REQUEST])
             status = "FINISHED" if run.summary.status == keys.SUCCESS else "FAILED"

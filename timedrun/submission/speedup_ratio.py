@@ -49,7 +49,8 @@ class Ratio:
     Qualities are geometric means of the final ones. `differences` were allowed by the caller. `disturbances` name the
     runs beside which the machine was loaded, and `undisturbed` is the ratio without them, if runs are left.
     `decomposition` is that of `ratio`, `decomposition_of_scores` that of `ratio_of_scores`, if the logs allow it.
-    `minutes_slow` and `minutes_fast` are the geometric mean times of sets of logs.
+    `minutes_slow` and `minutes_fast` are the geometric mean times of sets of logs, and `slow_digest` is that of the
+    slow set's config.
     `budget_caveat` says that the slow set has one training budget; `notes` hold further caveats.
     """
 
@@ -75,6 +76,7 @@ class Ratio:
     decomposition_of_scores: Decomposition | None = None
     minutes_slow: float | None = None
     minutes_fast: float | None = None
+    slow_digest: str | None = None
     budget_caveat: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -100,6 +102,23 @@ class Ratio:
             return f"{self.ratio:.2f}x"
         ratio, low, high = rounded((self.ratio, *self.bounds), self.bounds)
         return f"{ratio}x [{low}, {high}]"
+
+    @property
+    def portable(self) -> tuple[float, float, float] | None:
+        """The portable score with its interval: the fast set's time divided by that of the slow set, its reference on
+        the same machine. None unless the runs are interleaved pairs of equal work, enough for an interval."""
+        if self.bounds is None or not self.paired or self.differences:
+            return None
+        return 1 / self.ratio, 1 / self.bounds[1], 1 / self.bounds[0]
+
+    @property
+    def portable_text(self) -> str:
+        """The portable score as text that names its reference, or an empty one without a score."""
+        if (found := self.portable) is None:
+            return ""
+        score, low, high = rounded(found, found[1:])
+        reference = f" (config {self.slow_digest[:12]})" if self.slow_digest else ""
+        return f"{self.fast} takes {score} [{low}, {high}] of the time of {self.slow}{reference} on the same machine"
 
     @property
     def basis(self) -> str:

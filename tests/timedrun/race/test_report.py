@@ -37,6 +37,7 @@ def test_the_table_leads_with_the_paired_ratio_and_its_verdict(race: Race, tmp_p
     row = next(line for line in text.splitlines() if line.startswith("config a"))
     assert row.split("  ")[1].strip() == "2.03x [1.90, 2.17]" and "faster" in row and row.endswith("2.00x")
     assert "config b is" in text and not report.failed
+    assert "portable    config b takes 0.492 [0.461, 0.526] of the time of config a on the same machine" in text
     assert "package     skipped: few runs" in text and "figure      skipped: no matplotlib" in text
     written = json.loads((tmp_path / "race.json").read_text())
     assert written["runs_seconds"] == {"config a": TIMES["a"], "config b": TIMES["b"]}

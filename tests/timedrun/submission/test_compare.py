@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from mlevents.record import read, result_files
 from mlevents.summary import RunSummary, summarize
 from timedrun.cli import main
 from timedrun.submission.compare import compare_sets
-from timedrun.submission.speedup_ratio import NotComparable, Ratio, compare, rounded
+from timedrun.submission.speedup_ratio import Difference, NotComparable, Ratio, compare, rounded
 
 WriteRun = Callable[..., Path]
 TIMES = st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=12)
@@ -169,7 +170,24 @@ def test_sides_of_one_race_are_compared_in_pairs_by_themselves(
     found = compared()
     assert (found["paired"], found["runs_slow"], found["verdict"]) == (True, 3, "faster")
     assert "runs without a partner were left out: 1 of the first set" in str(found["notes"])
-    assert not compared("--unpaired")["paired"]
+    assert found["portable_score"] == pytest.approx([0.5, 0.5, 0.5], rel=1e-6)
+    apart = compared("--unpaired")
+    assert not apart["paired"] and apart["portable_score"] is None
+
+
+def test_a_portable_score_is_the_inverse_of_the_paired_ratio_and_names_its_reference() -> None:
+    found = replace(
+        compare([10.0, 12.0, 11.0], [8.0, 9.0, 8.0], paired=True), slow="a", fast="b", slow_digest="ab" * 32
+    )
+    low, high = found.bounds or (0.0, 0.0)
+    assert found.portable == pytest.approx((1 / found.ratio, 1 / high, 1 / low))
+    # By hand: exp(-0.27643 -+ 4.3027 * 0.02808), the mean of the logarithms of 1.25, 1.3333 and 1.375.
+    text = "b takes 0.76 [0.67, 0.86] of the time of a (config abababababab) on the same machine"
+    assert found.portable_text == text
+    other = Difference(kind="hardware", what="processor", first="x", second="y")
+    few = compare([10.0, 12.0], [8.0, 9.0], paired=True)
+    for one in (few, replace(found, differences=(other,)), compare([10.0, 12.0, 11.0], [8.0, 9.0, 8.0], paired=False)):
+        assert one.portable is None and one.portable_text == ""
 
 
 @pytest.mark.parametrize(

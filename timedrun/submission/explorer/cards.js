@@ -48,7 +48,7 @@ function commands(row, lines) {
   if (row.archive) found.unshift(`tar -xf ${quoted(row.archive)} -C ${quoted(row.archive.replace(/[^/]*$/, "") || ".")}`);
   if (lines.length) found.push(`sed -n '${lines.map(([, line]) => `${line}p`).join(";")}' ${file}`);
   // The time that samples a second leave out.
-  if (row.kind === "run" && row.training) found.push(`grep -nE '"(block_start|epoch_start|eval_start|eval_stop)"' ${file}`);
+  if (row.kind === "run" && row.training) found.push(`grep -nE '"(block_start|block_stop|epoch_start|eval_start|eval_stop)"' ${file}`);
   return found;
 }
 function openCard(row) {
@@ -64,6 +64,7 @@ function openCard(row) {
       [row.kind === "run" ? "Target missed" : "No score, because", row.reason], ["Cost", row.cost === null ? "" : `${money(row.cost)} at ${row.priced}${row.offer && `, ${row.offer}`}`],
       ["Quality", row.quality === null ? "" : `${row.metric} ${row.quality}${row.target === null ? "" : `, target ${row.target}`}`],
       ["Training", row.rate === null ? "" : `${number(row.samples)} ${row.unit} at ${number(row.rate)} a second`], ["Seed", row.seed ?? ""],
+      ["Other clocks", [row.speedrun && `speedrun, training alone: ${time(row.speedrun)}, no MLPerf time`, row.steps && `${number(row.steps)} optimizer steps`].filter(Boolean).join("; ")],
       ["Scaled by", row.scaled ? `${row.scaled}, the factor of scaling.json` : ""], ["Runs at target", row.kind === "set" ? `${row.reached} of ${row.runs.length}` : ""], ["Benchmark", row.benchmark], ["Dataset", row.dataset],
       ["Config", row.config], ["Methods", row.methods.join(", ")], ["System", row.system], ["Submitter", row.submitter], ["Round", row.round], ["Division", row.division],
       ["Hardware", row.accelerators ? `${row.accelerators} x ${row.hardware}` : row.hardware], ["Software", row.software], ["Described in", row.described && el("code", { textContent: row.described })], ["Set", row.set ? link(row.set) : ""],

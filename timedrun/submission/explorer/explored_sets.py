@@ -27,6 +27,7 @@ from timedrun.submission.cost import Price, cost
 from timedrun.submission.decomposition import EPOCHS, SAMPLES, STEPS, run_parts
 from timedrun.submission.explorer.log_archives import Unpacked, unpacked
 from timedrun.submission.reproduction.recorded_run import recorded_run_of
+from timedrun.submission.scoring.clocks import optimizer_steps
 from timedrun.submission.scoring.run_set import is_packaged, sets_of
 from timedrun.submission.scoring.score import Score, log_folders, score_set, scored_ruleset
 
@@ -128,15 +129,18 @@ def _run(one: RunSummary, events: _Events, rules: BenchmarkRules | None, ruleset
     named = [events.run_start, events.run_stop, final[-1] if final else None, events.seed]
     if parts and unit == SAMPLES:
         named += [events.samples.get(counted) for counted in parts.amounts]
+    failed = failure(one, ruleset)
     return {
         "id": one.sha256[:ID_LENGTH],
         "file": printable(one.path.name),
         "minutes": one.minutes,
-        "failure": printable(failed) if (failed := failure(one, ruleset)) else None,
+        "failure": printable(failed) if failed else None,
         "quality": one.final_quality,
         "samples": amount,
         "unit": unit,
         "training": parts.training_minutes if parts else None,
+        "speedrun": None if failed else one.block_minutes,
+        "steps": None if failed else optimizer_steps(one, rules),
         "seed": None if one.seed is None else str(one.seed),  # may exceed a JavaScript number
         "lines": {event.key: event.line for event in named if event},
     }
@@ -183,6 +187,8 @@ def _set(
         "samples": parts.samples if parts else None,
         "unit": parts.unit if parts else None,
         "training": parts.samples / parts.samples_per_second / 60 if parts else None,
+        "speedrun": score.speedrun_minutes,
+        "steps": score.steps,
         "accelerators": accelerators,
         "reached": len(done),
         "runs": runs,

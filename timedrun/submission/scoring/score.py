@@ -20,9 +20,11 @@ from timedrun.stdio import progress
 from timedrun.submission.announced_runs import ledger_findings
 from timedrun.submission.cost import Cost, Price, cost
 from timedrun.submission.decomposition import TimeParts, run_parts, shared_unit, time_parts
+from timedrun.submission.scoring.clocks import clocks
 from timedrun.submission.scoring.olympic import RunSelection, added, as_summarized, mean_interval, olympic, select_runs
 from timedrun.submission.scoring.power import set_energies
 from timedrun.submission.scoring.run_set import UNKNOWN, copied, is_packaged, mismatch, sets_of
+from timedrun.submission.scoring.target_test import NotTestable, TargetTest, target_test_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,9 @@ class Score:
     for a run that did not end in success at its target. Statistics after `reason` are over the successful runs, of the
     `window` only if there is one, and None if there are too few; they and the score, but not `runs`, are multiplied by
     `scaling_factor`. Shares are mean parts of the time to train, 0..1.
+
+    `speedrun_minutes` and `steps` are of other clocks (`timedrun.submission.scoring.clocks`), never scaled, and enter
+    no other value; of a set with a `target_test` they are of all its runs.
     """
 
     submitter: str
@@ -77,6 +82,13 @@ class Score:
     cost: Cost | None = None  # of the score, if a price was asked for
     # Of the mean before `scaling_factor`, without a score of all runs that reached the target.
     parts: TimeParts | None = None
+    speedrun_runs: list[float | None] = field(default_factory=list)  # minutes of training alone
+    speedrun_minutes: float | None = None  # mean
+    steps_runs: list[int | None] = field(default_factory=list)  # optimizer steps
+    steps: float | None = None  # mean
+    steps_counted: bool = False  # by the training loop, not computed from progress and global batch
+    target_test: TargetTest | None = None  # if one was asked for and the runs are of one fixed length
+    untestable: str | None = None  # the reason why they are not tested
     energies: list[float | None] = field(default_factory=list)
     energy_joules: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -84,7 +96,12 @@ class Score:
 
 
 def score(
-    paths: Sequence[Path], *, ruleset: str | None = None, show_progress: bool = False, price: Price | None = None
+    paths: Sequence[Path],
+    *,
+    ruleset: str | None = None,
+    show_progress: bool = False,
+    price: Price | None = None,
+    tested_target: float | None = None,
 ) -> list[Score]:
     """Score every set of result files at `paths` (files, folders, packages, whole rounds), in the order found.
 
@@ -96,6 +113,7 @@ def score(
             of the benchmark and of the date of each set's first log.
         show_progress: write the progress of many sets to a terminal.
         price: per hour, for the cost of each score; default: no cost.
+        tested_target: quality that each set's mean is tested to reach; default: no test.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -106,7 +124,7 @@ def score(
     found: list[Score] = []
     for folder, (root, files) in progress(log_folders(paths).items(), "sets scored", shown=show_progress):
         named = os.path.relpath(folder, root) if root.is_dir() else ""
-        scores = score_folder(folder, [summarize(read(file)) for file in files], ruleset, named)
+        scores = score_folder(folder, [summarize(read(file)) for file in files], ruleset, named, tested_target)
         if price is not None:
             scores = [replace(one, cost=cost(folder / one.files[0], one.score_minutes, price)) for one in scores]
         found += scores
@@ -135,7 +153,13 @@ def copied_by_race(folder: Path, root: Path) -> bool:
     return any(one.name == "package" and (one.parent / "race.json").is_file() for one in above)
 
 
-def score_folder(folder: Path, summaries: Sequence[RunSummary], ruleset: str | None, named: str) -> list[Score]:
+def score_folder(
+    folder: Path,
+    summaries: Sequence[RunSummary],
+    ruleset: str | None,
+    named: str,
+    tested_target: float | None = None,
+) -> list[Score]:
     """Score every set of the logs in `folder`; `named` is that folder in the scores."""
     return [
         score_set(
@@ -146,6 +170,7 @@ def score_folder(folder: Path, summaries: Sequence[RunSummary], ruleset: str | N
             ruleset=ruleset or scored_ruleset(benchmark, next((m for m in members if m.own_rules), members[0])),
             windows=not is_packaged(folder, [benchmark]),
             folder=named,
+            tested_target=tested_target,
         )
         for (submitter, system, benchmark), members in sets_of(folder, summaries).items()
     ]
@@ -160,6 +185,7 @@ def score_set(
     ruleset: str | None = None,
     windows: bool = False,
     folder: str = "",
+    tested_target: float | None = None,
 ) -> Score:
     """Score `summaries` as one set: the olympic mean of MLPerf's rules, or the reason why there is none.
 
@@ -171,6 +197,7 @@ def score_set(
     Args:
         windows: if there are more runs than a submission has, score the window of consecutive runs with the median
             score.
+        tested_target: quality that the mean of runs of one length is tested to reach.
     """
     rules, ruleset = rules_of(benchmark, ruleset, summaries)
     demonstration = any(one.is_demonstration for one in summaries)
@@ -222,6 +249,16 @@ def score_set(
     scale = factor or 1.0
     dropped = [one.caches_dropped for one in succeeded if one.caches_dropped is not None]
     resident = [one.page_cache_resident for one in succeeded if one.page_cache_resident is not None]
+    test, untestable = None, None
+    if tested_target is not None:
+        try:
+            if other := mismatch(summaries, (), benchmark) or (ruleset and copied(summaries, ruleset, [])):
+                raise NotTestable(other)
+            test = target_test_of(summaries, rules, tested_target)
+        except NotTestable as error:
+            untestable = str(error)
+    counting = [one if test or not failed else None for one, failed in zip(summaries, why, strict=True)]
+    beside = clocks(counting, rules, range(len(runs)) if test else selected.chosen)
     scored = selected if reason is None else RunSelection(chosen=selected.chosen)
     timed = scored.averaged or [i for i in scored.chosen if runs[i] is not None]
     parts = [one for i in timed if (one := run_parts(summaries[i], rules)) is not None]
@@ -269,6 +306,13 @@ def score_set(
         disturbances=disturbed,
         undisturbed_minutes=None if quiet is None else quiet[0] * scale,
         parts=time_parts(parts, unit) if unit else None,
+        speedrun_runs=beside.speedrun_runs,
+        speedrun_minutes=beside.speedrun_minutes,
+        steps_runs=beside.steps_runs,
+        steps=beside.steps,
+        steps_counted=beside.steps_counted,
+        target_test=test,
+        untestable=untestable,
         energies=energies,
         energy_joules=added(joules) / len(joules) * scale if joules and not reason else None,
         notes=notes,

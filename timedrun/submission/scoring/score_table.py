@@ -12,6 +12,7 @@ from typing import Final
 
 from mlevents.terminal_escape import printable, shortened
 from timedrun.submission.scoring.score import Score
+from timedrun.submission.scoring.target_test import LEVEL, POWER, TargetTest
 from timedrun.submission.table import columns, natural_width, number
 
 UNVERIFIED: Final = "unverified"
@@ -96,6 +97,12 @@ def details(one: Score) -> list[str]:
     scale, unit = (60.0, "s") if one.mean is not None and one.mean < 1 else (1.0, "min")
     times = " ".join("-" if time is None else f"{time * scale:.3f}" for time in one.runs)
     line("runs", f"{times} {unit}")
+    for name, text in _other_clocks(one):
+        line(name, text)
+    if one.untestable is not None:
+        line("test", f"none: {printable(one.untestable)}")
+    if one.target_test is not None:
+        line("test", tested(one.target_test))
     if one.cost is not None:
         line("cost", f"{one.cost} ({UNVERIFIED})" if one.cost.usd is not None else str(one.cost))
     if one.window is not None:
@@ -141,6 +148,38 @@ def details(one: Score) -> list[str]:
     for note in one.notes:
         line("note", printable(note))
     return lines
+
+
+def _other_clocks(one: Score) -> list[tuple[str, str]]:
+    """Return lines of the speedrun's clock and of the steps with their names: the runs' values and the mean."""
+    if all(time is None for time in one.speedrun_runs):
+        speedrun = "- (no complete blocks of training in the logs)"
+    else:
+        seconds = max(time for time in one.speedrun_runs if time is not None) < 1
+        scale, unit = (60.0, "s") if seconds else (1.0, "min")
+        each = " ".join("-" if time is None else f"{time * scale:.3f}" for time in one.speedrun_runs)
+        mean = f", mean {one.speedrun_minutes * scale:.3f} {unit}" if one.speedrun_minutes is not None else ""
+        speedrun = f"{each} {unit}{mean} of training alone, no MLPerf time ({UNVERIFIED})"
+    found = [("speedrun", speedrun)]
+    if any(step is not None for step in one.steps_runs):
+        each = " ".join("-" if step is None else f"{step:,}" for step in one.steps_runs)
+        mean = f", mean {one.steps:,.1f}" if one.steps is not None else ""
+        how = "as counted" if one.steps_counted else "computed from progress and batch, without incomplete batches"
+        found.append(("steps", f"{each}{mean} optimizer steps, {how}"))
+    return found
+
+
+def tested(one: TargetTest) -> str:
+    """Format a test of the target."""
+    verdict = "is shown to reach" if one.passed else "is not shown to reach"
+    needed = "no number of runs shows it at this mean and spread"
+    if one.runs_needed is not None:
+        needed = f"{one.runs_needed} runs pass with probability {POWER:g} at this mean and spread"
+    return (
+        f"the mean of {one.runs} runs, {one.mean:.5f} (standard deviation {one.deviation:.5f}), {verdict}"
+        f" {one.target:g}: t test p = {one.p_t:.2g} (level {LEVEL:g}), sign test p = {one.p_sign:.2g}"
+        f" ({one.reached} of {one.runs} runs at the target); {needed}"
+    )
 
 
 def _time(minutes: float) -> str:

@@ -39,6 +39,9 @@ def test_a_set_has_the_score_that_the_command_of_its_card_prints(
         assert one["score"] == (printed["score_minutes"] is not None)
         assert one["minutes"] == (printed["score_minutes"] if one["score"] else printed["median"])
         assert one["quality"] == printed["quality"]
+        assert (one["speedrun"], one["steps"]) == (printed["speedrun_minutes"], printed["steps"])
+        assert [run["steps"] for run in one["runs"]] == printed["steps_runs"]
+        assert [run["speedrun"] for run in one["runs"]] == printed["speedrun_runs"]
         parts = printed["parts"] or {"samples": None}
         assert one["samples"] == parts["samples"]
         if one["samples"] is not None:

@@ -119,7 +119,7 @@ def test_links_open_their_card_and_the_keyboard_opens_and_closes_it(page: Path, 
     card = chromium.run("document.getElementById('card').innerText")
     log = "results/v2.0/Example Inc/results/box/resnet/result_0.txt"
     assert "30.000 min" in card and f"timedrun score --json '{log}'" in card
-    assert f"grep -nE '\"(block_start|epoch_start|eval_start|eval_stop)\"' '{log}'" in card
+    assert f"grep -nE '\"(block_start|block_stop|epoch_start|eval_start|eval_stop)\"' '{log}'" in card
     assert f"line {run['lines']['run_stop']}" in card and "not verified by MLCommons" in card
     assert chromium.run(ROWS) == ["imagenet_baseline: result_0.txt"]
     chromium.press(*ESCAPE)
